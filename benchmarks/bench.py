@@ -31,7 +31,7 @@ from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
 from replay.backends.processes import prepare
 from replay.results.run.directory import SUMMARY
 from replay.results.summary.tally import Tally
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from replay.trace.reader import read
 from replay.trace.writer import write
 from replay.world.api.cluster import Cluster
@@ -198,7 +198,7 @@ class _Watch:
 
 
 def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
-    settings = Settings(
+    settings = ReplaySettings(
         version="benchmark",
         run_path=run,
         in_process=choice.in_process,

@@ -38,14 +38,14 @@ class Nobody:
 
     takes_windows = False
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
         """Take a message."""
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer it; all but pods to be scheduled may wait."""
         return scheduler_pb2.RoundOutcomes(may_wait=scheduler_pb2.MAY_WAIT_ALL)
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Ignore it."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:

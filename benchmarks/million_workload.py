@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from replay.generate.draw import Draw
 from replay.generate.workload import (
     NODE_SHAPES,
     POD_SIZES,
@@ -21,8 +20,8 @@ from replay.generate.workload import (
     pod_template,
     priority_class,
 )
-from replay.importers.records import Numbering
-from replay.kube.identity import object_uid
+from replay.hashing import KeyedRandom, object_uid
+from replay.importers.records import RecordNumbering
 from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
 
 NAMESPACE = "default"
@@ -37,7 +36,7 @@ def workload(
     pods: int, *, nodes: int = 1000, seed: int = 1, spread: bool = False
 ) -> Iterator[Record]:
     """Yield the trace; with `spread` pods come one by one, to the millisecond."""
-    draw, numbering = Draw(seed), Numbering()
+    draw, numbering = KeyedRandom(seed), RecordNumbering()
     yield numbering.header(Header(source="synthetic", importer="benchmark 1", seed=seed))
     for tier in TIERS:
         yield numbering.record(0, create=priority_class(tier))
@@ -53,7 +52,7 @@ def workload(
         yield numbering.record(at_ns, pod_create=_pod(draw, weighted, index, spread=spread))
 
 
-def _arrivals(draw: Draw, nodes: int, *, spread: bool) -> Iterator[int]:
+def _arrivals(draw: KeyedRandom, nodes: int, *, spread: bool) -> Iterator[int]:
     """Yield times without end, in order, ns."""
     for second in itertools.count(1):
         per_s = _RUSH_PER_S if second % _PERIOD_S >= _PERIOD_S - _RUSH_S else _QUIET_PER_S
@@ -63,7 +62,9 @@ def _arrivals(draw: Draw, nodes: int, *, spread: bool) -> Iterator[int]:
             yield second * SECOND_NS + milli * 1_000_000
 
 
-def _pod(draw: Draw, weighted: list[tuple[int, int]], index: int, *, spread: bool) -> PodCreate:
+def _pod(
+    draw: KeyedRandom, weighted: list[tuple[int, int]], index: int, *, spread: bool
+) -> PodCreate:
     grain_ns = SECOND_NS // 1000 if spread else SECOND_NS
     service_ns = draw.exponential_ns(SERVICE_S * SECOND_NS, "service", index)
     life = PodLife(

@@ -18,11 +18,11 @@ from pathlib import Path
 from time import process_time_ns
 
 from services.kube.pod import Container, PodSpec
-from services.queue.core.cluster_event import happened
+from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.hints.in_tree import IN_TREE
-from services.queue.core.queued_pod import Failure, PodRef, Popped, QueuedPod
-from services.queue.core.registrations import QueueConfig
+from services.queue.core.queued_pod import Failure, InFlightPod, PodRef, QueuedPod
 from services.queue.core.results import SubQueue
+from services.queue.core.rules.mode import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.server import calm
 
@@ -104,7 +104,7 @@ class Trial:
         for number in range(self.size):
             self.now_ns += 1000
             popped = self.queue.pop(now_ns=self.now_ns)
-            if not isinstance(popped, Popped):
+            if not isinstance(popped, InFlightPod):
                 raise TypeError(popped)
             failure = TAINTED if number % 1000 == 0 else FIT
             self.queue.add_unschedulable(popped.id, now_ns=self.now_ns, failure=failure)
@@ -117,18 +117,18 @@ class Trial:
 
     def move_none(self) -> None:
         """Send an event for which no plugin that refused a pod has registered."""
-        self.queue.move_all(happened("PersistentVolumeClaimAdd"), now_ns=self.now_ns)
+        self.queue.move_all(ObjectEvent.of("PersistentVolumeClaimAdd"), now_ns=self.now_ns)
 
     def move_few(self) -> None:
         """Send an event that concerns a thousandth of the pods."""
         self.now_ns += 60 * NS_PER_S
-        moved = self.queue.move_all(happened("NodeTaintChange"), now_ns=self.now_ns)
+        moved = self.queue.move_all(ObjectEvent.of("NodeTaintChange"), now_ns=self.now_ns)
         if moved != -(-self.size // 1000):
             raise ValueError(moved)
 
     def move_all(self) -> None:
         """Send the end of a pod, which may help every pod that asked for more."""
-        self.queue.move_all(happened("AssignedPodDelete"), now_ns=self.now_ns)
+        self.queue.move_all(ObjectEvent.of("AssignedPodDelete"), now_ns=self.now_ns)
         if self.queue.sizes()[SubQueue.UNSCHEDULABLE]:
             raise ValueError(self.queue.sizes())
 
@@ -144,7 +144,7 @@ class Trial:
 
     def finish_all(self) -> None:
         """Bind what is left."""
-        while isinstance(popped := self.queue.pop(now_ns=self.now_ns), Popped):
+        while isinstance(popped := self.queue.pop(now_ns=self.now_ns), InFlightPod):
             self.queue.done(popped.id)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from replay.generate.workload import GI, NodeShape, node, pod_template
-from replay.importers.kubernetes.perf_objects import ObjectFiles
+from replay.hashing import object_uid
+from replay.importers.kubernetes.perf_objects import ObjectTemplates
 from replay.importers.kubernetes.perf_workload import Workload
-from replay.importers.kubernetes.scheduler_perf import Run
-from replay.importers.records import SECOND_NS, ImportOptions, Issues, Numbering, Templates
-from replay.kube.identity import object_uid
+from replay.importers.kubernetes.scheduler_perf import WorkloadRun
+from replay.importers.records import ImportOptions, Issues, PodTemplates, RecordNumbering
+from replay.kube.changes import SECOND_NS
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -71,17 +72,17 @@ def scheduler_perf(case: str, *, nodes: int, pods: int, measured: int) -> Iterat
     """Yield a test case of scheduler_perf with its three counts."""
     params = {"initNodes": nodes, "initPods": pods, "measurePods": measured}
     workload = Workload(case, {"workloadTemplate": _CASES[case]}, {}, params)
-    numbering = Numbering()
+    numbering = RecordNumbering()
     yield _header(numbering)
-    yield from Run(workload, _Objects(), numbering, Issues(), ImportOptions()).records()
+    yield from WorkloadRun(workload, _Objects(), numbering, Issues(), ImportOptions()).records()
 
 
 def at_once(nodes: int, pods: int, shapes: int) -> Iterator[Record]:
     """Yield plain pods of so many shapes by turns, all at time 0."""
-    numbering = Numbering()
+    numbering = RecordNumbering()
     yield _header(numbering)
     yield from _nodes(numbering, nodes)
-    templates = Templates(numbering)
+    templates = PodTemplates(numbering)
     for index in range(pods):
         shape = index % shapes
         pod = pod_template(100 + 10 * (shape % 50), 128 + 64 * (shape // 50), labels={})
@@ -90,10 +91,10 @@ def at_once(nodes: int, pods: int, shapes: int) -> Iterator[Record]:
 
 def waiting(nodes: int, pods: int, measured: int) -> Iterator[Record]:
     """Yield pods of a hundred shapes that no node can hold, then small ones, one by one."""
-    numbering = Numbering()
+    numbering = RecordNumbering()
     yield _header(numbering)
     yield from _nodes(numbering, nodes)
-    templates = Templates(numbering)
+    templates = PodTemplates(numbering)
     for index in range(pods):
         pod = pod_template(1000 * _NODE.cores + 10 * (1 + index % 100), 128, labels={})
         yield from templates.pod_create(0, _named(pod, f"huge-{index:05d}"))
@@ -108,10 +109,10 @@ def preempted(nodes: int, victims: int) -> Iterator[Record]:
 
     Victims go at once, as those of scheduler_perf do.
     """
-    numbering = Numbering()
+    numbering = RecordNumbering()
     yield _header(numbering)
     yield from _nodes(numbering, nodes)
-    templates = Templates(numbering)
+    templates = PodTemplates(numbering)
     for index in range(nodes * victims):
         pod = pod_template(1000 * _NODE.cores // victims, 128, labels={})
         pod.spec.termination_grace_period_seconds = 0
@@ -125,7 +126,7 @@ def preempted(nodes: int, victims: int) -> Iterator[Record]:
 
 def replaced(nodes: int, deployments: int, replicas: int) -> Iterator[Record]:
     """Yield Deployments with a budget each, whose first pods are deleted one by one."""
-    numbering = Numbering()
+    numbering = RecordNumbering()
     yield _header(numbering)
     yield from _nodes(numbering, nodes)
     made = []
@@ -151,7 +152,7 @@ def few(records: Iterable[Record], *, nodes: int, pods: int) -> Iterator[Record]
             yield record
 
 
-def _deployment(numbering: Numbering, name: str, pods: Sequence[str]) -> Iterator[Record]:
+def _deployment(numbering: RecordNumbering, name: str, pods: Sequence[str]) -> Iterator[Record]:
     """Yield the names of a Deployment's first pods, its budget, and then the Deployment."""
     labels = {"app": name}
     owner = ObjectReference(kind="Deployment", namespace=NAMESPACE, name=name)
@@ -185,17 +186,17 @@ def _named(pod: Pod, name: str) -> Pod:
     return pod
 
 
-def _header(numbering: Numbering) -> Record:
+def _header(numbering: RecordNumbering) -> Record:
     return numbering.header(Header(source="synthetic", importer="benchmark 1"))
 
 
-def _nodes(numbering: Numbering, count: int) -> Iterator[Record]:
+def _nodes(numbering: RecordNumbering, count: int) -> Iterator[Record]:
     for index in range(count):
         made = node(f"node-{index:05d}", _NODE, f"zone-{index % 3}")
         yield numbering.record(0, create=made)
 
 
-class _Objects(ObjectFiles):
+class _Objects(ObjectTemplates):
     """Upstream's object templates as values; none of them varies from object to object."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Write the API reference, docs/api, from the comments of the contract's image.
+"""Write the API reference, docs/api, from the comments in the contract's image.
 
-Usage: python docs/make_api.py [--check]. With --check nothing is written; it fails where the pages
-are not those that the image makes.
+Usage: python docs/make_api.py [--check]. With --check nothing is written, and the exit code is 1 if
+the pages differ from the image.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ PAGES = ROOT / "docs" / "api"
 IMAGE = ROOT / "protos" / "v1beta1.binpb"
 INTRODUCTION = """# API reference
 
-The contract, `v1beta1`, as the comments of its .proto files say it. `reprieve protos -o protos`
-writes the files themselves. How to begin: [a scheduler](../write-a-scheduler.md), [a client of the
-queue](../write-a-queue-client.md), [an eviction service](../write-an-eviction-service.md). What a
-service must serve for which command: [conformance](../conformance.md).
+The contract `v1beta1`, from the comments in its .proto files. `reprieve protos -o protos` writes
+the .proto files. Where to begin: [a scheduler](../write-a-scheduler.md), [a client of the
+queue](../write-a-queue-client.md), [an eviction service](../write-an-eviction-service.md).
+[Conformance](../conformance.md) lists the methods that each command needs.
 
-| Package | Holds |
+| Package | Contents |
 |---|---|
 """
 _SCALARS = {
     number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
 }
-_MESSAGE, _SERVICE, _ENUM, _FIELD, _VALUE, _METHOD, _ONEOF = 4, 6, 5, 2, 2, 2, 8
+_MESSAGE, _SERVICE, _ENUM, _FIELD, _VALUE, _METHOD = 4, 6, 5, 2, 2, 2
 
 
 class Page:
-    """One package's page, made of its files."""
+    """The page of one package, made from the package's files."""
 
     def __init__(self, package: str, files: list[FileDescriptorProto]) -> None:
         self.package = package
@@ -49,7 +49,7 @@ class Page:
 
     @property
     def summary(self) -> str:
-        """Return what the package holds, by name."""
+        """Return the package's services by name, and its number of messages, in Markdown."""
         services = [each.name for file in self._files for each in file.service]
         messages = sum(len(file.message_type) for file in self._files)
         return ", ".join([*(f"`{each}`" for each in services), f"{messages} messages"])
@@ -57,17 +57,17 @@ class Page:
     def lines(self) -> Iterator[str]:
         """Yield the page: services first, then messages and enums in the order of the files."""
         yield f"# {self.package}\n"
-        yield "Made from the protos by `make contract`; [all packages](README.md).\n"
+        yield "Generated from the .proto files by `make contract`; [all packages](README.md).\n"
         for file in self._files:
-            said = _comments(file)
+            comments = _comments(file)
             for index, service in enumerate(file.service):
-                yield from _service(service, (_SERVICE, index), said, file.name)
+                yield from _service(service, (_SERVICE, index), comments, file.name)
         for file in self._files:
-            said = _comments(file)
+            comments = _comments(file)
             for index, message in enumerate(file.message_type):
-                yield from _message(message, (_MESSAGE, index), said, file.name)
+                yield from _message(message, (_MESSAGE, index), comments, file.name)
             for index, enum in enumerate(file.enum_type):
-                yield from _enum(enum, (_ENUM, index), said, file.name)
+                yield from _enum(enum, (_ENUM, index), comments, file.name)
 
 
 _Comments = dict[tuple[int, ...], str]
@@ -82,30 +82,30 @@ def _comments(file: FileDescriptorProto) -> _Comments:
 
 
 def _service(
-    service: ServiceDescriptorProto, path: tuple[int, ...], said: _Comments, file: str
+    service: ServiceDescriptorProto, path: tuple[int, ...], comments: _Comments, file: str
 ) -> Iterator[str]:
     yield f"## {service.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
+    yield f"{_paragraphs(comments.get(path, ''))} (`{_short(file)}`)\n"
     for index, method in enumerate(service.method):
-        asked = f"{'stream of ' * method.client_streaming}{_link(method.input_type)}"
-        answered = f"{'stream of ' * method.server_streaming}{_link(method.output_type)}"
+        request = f"{'stream of ' * method.client_streaming}{_link(method.input_type)}"
+        response = f"{'stream of ' * method.server_streaming}{_link(method.output_type)}"
         yield f"### {service.name}.{method.name}\n"
-        yield f"{asked} → {answered}\n"
-        yield f"{_paragraphs(said.get((*path, _METHOD, index), ''))}\n"
+        yield f"{request} → {response}\n"
+        yield f"{_paragraphs(comments.get((*path, _METHOD, index), ''))}\n"
 
 
 def _message(
-    message: DescriptorProto, path: tuple[int, ...], said: _Comments, file: str
+    message: DescriptorProto, path: tuple[int, ...], comments: _Comments, file: str
 ) -> Iterator[str]:
     yield f"## {message.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
+    yield f"{_paragraphs(comments.get(path, ''))} (`{_short(file)}`)\n"
     if not message.field:
         return
     yield "| Field | Type | Meaning |\n|---|---|---|"
     entries = {each.name: each for each in message.nested_type if each.options.map_entry}
     for index, field in enumerate(message.field):
         kind = _type(field, entries)
-        meaning = _cell(said.get((*path, _FIELD, index), ""))
+        meaning = _cell(comments.get((*path, _FIELD, index), ""))
         if field.HasField("oneof_index") and not field.proto3_optional:
             kind = f"{kind}, one of `{message.oneof_decl[field.oneof_index].name}`"
         yield f"| `{field.name}` | {kind} | {meaning} |"
@@ -113,13 +113,13 @@ def _message(
 
 
 def _enum(
-    enum: EnumDescriptorProto, path: tuple[int, ...], said: _Comments, file: str
+    enum: EnumDescriptorProto, path: tuple[int, ...], comments: _Comments, file: str
 ) -> Iterator[str]:
     yield f"## {enum.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
+    yield f"{_paragraphs(comments.get(path, ''))} (`{_short(file)}`)\n"
     yield "| Value | Number | Meaning |\n|---|---|---|"
     for index, value in enumerate(enum.value):
-        meaning = _cell(said.get((*path, _VALUE, index), ""))
+        meaning = _cell(comments.get((*path, _VALUE, index), ""))
         yield f"| `{value.name}` | {value.number} | {meaning} |"
     yield ""
 
@@ -155,29 +155,29 @@ def _cell(comment: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Return each page's text by the name of its file."""
+    """Return the text of each page by its file name."""
     image = FileDescriptorSet.FromString(IMAGE.read_bytes())
     packages: dict[str, list[FileDescriptorProto]] = {}
     for file in image.file:
         if file.package.startswith("reprieve."):
             packages.setdefault(file.package, []).append(file)
-    made = [Page(*each) for each in sorted(packages.items())]
-    index = [f"| [{page.package}]({page.name}.md) | {page.summary} |" for page in made]
-    texts = {f"{page.name}.md": "\n".join(page.lines()).rstrip() + "\n" for page in made}
+    generated = [Page(*each) for each in sorted(packages.items())]
+    index = [f"| [{page.package}]({page.name}.md) | {page.summary} |" for page in generated]
+    texts = {f"{page.name}.md": "\n".join(page.lines()).rstrip() + "\n" for page in generated}
     return {"README.md": INTRODUCTION + "\n".join(index) + "\n", **texts}
 
 
 def main() -> None:
-    """Write the pages, or check them."""
-    made = pages()
+    """Write the pages, or with --check compare them with the files."""
+    generated = pages()
     if "--check" not in sys.argv:
         PAGES.mkdir(exist_ok=True)
-        for name, text in made.items():
+        for name, text in generated.items():
             (PAGES / name).write_text(text, encoding="utf-8")
         return
-    held = {path.name: path.read_text(encoding="utf-8") for path in PAGES.glob("*.md")}
-    if held != made:
-        sys.exit("docs/api is not what protos/v1beta1.binpb says: make contract")
+    written = {path.name: path.read_text(encoding="utf-8") for path in PAGES.glob("*.md")}
+    if written != generated:
+        sys.exit("docs/api differs from protos/v1beta1.binpb: run make contract")
 
 
 if __name__ == "__main__":

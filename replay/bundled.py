@@ -1,4 +1,4 @@
-"""The data that comes with Reprieve: examples, and the vectors of upstream's own code."""
+"""The data that comes with Reprieve: examples, protos, and the vectors of upstream's own code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def bundled(name: str) -> Path:
-    """Return a folder of data: within the installed package, or in a clone's root."""
+    """Return a folder of data: in the installed package, or in the root of a clone."""
     package = Path(str(files("replay")))
     installed = package / name
     return installed if installed.is_dir() else package.parent / name

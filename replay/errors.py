@@ -1,25 +1,25 @@
-"""Why a command ends early: errors of services, traces, recordings and run folders.
+"""Errors that end a command; their texts are for people and say what to do.
 
-Why a trace is refused.
-
-Why a recording cannot begin, or cannot go on.
-
-What is wrong with a run directory.
+ReplayError is the base of all of them.
 """
 
 from __future__ import annotations
 
 
-class BackendError(RuntimeError):
-    """A service that cannot be started or reached, refuses, or stops answering; for people."""
+class ReplayError(Exception):
+    """An error that ends a command."""
+
+
+class BackendError(ReplayError):
+    """A service cannot be started or reached, refuses a request, or stops answering."""
 
 
 class ConfigurationError(BackendError):
-    """A service that refuses the configuration it was given; for people."""
+    """A service refuses its configuration."""
 
 
-class TraceError(ValueError):
-    """A trace that cannot be read or written; `where` names file and frame, line or record."""
+class TraceError(ReplayError, ValueError):
+    """A trace cannot be read or written; `where` is the file with frame, line or record."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")
@@ -27,29 +27,33 @@ class TraceError(ValueError):
         self.problem = problem
 
 
-class RecordError(Exception):
-    """A recording that cannot be made; the text is for people and says what to do."""
+class RunError(ReplayError, ValueError):
+    """A run directory cannot be made or read."""
+
+
+class RecordError(ReplayError):
+    """A recording cannot be made."""
 
 
 class KubeconfigError(RecordError):
-    """A kubeconfig that cannot be read or used; `where` names the file and the entry."""
+    """A kubeconfig cannot be read or used; `where` is the file and the entry."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}")
 
 
 class UnreachableError(RecordError):
-    """A server that does not answer, or breaks off an answer."""
+    """A server does not answer, or ends an answer early."""
 
 
 class AllRefusedError(RecordError):
-    """A server that refuses every resource; the text is what it said of one."""
+    """A server refuses every resource; the text is its answer for one of them."""
 
 
 class ApiError(RecordError):
-    """A request that the server refuses.
+    """A server refuses a request.
 
-    `status` is HTTP's, `reason` and `message` are those of its Status.
+    `status` is the HTTP status, `reason` and `message` are those of the Kubernetes Status.
     """
 
     def __init__(self, path: str, status: int, reason: str, message: str) -> None:
@@ -62,14 +66,10 @@ class ApiError(RecordError):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether a resourceVersion or a continue token is too old: list again."""
+        """Return whether a resourceVersion or a continue token has expired."""
         return self.status == 410
 
     @property
     def is_refused(self) -> bool:
-        """Tell whether this resource is forbidden or not served: the others may be."""
+        """Return whether this resource is forbidden or not served; others may be allowed."""
         return self.status in {403, 404, 405}
-
-
-class RunError(ValueError):
-    """A run directory that cannot be made or read; the text is for people."""

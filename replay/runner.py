@@ -1,6 +1,6 @@
-"""One replay from beginning to end: services found or started, a run directory, the world, results.
+"""Runs one replay: connects or starts the services, plays the trace, leaves the results.
 
-This is where the parts meet; each of them stands alone.
+This is the only module that knows services, world and results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.annotations import UsageRule
-from replay.world.loop.replay import End, Limits, Replay
+from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -37,16 +37,15 @@ from services.telemetry.span import Delivery, Sampling, SpanSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a replay is asked to do.
+class ReplaySettings:
+    """The settings of a replay.
 
-    Addresses "" start the services as child processes, or with `in_process` within this one.
-    `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
-    wall clock.
-    `until_ns` is counted from the trace's first record. `overrides` are what was changed in trace
-    and configuration on their way here, `usage` what pods use in place of what the trace tells; the
-    manifest keeps the former, and until when a recording was followed (`follow_until`, "" for one
-    that is played from its beginning).
+    scheduler_address, eviction_address: "" starts the service as a child process, or within this
+    one with in_process. tls: for services at other addresses. until_ns: from the trace's first
+    record on. wall_spans: pods' spans show wall time. overrides: changes that were already made to
+    trace and configuration, for the manifest. usage: of pods, in place of the trace's.
+    follow_until: until when a recording was followed, for the manifest; "" for a replay from its
+    beginning.
     """
 
     version: str
@@ -72,8 +71,8 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A replay that has ended; `usage` is what each child process took."""
+class FinishedReplay:
+    """A replay that has ended; `usage` is by the name of the child process."""
 
     run: RunDirectory
     replay: Replay
@@ -91,19 +90,19 @@ class ProcessUsage:
 
 
 _SMALL = 500
-"""A trace of fewer records may need no compiled kernel."""
+"""Records that a trace must have for compiled kernels to be loaded at the start."""
 
 Progress = Callable[[int, Cluster, Tally], None]
 
 
 def run_replay(
-    settings: Settings, records: Iterator[trace_pb2.Record], progress: Progress
-) -> Finished:
+    settings: ReplaySettings, records: Iterator[trace_pb2.Record], progress: Progress
+) -> FinishedReplay:
     """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises.
 
-    Some records are read before anything is made or started, and the services have opened their
-    sessions before the run's folder is made, so that a trace which is none, a configuration that is
-    refused and a service that cannot be reached leave nothing behind and a former run as it was.
+    Some records are read before a service is started, and the services open their sessions before
+    the run directory is made: an invalid trace, a refused configuration and a service that cannot
+    be reached leave no files and do not touch a former run.
     """
     first = list(itertools.islice(records, _SMALL))
     records = itertools.chain(first, records)
@@ -157,7 +156,7 @@ def run_replay(
             progress(now_ns, cluster, recorder.tally)
             if checkpoints is None or not checkpoints.is_due or run.has_extenders:
                 return
-            if not replay.told.is_ahead:
+            if not replay.stream.is_ahead:
                 checkpoints.save(now_ns)
 
         header = trace_pb2.Header()
@@ -181,21 +180,23 @@ def run_replay(
             spans=delivery,
             span_choice=str(settings.sampling),
             services=_services(settings),
-            messages=replay.told.messages,
+            messages=replay.stream.messages,
             windows_ended=replay.windows.ended,
         )
         run.write_summary(summary.to_mapping())
         stopped_ns = {
-            End.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
-            End.WINDOW: header.window_end_ns,
+            ReplayEnd.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
+            ReplayEnd.WINDOW: header.window_end_ns,
         }
         end_ns = max(replay.now_ns, stopped_ns.get(end, 0))
         run.write_manifest(manifest.ended(end.value, header.kubernetes_version, end_ns=end_ns))
-        return Finished(run=run, replay=replay, summary=summary, delivery=delivery, usage=usage)
+        return FinishedReplay(
+            run=run, replay=replay, summary=summary, delivery=delivery, usage=usage
+        )
 
 
 class _TimedEviction:
-    """An eviction service whose exchanges are measured."""
+    """An eviction service whose exchanges the recorder measures."""
 
     def __init__(self, service: EvictionService, recorder: Recorder) -> None:
         self._service = service
@@ -204,7 +205,7 @@ class _TimedEviction:
     def apply(
         self, operations: Sequence[eviction_service_pb2.Operation]
     ) -> Sequence[eviction_service_pb2.OperationResult]:
-        """Carry out a batch and measure it."""
+        """Apply a batch and record its wall time."""
         began_ns = perf_counter_ns()
         answers = self._service.apply(operations)
         taken_ns = perf_counter_ns() - began_ns
@@ -216,27 +217,27 @@ class _TimedEviction:
 def _noting(
     records: Iterable[trace_pb2.Record], header: trace_pb2.Header
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records and copy the trace's header as it passes."""
+    """Yield the records and copy the trace's header."""
     for record in records:
         if record.HasField("header"):
             header.CopyFrom(record.header)
         yield record
 
 
-def _span_sink(settings: Settings, run: RunDirectory) -> SpanSink | None:
+def _span_sink(settings: ReplaySettings, run: RunDirectory) -> SpanSink | None:
     if not settings.sampling.share:
         return None
     return open_span_sink(run.path / SPANS, settings.version, os.environ)
 
 
-def _directory(settings: Settings) -> RunDirectory:
+def _directory(settings: ReplaySettings) -> RunDirectory:
     if settings.run_path is not None:
         return RunDirectory.create(settings.run_path, force=settings.force)
     first = settings.trace_paths[0].name if settings.trace_paths else "trace"
     return RunDirectory.create_next(first.partition(".")[0] or "trace")
 
 
-def _manifest(settings: Settings, scheduler: SchedulerService) -> Manifest:
+def _manifest(settings: ReplaySettings, scheduler: SchedulerService) -> Manifest:
     files = [path for path in settings.trace_paths if path.is_file()]
     for folder in settings.trace_paths:
         if folder.is_dir():
@@ -269,7 +270,7 @@ def _manifest(settings: Settings, scheduler: SchedulerService) -> Manifest:
     )
 
 
-def _services(settings: Settings) -> dict[str, str]:
+def _services(settings: ReplaySettings) -> dict[str, str]:
     """Return where each service runs: an address, or how this replay started it."""
     started = IN_PROCESS if settings.in_process else EMBEDDED
     return {
@@ -278,13 +279,13 @@ def _services(settings: Settings) -> dict[str, str]:
     }
 
 
-def _scheduler(settings: Settings, embedded: EmbeddedServices) -> SchedulerService:
+def _scheduler(settings: ReplaySettings, embedded: EmbeddedServices) -> SchedulerService:
     address = settings.scheduler_address or embedded.addresses["scheduler"]
     tls = settings.tls if settings.scheduler_address else PLAIN
     return SchedulerService(address, settings.scheduler, tls)
 
 
-def _eviction(settings: Settings, embedded: EmbeddedServices) -> EvictionService | None:
+def _eviction(settings: ReplaySettings, embedded: EmbeddedServices) -> EvictionService | None:
     if not settings.models.eviction:
         return None
     address = settings.eviction_address or embedded.addresses["eviction"]

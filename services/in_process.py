@@ -1,6 +1,6 @@
 """All three services in this process, without sockets: the same servicers, the same messages.
 
-Here the services meet, which otherwise know each other by their protos and addresses only.
+Elsewhere services refer to each other by protos and addresses only; this module imports all three.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.telemetry.service_spans import ServiceSpans
 def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[dict[str, str]]:
     """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
 
-    With `warms_up` the scheduler's kernels are compiled or loaded first.
+    With `warms_up` the scheduler's kernels are compiled, or loaded, before it serves.
     Raises UnavailableError where an installed plugin cannot be loaded.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

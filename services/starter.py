@@ -1,9 +1,9 @@
 """Starts services for a replay, as forks of one process that has imported what they share.
 
-`python -m services.starter FD` reads a socket. A message has, in JSON, a service whose modules are
-to be imported afterwards or "", a service to start, and its arguments; with it come the service's
-standard input, output and error. The answer is its process number.
-Nothing of gRPC is made here, and no thread runs, so that a fork is a fresh process.
+`python -m services.starter FD` reads messages from a socket. A message is a JSON list: a service
+whose modules are imported after the fork, or "", then the service to start, and its arguments. The
+service's standard input, output and error are sent with it. The response is its process id. This
+process makes no gRPC objects and no threads, so that a fork is like a new process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def main() -> None:
     for name in _SHARED:
         importlib.import_module(name)
     atexit.register(_leave)
-    with socket.socket(fileno=int(sys.argv[1])) as asked:
-        arguments = _serve(asked)
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        arguments = _serve(requests)
     if arguments:
         _module(arguments[0]).main(arguments[1:])
     with contextlib.suppress(ChildProcessError):
@@ -35,14 +35,14 @@ def main() -> None:
             os.wait()
 
 
-def _serve(asked: socket.socket) -> list[str]:
+def _serve(requests: socket.socket) -> list[str]:
     """Return a service and its arguments in its fork, [] here when the socket closes."""
     while True:
-        message, streams, _, _ = socket.recv_fds(asked, _MESSAGE_BYTES_MAX, 3)
+        message, streams, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES_MAX, 3)
         if not message:
             return []
         arguments: list[str] = json.loads(message)
-        then = arguments.pop(0)
+        imported_next = arguments.pop(0)
         pid = os.fork()
         for standard, stream in enumerate(streams):
             if not pid:
@@ -50,13 +50,13 @@ def _serve(asked: socket.socket) -> list[str]:
             os.close(stream)
         if not pid:
             return arguments
-        asked.send(str(pid).encode())
-        if then:
-            _module(then)
+        requests.send(str(pid).encode())
+        if imported_next:
+            _module(imported_next)
 
 
 def _leave() -> None:
-    """End without taking every module apart, which would copy the memory that forks share."""
+    """Exit without clearing modules, which would copy the memory that forks share."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

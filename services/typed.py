@@ -1,10 +1,10 @@
 """Values of annotated classes as JSON, and the data of JSON and YAML as such values.
 
-A dataclass or a named tuple is a mapping of its fields by name, so that a field may be added, or
-moved, without another one being taken for it. Reading is strict: each value has its annotated
-type, and no field is unknown. Null is an absent field where the type has no None, and a mapping
-without fields where one is due. A value of several types is handed on as it is. What annotates a
-type for which there is no hook is an example, which a refusal shows.
+A dataclass or a named tuple is a mapping of its fields by name, so that a field may be added or
+moved without being confused with another one. Reading is strict: each value has its annotated type,
+and unknown fields are errors. Null is an absent field where the type does not allow None, and an
+empty mapping where a mapping is required. A value of a union type is returned as it is. The
+metadata of an Annotated type without a hook is an example, which errors show.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ _MISSING = dataclasses.MISSING
 
 
 class DataError(ValueError):
-    """Data that is not what it should be; `field` is the path to it, "" for the whole."""
+    """Data of a wrong form; `field` is its path, "" for the whole."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
         self.field = field
 
     def below(self, step: str) -> DataError:
-        """Return the error with its path continued upwards."""
+        """Prepend `step` to the path, and return the error."""
         self.field = join(step, self.field)
         return self
 
 
 def join(above: str, below: str) -> str:
-    """Return a path: "a" and "b" are "a.b", "a" and "[0]" are "a[0]"."""
+    """Return the path of `below` in `above`: "a" and "b" make "a.b", "a" and "[0]" "a[0]"."""
     return f"{above}.{below}" if above and below and below[0] != "[" else f"{above}{below}"
 
 
 def write(value: object, hooks: Mapping[type, Write] = _NONE) -> bytes:
-    """Return a value as JSON; fields that hold their default are left out.
+    """Return a value as JSON, without the fields that have their default.
 
-    Classes of `hooks` are written as what the hook returns for an instance. Values are written
-    depth first in the order of the fields, so that hooks may add to a list that comes later.
+    An instance of a class in `hooks` is written as what its hook returns. Values are written depth
+    first in the order of the fields, so that hooks may append to a list that is written later.
     """
     writers: dict[type, Write] = {bytes: bytes.hex, MappingProxyType: dict, **hooks}
 
@@ -74,10 +74,10 @@ def write(value: object, hooks: Mapping[type, Write] = _NONE) -> bytes:
 
 
 class Places(Generic[_T]):
-    """Numbers objects by identity, for a hook: each is written once, elsewhere, as `rows`.
+    """Numbers objects by identity, for a hook, so that each is written once, in `rows`.
 
-    `row` makes what is written of an object; the first places are those of `known`, which is kept
-    elsewhere. The caller keeps all objects alive.
+    `row` makes an object's row. The objects of `known` have the first numbers, and no rows. The
+    caller must keep all objects alive.
     """
 
     def __init__(self, row: Callable[[Any], _T], known: Iterable[object] = ()) -> None:
@@ -86,7 +86,7 @@ class Places(Generic[_T]):
         self._place_by_id = {id(each): place for place, each in enumerate(known)}
 
     def place(self, value: object) -> int:
-        """Return the place of an object; one that is met for the first time gets the next."""
+        """Return the number of an object; a new one gets the next number and a row."""
         places = self._place_by_id
         place = places.get(id(value))
         if place is None:
@@ -113,7 +113,7 @@ def _writer(kind: type) -> Write:
 
 @cache
 def _fields(kind: type) -> Mapping[str, object]:
-    """Return a class's fields and their defaults, MISSING where there is none."""
+    """Return a class's fields and their defaults, _MISSING for a required one."""
     if dataclasses.is_dataclass(kind):
         return {
             each.name: each.default if each.default_factory is _MISSING else each.default_factory
@@ -130,12 +130,11 @@ def _hints(kind: type) -> Mapping[str, Any]:
 
 
 class Reading:
-    """Reads data as annotations say.
+    """Reads data by annotations.
 
-    `hooks` read values of an annotation in their own way. `names` are fields whose name in the
-    data is not their own; `rename` makes the names of all others. `check` is called with each
-    instance of a class and returns what is put in its place; the path of a DataError that it
-    raises is relative to the instance.
+    `hooks` are functions that read values of an annotation. `names` are the names in the data of
+    some fields, and `rename` makes those of all others. `check` is called with each instance and
+    returns what replaces it; the path of a DataError that it raises is relative to the instance.
     """
 
     def __init__(
@@ -150,7 +149,7 @@ class Reading:
         self._check, self._names, self._rename = check, names, rename
 
     def read(self, kind: type[_T], data: object) -> _T:
-        """Return `data` as a `kind`, which is any annotation. Raises DataError."""
+        """Return `data` as a value of `kind`, which is any annotation. Raises DataError."""
         return cast("_T", self._reader(kind)(data))
 
     def _reader(self, kind: Any) -> Read:
@@ -194,7 +193,7 @@ class Reading:
             values = {}
             for name, each in _entries({} if data is None else data).items():
                 if name not in readers:
-                    raise DataError(str(name), "is no known field")
+                    raise DataError(str(name), "is not a known field")
                 field, reader, null_is_absent = readers[name]
                 if each is None and null_is_absent:
                     continue
@@ -290,12 +289,12 @@ def _mapping(keys: Read, values: Read) -> Read:
 
 def _choice(kind: type[Enum]) -> Read:
     members = {each.value: each for each in kind}
-    known = ", ".join(f'"{each}"' for each in members)
+    values = ", ".join(f'"{each}"' for each in members)
 
     def read(data: object) -> Enum:
         member = members.get(_text(data))
         if member is None:
-            raise DataError("", f'unsupported value "{data}": use {known}')
+            raise DataError("", f'unsupported value "{data}": use {values}')
         return member
 
     return read

@@ -17,6 +17,10 @@ class Raw(bytes):
     """An answer that is sent as it is."""
 
 
+class ThenClosed(Raw):
+    """An answer after which the server closes the connection without announcing it."""
+
+
 class Webhook:
     """What a running service was asked, verb and arguments, and where it listens."""
 
@@ -52,6 +56,7 @@ def webhook(**verbs: Verb) -> Iterator[Webhook]:
                 self.send_header("Content-Length", str(len(sent)))
                 self.end_headers()
                 self.wfile.write(sent)
+            self.close_connection = isinstance(answer, ThenClosed)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
             """Stay silent."""

@@ -1,11 +1,18 @@
-"""The house rules that a machine can hold: who may import whom, and how big a module may grow."""
+"""The house rules that a machine can hold: who may import whom, and how big a module may grow.
+
+ARCHITECTURE.md has a table of rooms for each folder that is more than a list of files; these tests
+read it, so that the picture and the rule are the same.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,82 +34,203 @@ IMPURE = {
     "threading",
     "time",
 }
-LINES_MAX = 430
+LINES_MAX = 400
+MODULES_MAX = 20
 SERVICES = ("queue", "scheduler", "eviction")
 SOURCES = sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("replay/**/*.py")])
-
-
-def imported(path: Path) -> Iterator[str]:
-    """Yield the full name of every module that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
+PUBLIC_FACES = {"services/scheduler/core/plugin_api/__init__.py"}
+"""Packages whose __init__.py exports names: what users of the package import."""
 
 
 def named(path: Path) -> str:
     """Return a file's path below the root."""
-    return str(path.relative_to(ROOT))
+    return path.relative_to(ROOT).as_posix()
 
 
+def tree(path: Path) -> ast.Module:
+    """Return a file's syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the full name of everything that a file imports, names of modules' contents too."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+MODULES = {named(path).removesuffix(".py").replace("/", "."): path for path in SOURCES}
+IMPORTS = {path: sorted(set(imported(path))) for path in SOURCES}
 CORES = [
     path for path in SOURCES if "core" in path.parts or named(path).startswith("services/kube/")
 ]
 
 
-@pytest.mark.parametrize("path", CORES, ids=named)
-def test_a_core_imports_nothing_that_touches_the_world(path: Path) -> None:
-    """A core takes values and gives values: no wire, no clock, no chance."""
-    assert {name for name in imported(path) if name.partition(".")[0] in IMPURE} == set()
+def module_of(name: str) -> str | None:
+    """Return which of our modules an imported name is, or is in; None for others' modules."""
+    return next((each for each in (name, name.rpartition(".")[0]) if each in MODULES), None)
 
 
-@pytest.mark.parametrize("path", CORES, ids=named)
-def test_a_core_imports_only_cores(path: Path) -> None:
-    """A core knows its own kind and the Kubernetes values, nothing of an edge."""
-    ours = {name for name in imported(path) if name.startswith(("services.", "replay."))}
-    edges = {name for name in ours if ".core" not in name and not name.startswith("services.kube")}
-    assert edges == set()
+class Room(NamedTuple):
+    """A row of a table: a folder or module, and the rooms above it that it may import."""
+
+    name: str
+    imports: frozenset[str]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_services_know_each_other_by_their_protos_only(path: Path) -> None:
-    """No service imports another one, and none imports the replay; config reads into a core.
+def tables() -> Mapping[str, list[Room]]:
+    """Return ARCHITECTURE.md's tables of rooms, by the folder that each is about."""
+    found: dict[str, list[Room]] = {}
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        folder = re.match(r"`([\w/]+)`", section)
+        if folder is None:
+            continue
+        rooms: list[Room] = []
+        for name, imports in re.findall(r"^\| `([\w/]+)` \|[^|\n]*\| (.*?) ?\|$", section, re.M):
+            everything = imports == "all above"
+            allowed = [each.name for each in rooms] if everything else imports.split()
+            rooms.append(Room(name, frozenset(allowed)))
+        found[folder[1]] = rooms
+    return found
 
-    One module knows them all: the one that runs them in a process.
-    """
-    own = named(path).split("/")
-    if named(path) == "services/in_process.py":
-        return
-    if own[0] != "services":
-        forbidden = {f"services.{name}" for name in SERVICES}
-    else:
-        forbidden = {f"services.{name}" for name in SERVICES if name != own[1]} | {"replay"}
-    used = {name for name in imported(path) if not (own[1] == "config" and ".core" in name)}
-    crossings = {
-        name for name in used for base in forbidden if name == base or name.startswith(f"{base}.")
+
+TABLES = tables()
+
+
+def room_of(module: str, folder: str, rooms: Iterable[str]) -> str | None:
+    """Return the room of a folder that a module belongs to: the longest name that fits."""
+    prefix = "" if folder == "." else folder.replace("/", ".") + "."
+    fits = [
+        room
+        for room in rooms
+        if f"{module}.".startswith(f"{prefix}{room.replace('/', '.')}.")
+    ]
+    return max(fits, key=len, default=None)
+
+
+def arrows(folder: str, rooms: list[Room]) -> Mapping[tuple[str, str], list[str]]:
+    """Return who imports whom among a folder's rooms, with the modules that do."""
+    names = [room.name for room in rooms]
+    found: dict[tuple[str, str], list[str]] = {}
+    for module, path in MODULES.items():
+        room = room_of(module, folder, names)
+        for name in IMPORTS[path] if room is not None else ():
+            other = room_of(module_of(name) or "", folder, names)
+            if room is not None and other is not None and other != room:
+                found.setdefault((room, other), []).append(f"{module} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_rooms_import_what_the_table_says(folder: str) -> None:
+    """An import that the table does not allow fails, and so does an arrow that nobody uses."""
+    rooms = TABLES[folder]
+    found = arrows(folder, rooms)
+    drawn = {(room.name, other) for room in rooms for other in room.imports}
+    assert {arrow: places for arrow, places in found.items() if arrow not in drawn} == {}
+    everything = max(rooms, key=lambda room: len(room.imports)).name
+    assert {arrow for arrow in drawn - found.keys() if arrow[0] != everything} == set()
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_a_table_is_whole_and_goes_one_way(folder: str) -> None:
+    """Every module of a folder has a room, every room has modules, and imports point upwards."""
+    rooms = TABLES[folder]
+    prefix = "" if folder == "." else f"{folder}/"
+    below = [module for module, path in MODULES.items() if named(path).startswith(prefix)]
+    homes = {module: room_of(module, folder, [room.name for room in rooms]) for module in below}
+    left = {m for m, room in homes.items() if room is None and not m.endswith("__init__")}
+    assert left == set()
+    assert {room.name for room in rooms} == set(filter(None, homes.values()))
+    for place, room in enumerate(rooms):
+        assert room.imports <= {each.name for each in rooms[:place]}, room.name
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """A module can be read without those that import it."""
+    graph = {
+        module: {m for name in IMPORTS[path] if (m := module_of(name)) not in {None, module}}
+        for module, path in MODULES.items()
     }
-    assert crossings == set()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("path", [p for p in SOURCES if p.name == "__init__.py"], ids=named)
-def test_a_package_has_a_docstring_and_no_logic(path: Path) -> None:
-    """An __init__.py says what the package is, and nothing else."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    assert len(body) == 1
-    assert isinstance(body[0], ast.Expr)
+def test_a_core_imports_cores_and_nothing_that_touches_the_world() -> None:
+    """A core takes values and gives values: no wire, no clock, no chance."""
+    found = [
+        f"{named(path)} imports {name}"
+        for path in CORES
+        for name in IMPORTS[path]
+        if name.partition(".")[0] in IMPURE
+        or (
+            name.startswith(("services.", "replay."))
+            and ".core" not in name
+            and not name.startswith("services.kube")
+        )
+    ]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_a_module_is_one_idea(path: Path) -> None:
-    """A module that outgrows this wants to be two."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
+def test_services_know_each_other_by_their_protos_only() -> None:
+    """No service imports another one; the replay imports only the module that runs all three."""
+    found = []
+    for path in SOURCES:
+        own = named(path).split("/")
+        if named(path) == "services/in_process.py":
+            continue
+        others = {name for name in SERVICES if own[:2] != ["services", name]}
+        forbidden = tuple(f"services.{name}." for name in others)
+        if own[0] == "services":
+            forbidden += ("replay.",)
+        found += [
+            f"{named(path)} imports {name}"
+            for name in IMPORTS[path]
+            if f"{name}.".startswith(forbidden)
+        ]
+    assert found == []
+
+
+def test_a_package_has_a_docstring_and_no_logic() -> None:
+    """An __init__.py says what the package is, and nothing else; a public face exports names."""
+    for path in SOURCES:
+        if path.name != "__init__.py":
+            continue
+        first, *rest = tree(path).body
+        assert isinstance(first, ast.Expr), named(path)
+        if named(path) in PUBLIC_FACES:
+            assert all(isinstance(each, ast.ImportFrom | ast.Assign) for each in rest), named(path)
+        else:
+            assert rest == [], named(path)
+
+
+def test_a_module_is_one_idea_and_a_folder_is_a_room() -> None:
+    """What outgrows this wants to be two."""
+    long = {
+        named(path): lines
+        for path in SOURCES
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
+    }
+    assert long == {}
+    folders = {path.parent for path in SOURCES}
+    full = {
+        named(folder): modules
+        for folder in folders
+        if (modules := len(list(folder.glob("*.py"))) - 1) > MODULES_MAX
+    }
+    assert full == {}
 
 
 def test_every_module_is_looked_at() -> None:
     """The globs above find the project, so that no test passes on nothing."""
     assert len(SOURCES) > 100
     assert len(CORES) > 50
+    assert len(TABLES) > 5
 
 
 def test_the_vectors_are_packaged_wherever_the_code_is() -> None:

@@ -1,7 +1,7 @@
-"""The services as child processes on loopback ports: what a replay uses when no address is given.
+"""The services as child processes on loopback ports, for a replay without addresses.
 
-They are forks of one child, which gets `-P`, so that a folder of the user's named `services` cannot
-shadow ours. Each has a pipe as standard input and ends when it closes, however the replay ends.
+They are forks of one child, which runs with `-P`, so that a user's folder named `services` cannot
+shadow ours. Each has a pipe as standard input and ends when it is closed, however the replay ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import IO
 
 from replay.errors import BackendError
 
-_KNOWN = ("1.85.",)
-_SWITCHES = "-event_engine_client,-event_engine_listener"
+_TESTED_VERSIONS = ("1.85.",)
+_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
 }
-"""What is set for the services unless the user has set it."""
+"""Environment variables of the services, unless the user has set them."""
 
 START_S = 60.0
 STOP_S = 10.0
@@ -41,7 +41,7 @@ class Starter:
 
     def __init__(self) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        self._asked, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -57,12 +57,13 @@ class Starter:
     def start(self, arguments: Sequence[str], streams: Sequence[int], then: str) -> int:
         """Start a service with these standard streams and return its process number.
 
-        What the service `then` needs is imported next, in the starter's own time.
+        The starter imports the modules of the service `then` while this one runs. Raises
+        BackendError.
         """
         message = json.dumps([then, *arguments]).encode()
         try:
-            socket.send_fds(self._asked, [message], list(streams))
-            answer = self._asked.recv(32)
+            socket.send_fds(self._socket, [message], list(streams))
+            answer = self._socket.recv(32)
         except OSError:
             answer = b""
         if not answer:
@@ -70,11 +71,11 @@ class Starter:
         return int(answer)
 
     def close(self) -> None:
-        """Start no more."""
-        self._asked.close()
+        """Stop accepting services to start; running ones go on."""
+        self._socket.close()
 
     def wait(self) -> None:
-        """Wait for its end, when all services have ended."""
+        """Wait for the process to end, which it does after the last service."""
         self.close()
         self._process.wait()
 
@@ -102,28 +103,28 @@ class ServiceProcess:
 
     def wait_listening(self) -> str:
         """Return the address once the child listens. Raises BackendError where it never does."""
-        line = self._stdout.readline().decode() if self._says_something(START_S) else ""
+        line = self._stdout.readline().decode() if self._is_readable(START_S) else ""
         match = _LISTENING.match(line)
         if match is None:
             self.stop()
             raise BackendError(
-                f"the {self.name} service did not start: {self.last_words() or 'it said nothing'}"
+                f"the {self.name} service did not start: {self.last_line() or 'it wrote no error'}"
             )
         self.address = match[1]
         return self.address
 
     def peak_memory_bytes(self) -> int:
-        """Return the child's largest resident memory so far; 0 where the system does not tell."""
+        """Return the child's largest resident memory so far; 0 on a system without /proc."""
         found = re.search(r"VmHWM:\s+(\d+) kB", self._proc("status"))
         return int(found[1]) * 1024 if found else 0
 
     def cpu_s(self) -> float:
-        """Return the child's CPU time so far, seconds; 0 where the system does not tell."""
+        """Return the child's CPU time so far, seconds; 0 on a system without /proc."""
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
     def _proc(self, name: str) -> str:
-        """Return what the system tells of the child in /proc, "" where it does not."""
+        """Return a file of the child in /proc, "" where it cannot be read."""
         try:
             with open(f"/proc/{self.pid}/{name}", encoding="ascii") as file:  # noqa: PTH123 - /proc
                 return file.read()
@@ -131,23 +132,23 @@ class ServiceProcess:
             return ""
 
     def stop(self) -> None:
-        """Ask the child to end and wait; kill it where it does not."""
+        """Request the child's end and wait; kill it after STOP_S seconds without output."""
         if self._stdout.closed:
             return
         os.close(self._stdin)
-        while self._says_something(STOP_S):
+        while self._is_readable(STOP_S):
             if not self._stdout.read1():
                 break
         else:
             os.kill(self.pid, signal.SIGKILL)
         self._stdout.close()
 
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """Return the last line that the child wrote to standard error, "" for none."""
         return _last_line(self._log)
 
-    def _says_something(self, seconds: float) -> bool:
-        """Wait until the child has written to standard output, or has ended."""
+    def _is_readable(self, seconds: float) -> bool:
+        """Wait until the child has written to standard output, or has closed it."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._stdout, selectors.EVENT_READ)
             return bool(selector.select(seconds))
@@ -160,11 +161,11 @@ def _last_line(log: IO[bytes]) -> str:
 
 
 class EmbeddedServices:
-    """Queue, scheduler and (where wanted) eviction, started together and stopped together.
+    """The services that a replay starts: queue and scheduler, eviction, or both.
 
-    They are child processes, or with `in_process` parts of this one; `addresses` are theirs. With
-    `warms_up` the scheduler has compiled its kernels when it listens, otherwise when they have
-    much to do.
+    They are child processes, or with `in_process` run in this one; `addresses` are theirs by name.
+    With `warms_up` the scheduler compiles its kernels before it listens, otherwise when it first
+    has much work for them.
     """
 
     def __init__(
@@ -213,12 +214,12 @@ class EmbeddedServices:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the services; where one failed, what each said last goes with the error."""
+        """Stop the services; a BackendError gets the last line of each one's log as a note."""
         if isinstance(error, BackendError):
             for name, process in self.processes.items():
-                words = process.last_words()
-                if words:
-                    error.add_note(f"the {name} service's last words: {words}")
+                line = process.last_line()
+                if line:
+                    error.add_note(f"last error line of the {name} service: {line}")
         self._stop()
 
     def _served_here(self, *, scheduler: bool, eviction: bool) -> dict[str, str]:
@@ -244,9 +245,11 @@ class EmbeddedServices:
 
 @cache
 def grpc_environment() -> dict[str, str]:
-    """Return environment variables by name."""
-    quiet = {"GRPC_VERBOSITY": "NONE"}  # What goes wrong is raised.
-    return quiet | ({"GRPC_EXPERIMENTS": _SWITCHES} if version("grpcio").startswith(_KNOWN) else {})
+    """Return gRPC's settings for its clients and services, as environment variables."""
+    quiet = {"GRPC_VERBOSITY": "NONE"}  # Errors are raised.
+    return quiet | (
+        {"GRPC_EXPERIMENTS": _EXPERIMENTS} if version("grpcio").startswith(_TESTED_VERSIONS) else {}
+    )
 
 
 def prepare() -> None:

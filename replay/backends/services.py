@@ -1,4 +1,4 @@
-"""The services as a replay knows them: by their protos and their addresses."""
+"""The services as a replay uses them: sessions over gRPC at an address, or in this process."""
 
 from __future__ import annotations
 
@@ -50,66 +50,66 @@ class _Session(Generic[Request, Answer]):
         """Open the session.
 
         Raises BackendError where the service cannot be reached, and ConfigurationError where it
-        refuses what it was asked to do.
+        refuses the request.
         """
-        self._named = f"the {service} at {address}"
+        self._title = f"the {service} at {address}"
         self._channel = channel(address, tls)
         self._stub = make_stub(self._channel)
         try:
             self.opened = self._stub.CreateSession(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
-            text = f"the {service} at {address} opened no session: {describe(error)}"
+            text = f"{self._title} opened no session: {describe(error)}"
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
         if not self.opened.session:
             self._channel.close()
-            raise BackendError(f"{self._named} answers wrongly: session: is required")
+            raise self._invalid("session", "is required")
         self._stamp = session_pb2.Stamp(session=self.opened.session)
         open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, stream)
         unary = getattr(self._stub, stream.removeprefix("Streaming"))
         self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address, unary)
 
     def follow(self, traceparent: str) -> None:
-        """Let the service's own spans belong to the trace of that context."""
+        """Make the service's own spans part of the trace of a W3C traceparent."""
         self._stamp.traceparent = traceparent
 
     def close(self) -> None:
-        """Forget the session and hang up."""
+        """Delete the session and close the channel."""
         self._stream.close()
-        self._forget()
+        self._delete()
         self._channel.close()
 
     def _next_stamp(self) -> session_pb2.Stamp:
-        """Return the stamp of the next request."""
         self._stamp.sequence += 1
         return self._stamp
 
-    def _now(self) -> session_pb2.Stamp:
-        """Return a stamp for a call that does not count."""
+    def _unnumbered_stamp(self) -> session_pb2.Stamp:
+        """Return a stamp for a call that has no number."""
         return session_pb2.Stamp(session=self._stamp.session, traceparent=self._stamp.traceparent)
 
-    def _wrong(self, field: str, problem: str) -> BackendError:
-        return BackendError(f"{self._named} answers wrongly: {field}: {problem}")
+    def _invalid(self, field: str, problem: str) -> BackendError:
+        return BackendError(f"{self._title} returned an invalid response: {field}: {problem}")
 
     def _receive(self, sequence: int) -> Answer:
-        """Return the next answer, which is to the request of that number. Raises BackendError."""
-        answer = self._stream.receive()
-        said: Any = answer
-        if said.sequence != sequence:
-            problem = f"is {said.sequence}, and the request's is {sequence}"
-            raise self._wrong("sequence", problem if said.HasField("sequence") else "is required")
-        return answer
+        """Return the next response; it must be that of request `sequence`. Raises BackendError."""
+        answer: Any = self._stream.receive()
+        if answer.sequence != sequence:
+            problem = f"is {answer.sequence}, but the request's is {sequence}"
+            is_set = answer.HasField("sequence")
+            raise self._invalid("sequence", problem if is_set else "is required")
+        received: Answer = answer
+        return received
 
-    def _forget(self) -> None:
-        """Let the service forget the session; one that has gone is no fault here."""
+    def _delete(self) -> None:
+        """Delete the session; an error is ignored, as the service may have ended."""
         with contextlib.suppress(grpc.RpcError):
             request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
             self._stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
 class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.RunRoundResponse]):
-    """A session with a SchedulerService; `rounds` counts those whose outcomes were taken."""
+    """A session with a SchedulerService; `rounds` counts those whose outcomes were received."""
 
     def __init__(
         self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
@@ -134,19 +134,22 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
 
     @property
     def implementation(self) -> str:
-        """Return what it calls itself, name and version; "" where it says neither."""
+        """Return the service's own name and version, "" where it has neither."""
         return f"{self.opened.implementation} {self.opened.version}".strip()
 
     @property
     def takes_windows(self) -> bool:
-        """Tell whether rounds may be told ahead."""
+        """Return whether rounds of later instants may be sent ahead."""
         windows: bool = self.opened.windows
         return windows
 
-    def tell(
+    def send_round(
         self, round_: scheduler_pb2.Round, window: Sequence[scheduler_rpc.Foreseen] = ()
     ) -> None:
-        """Tell a round, or go on with one, and the rounds that will follow it."""
+        """Send a round or a further part of one, and the rounds that will follow it.
+
+        Raises ConfigurationError where one of its objects is too large for a message.
+        """
         request = scheduler_rpc.RunRoundRequest(round=round_, window=window)
         if request.ByteSize() > MESSAGE_BYTES_MAX:
             *parts, last = _parts(round_)
@@ -169,42 +172,44 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         self._stream.send(request)
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
-        """Return the session's state; every round told is answered. Raises BackendError."""
-        request = session_pb2.CheckpointSessionRequest(stamp=self._now())
+        """Return the session's state between two rounds. Raises BackendError."""
+        request = session_pb2.CheckpointSessionRequest(stamp=self._unnumbered_stamp())
         try:
             return list(self._stub.CheckpointSession(request, timeout=CHECKPOINT_S))
         except grpc.RpcError as error:
-            raise BackendError(f"the scheduler saves no checkpoint: {describe(error)}") from error
+            text = f"the scheduler did not save a checkpoint: {describe(error)}"
+            raise BackendError(text) from error
 
     def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
-        """Go on in a session that a checkpoint makes.
+        """Replace the session by one that is restored from a checkpoint.
 
-        Raises BackendError where the service does not take it; the session is the old one then.
+        Raises BackendError where the service refuses the checkpoint; the session then stays.
         """
         try:
             restored = self._stub.RestoreSession(iter(chunks), timeout=CHECKPOINT_S)
         except grpc.RpcError as error:
-            raise BackendError(f"the scheduler restores nothing: {describe(error)}") from error
-        self._forget()
+            text = f"the scheduler did not restore a checkpoint: {describe(error)}"
+            raise BackendError(text) from error
+        self._delete()
         self._stamp.session, self._stamp.sequence = restored.session, 0
 
     def evaluate(
         self, request: scheduler_rpc.EvaluatePodRequest
     ) -> scheduler_rpc.EvaluatePodResponse:
         """Return every verdict about a pending pod of the session. Raises grpc.RpcError."""
-        request.stamp.CopyFrom(self._now())
+        request.stamp.CopyFrom(self._unnumbered_stamp())
         parts = self._stub.EvaluatePod(request, timeout=CHECKPOINT_S)
         whole: scheduler_rpc.EvaluatePodResponse
         whole = merged(parts, scheduler_rpc.EvaluatePodResponse())
         return whole
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
-        """Return what was decided of the first round not answered yet. Raises BackendError."""
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
+        """Return the outcomes of the first round that has none yet. Raises BackendError."""
         while not self._answered:
             expected = self._expected[0]
             answer = self._receive(expected.sequence)
             if not answer.outcomes:
-                raise self._wrong("outcomes", "is required: one for each round")
+                raise self._invalid("outcomes", "is required: one for each round")
             self._check_rounds(answer, expected)
             if not answer.outcomes[-1].goes_on:
                 self._expected.popleft()
@@ -214,24 +219,24 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         return self._answered.popleft()
 
     def _check_rounds(self, answer: scheduler_rpc.RunRoundResponse, expected: _Expected) -> None:
-        """Refuse what cannot be the outcomes of the rounds that were sent. Raises BackendError."""
+        """Check outcomes by the rounds that were sent. Raises BackendError."""
         expected.rounds -= len(answer.outcomes)
         if expected.rounds < 0:
-            raise self._wrong("outcomes", f"holds {-expected.rounds} more than rounds were sent")
+            raise self._invalid("outcomes", f"has {-expected.rounds} more than rounds were sent")
         for index, outcomes in enumerate(answer.outcomes):
             path = f"outcomes[{index}]"
             if not outcomes.goes_on and index + 1 < len(answer.outcomes):
-                raise self._wrong(f"{path}.goes_on", "is required where the next round's follow")
+                raise self._invalid(f"{path}.goes_on", "is required where the next round's follow")
             if expected.events_only and outcomes.outcomes:
-                raise self._wrong(f"{path}.outcomes", "holds pods, and the round has events only")
+                raise self._invalid(f"{path}.outcomes", "has pods, but the round has events only")
             if expected.max_pods and len(outcomes.outcomes) > expected.max_pods:
-                problem = f"holds more than the {expected.max_pods} pods that were asked for"
-                raise self._wrong(f"{path}.outcomes", problem)
+                problem = f"has more pods than the round's max_pods, {expected.max_pods}"
+                raise self._invalid(f"{path}.outcomes", problem)
 
 
 @dataclass(slots=True)
 class _Expected:
-    """A request whose answer is to come: how many `rounds` are left of it, and what they allow.
+    """A request without its response: how many `rounds` are left of it, and what they allow.
 
     `is_part`: it has only a part of a round's events.
     """
@@ -244,9 +249,9 @@ class _Expected:
 
 
 def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
-    """Return rounds that tell the same, none larger than a message may be.
+    """Return a round split into parts that each fit a message; all but the last are events only.
 
-    All but the last have events only. Raises ConfigurationError where an object is too large.
+    Raises ConfigurationError where one object is too large.
     """
     parts = list(split(round_))
     for part in parts:
@@ -254,8 +259,8 @@ def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
         part.ClearField("max_pods")
         if part.ByteSize() > MESSAGE_BYTES_MAX:
             raise ConfigurationError(
-                f"the trace holds {part.ByteSize()} bytes in one piece at {round_.at_ns} ns, and a "
-                f"message may have {MESSAGE_BYTES_MAX}"
+                f"the trace has an object of {part.ByteSize()} bytes at {round_.at_ns} ns; a "
+                f"message may have at most {MESSAGE_BYTES_MAX} bytes"
             )
     parts[-1].events_only = round_.events_only
     if round_.HasField("max_pods"):
@@ -282,7 +287,10 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
     def apply(
         self, operations: Sequence[eviction_rpc.Operation]
     ) -> Sequence[eviction_rpc.OperationResult]:
-        """Carry out operations; one result for each but removals, in order. Raises BackendError."""
+        """Apply operations; return one result for each except removals, in order.
+
+        Raises BackendError.
+        """
         results: list[eviction_rpc.OperationResult] = []
         for chunk in chunks(operations):
             left = chunk
@@ -292,14 +300,13 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                 answer = self._receive(stamp.sequence)
                 if not 0 < answer.applied <= len(left):
                     problem = f"is {answer.applied}, of {len(left)} operations"
-                    raise self._wrong("applied", problem)
+                    raise self._invalid("applied", problem)
                 for index, phase in enumerate(answer.phases):
+                    path = f"phases[{index}]"
                     if not phase.name:
-                        raise self._wrong(f"phases[{index}].name", "is required")
+                        raise self._invalid(f"{path}.name", "is required")
                     if phase.wall_ns < 0:
-                        raise self._wrong(
-                            f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative"
-                        )
+                        raise self._invalid(f"{path}.wall_ns", f"{phase.wall_ns} is negative")
                 results += answer.results
                 left = left[answer.applied :]
         return results

@@ -1,6 +1,6 @@
-"""Requests and their answers over a bidirectional stream, with a deadline for each answer.
+"""Requests and responses over a bidirectional stream, with a deadline for each response.
 
-A service that does not serve the stream is called by the unary RPC that has the same messages.
+A service that does not implement the stream is called by the unary RPC with the same messages.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Answer = TypeVar("Answer")
 
 
 class Exchange(Generic[Request, Answer]):
-    """A stream's client side: requests go out, answers come back in their order.
+    """The client side of a stream: requests are sent, responses arrive in their order.
 
-    A watchdog cancels the stream when an answer is overdue, so that a service which hangs is
-    reported and never waited for without end.
+    A watchdog cancels the stream when a response is overdue, so that a service that hangs is
+    reported.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Exchange(Generic[Request, Answer]):
         threading.Thread(target=self._watch, name=f"{service}-watchdog", daemon=True).start()
 
     def exchange(self, request: Request) -> Answer:
-        """Return the answer to `request`, with nothing else under way. Raises BackendError."""
+        """Return the response to `request`, when no other is outstanding. Raises BackendError."""
         self.send(request)
         return self.receive()
 
     def send(self, request: Request) -> None:
-        """Send a request; answers come in the order of requests."""
+        """Send a request; responses arrive in the order of requests."""
         if self._unary is not None:
             self._unanswered.append(request)
         if self._is_streaming:
@@ -59,7 +59,7 @@ class Exchange(Generic[Request, Answer]):
             self._requests.put(request)
 
     def receive(self) -> Answer:
-        """Wait for the next answer. Raises BackendError."""
+        """Wait for the next response. Raises BackendError."""
         if not self._is_streaming:
             return self._called()
         self._due = time.monotonic() + DEADLINE_S
@@ -103,7 +103,7 @@ def _is_unserved(error: grpc.RpcError) -> bool:
 
 
 def describe(error: grpc.RpcError) -> str:
-    """Return a failed call's code and words."""
+    """Return a failed call's status code and details."""
     if not isinstance(error, grpc.Call):
         return str(error)
     return f"{error.code().name}: {error.details() or 'nothing more'}"

@@ -1,4 +1,4 @@
-"""What ends a command: a message for people and an exit code for programs."""
+"""The end of a command: a message for people and an exit code for programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ExitError(Exception):
-    """Ends the command with `code`; the text goes to standard error."""
+    """Ends the command with `code`; the text is written to standard error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class ExitError(Exception):
 
 @contextlib.contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
-    """Turn `errors` into the exit code for what is refused, and a broken service into its own."""
+    """Turn `errors` into exit code REFUSED, and errors of services into SERVICE."""
     from replay.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
     from replay.world.answers import AnswerError  # noqa: PLC0415 - when used
 
@@ -45,7 +45,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_traces() -> Iterator[None]:
-    """Turn a trace that cannot be read or written into the exit code for what is refused."""
+    """Turn a trace that cannot be read or written into exit code REFUSED."""
     from replay.errors import TraceError  # noqa: PLC0415 - loaded when needed
 
     with refusing(TraceError, OSError):
@@ -53,13 +53,13 @@ def refusing_traces() -> Iterator[None]:
 
 
 def os_problem(error: OSError) -> str:
-    """Return what the system said, with the file where it names one."""
+    """Return the system's message, with the file where it has one."""
     problem = error.strerror or str(error)
     return f"{error.filename}: {problem}" if error.filename else problem
 
 
 class Interrupts:
-    """Notes SIGINT while it is entered."""
+    """Raises KeyboardInterrupt on SIGINT, and remembers it; a context manager."""
 
     def __init__(self) -> None:
         self._noted = False
@@ -73,7 +73,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where one was noted and lost."""
+        """Raise KeyboardInterrupt where SIGINT came and the exception was lost."""
         if self._noted:
             raise KeyboardInterrupt
 
@@ -83,11 +83,11 @@ class Interrupts:
         raise KeyboardInterrupt
 
 
-class Endings:
-    """Notes the first SIGINT or SIGTERM while it is entered; the second one interrupts."""
+class StopSignals:
+    """Remembers the first SIGINT or SIGTERM; the second one interrupts. A context manager."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -100,6 +100,6 @@ class Endings:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.asked:
+        if self.received:
             raise KeyboardInterrupt
-        self.asked = True
+        self.received = True

@@ -1,4 +1,4 @@
-"""`reprieve`: the command line. A command's module is loaded when the command is used."""
+"""`reprieve`: the command line. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _COMMANDS = {
     "demo": "Replay a bundled trace that ends in seconds.",
     "examples": "Write the bundled examples into a folder.",
     "protos": "Write the contract's .proto files into a folder.",
-    "replay": "Replay a trace and show what was decided, and why.",
+    "replay": "Replay a trace; show the decisions and their reasons.",
     "record": "Record a live cluster as a trace.",
     "report": "Write a run's report: one page that opens offline.",
-    "query": "Ask a run's tables in SQL.",
-    "get": "Show the pods, nodes or events of a run at a moment.",
+    "query": "Query a run's tables in SQL.",
+    "get": "Show the pods, nodes or events of a run at one time.",
     "export": "Export a run for Perfetto or Chrome's tracing.",
-    "models": "List what a replay assumes where a trace is silent.",
-    "compare": "Compare two runs: where they part, and why.",
+    "models": "List the assumptions for what a trace does not have.",
+    "compare": "Compare two runs: where they diverge, and why.",
     "sweep": "Replay a trace at every point of a grid.",
-    "explain": "Explain why a pod was bound, refused or waits.",
+    "explain": "Explain why a pod was bound, refused or is pending.",
     "generate": "Write a seeded synthetic workload.",
-    "convert": "Convert a trace between formats.",
-    "validate": "Check a trace and say what a replay would get.",
-    "conform": "Check services: against upstream's own code, or the contract.",
+    "convert": "Convert a trace to the native format.",
+    "validate": "Check a trace; show what a replay reads and ignores.",
+    "conform": "Test services against upstream's vectors or the contract.",
     "node": "Watch this machine as a kubelet's eviction manager does.",
-    "serve": "Run one of the services alone.",
+    "serve": "Run one of the services.",
 }
 _SHARED = {
     "examples": ("demo", "examples", "models", "protos"),
-    "tables": ("query", "export", "report"),
+    "runs": ("query", "export", "report", "get", "explain"),
     "traces": ("convert", "generate", "validate"),
 }
 _ELSEWHERE = {
@@ -47,55 +47,56 @@ _ELSEWHERE = {
         for name in names
     },
 }
-"""Commands that are not the `command` of replay.cli.commands.NAME."""
+"""Places of the commands other than `command` of replay.cli.commands.NAME."""
 _SERVICES = {
-    "queue": "The pods that wait to be scheduled.",
-    "scheduler": "Binds pods to nodes, and preempts others.",
+    "queue": "The scheduling queue.",
+    "scheduler": "The scheduler, with its preemptor.",
     "eviction": "Node-pressure eviction for many nodes.",
 }
 EPILOG = """\b
 Exit codes:
-    0  done
-    1  conform: a vector failed, or the level was not reached; replay --compare-recorded: a
-       decision differs; --assert: a check failed; sweep: a replay failed
+    0  success
+    1  conform: a vector failed, or the level was not reached;
+       replay --compare-recorded: a decision differs;
+       --assert: a check failed; sweep: a replay failed
     2  the command line or an input is refused
-    3  a service cannot be started or reached, or stops answering; record: the API server
-       cannot be reached, or the recording ended early
-    4  the run ended, but spans were lost on their way
-    5  the run went round at one instant without an end
-  130  interrupted; what a replay has recorded until then can be read
+    3  a service cannot be started or reached, or stops answering;
+       record: the API server cannot be reached, or the recording ended early
+    4  the run is complete, but spans were lost
+    5  the run has an endless loop at one instant
+  130  interrupted; the run until then can be read
 """
 
 
 class _LazyGroup(click.Group):
-    """Has the commands of `found`, with their help, and imports one only to run it."""
+    """A group that imports a command only to run it; `summaries` are its commands' help."""
 
-    found: Mapping[str, str] = _COMMANDS
+    summaries: Mapping[str, str] = _COMMANDS
     title = "Commands"
 
     def place(self, name: str) -> str:
-        """Return where a command is, "MODULE:NAME"."""
+        """Return "MODULE:NAME" of a command."""
         return _ELSEWHERE.get(name, f"replay.cli.commands.{name}:command")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which people need them."""
+        """Return the commands in the order of `summaries`."""
         del ctx
-        return list(self.found)
+        return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
+        """Import and return a command; None for an unknown name."""
         del ctx
-        if cmd_name not in self.found:
+        if cmd_name not in self.summaries:
             return None
         module, _, name = self.place(cmd_name).partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing any."""
+        """List the commands without importing them."""
         del ctx
         with formatter.section(self.title):
-            formatter.write_dl(list(self.found.items()))
+            formatter.write_dl(list(self.summaries.items()))
 
 
 @click.group(
@@ -103,7 +104,7 @@ class _LazyGroup(click.Group):
 )
 @click.version_option(package_version(), prog_name="reprieve")
 def command() -> None:
-    """Answer, offline: who gets scheduled, who waits, who is preempted or evicted, and why.
+    """Replay cluster workloads offline: what is scheduled, preempted or evicted, and why.
 
     \b
     Examples:
@@ -114,7 +115,7 @@ def command() -> None:
 
 
 class _Services(_LazyGroup):
-    found = _SERVICES
+    summaries = _SERVICES
     title = "Services"
 
     def place(self, name: str) -> str:
@@ -123,19 +124,20 @@ class _Services(_LazyGroup):
 
 @click.group(cls=_Services, name="serve")
 def serve_command() -> None:
-    """Run one of the services alone, until SIGTERM.
+    """Run one of the services until SIGTERM.
 
     \b
     Examples:
       reprieve serve queue
       reprieve serve scheduler --queue 127.0.0.1:50051
       reprieve serve eviction --listen 0.0.0.0:50053
-    A replay finds them with --scheduler and --eviction.
+
+    A replay uses them with --scheduler and --eviction.
     """
 
 
 def main() -> None:
-    """Run the command line and turn what goes wrong into a message and an exit code."""
+    """Run the command line; turn errors into messages and exit codes."""
     prepare()
     try:
         command.main(prog_name="reprieve", standalone_mode=False)

@@ -1,18 +1,23 @@
-"""Parameters that several commands take, and how their results are written."""
+"""Parameter types, options that several commands have, and the writers of their results."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
 import orjson
 
+from replay.cli.errors import FAILED, ExitError, refusing
 from replay.importers.records import Moment
+from replay.overrides.assignment import OverrideError
+from replay.overrides.overrides import Overrides
+from replay.whatif.assertions import Assertion, failures, parse_assertion
+from replay.whatif.facts import RunFacts
 from replay.world.models import duration_ns
 from services.telemetry.span import Sampling
 
@@ -22,18 +27,18 @@ _PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
 """Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
 
 
-class Parsed(click.ParamType[_T], Generic[_T]):
-    """What a function reads of a text; its ValueError says what is wrong with it."""
+class ParsedParam(click.ParamType[_T], Generic[_T]):
+    """A parameter type of a function that reads a text; the text of its ValueError is shown."""
 
     def __init__(self, name: str, read: Callable[[str], _T]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
-        """Return what is read; a value that was read already is left as it is."""
+        """Return the value of a text; a default of another type is returned as it is."""
         if not isinstance(value, str):
-            read: _T = value
-            return read
+            default: _T = value
+            return default
         try:
             return self._read(value)
         except ValueError as error:
@@ -41,14 +46,14 @@ class Parsed(click.ParamType[_T], Generic[_T]):
 
 
 def _moment(text: str) -> Moment:
-    """Return a moment of a recording: a length of time since its beginning, or a time."""
+    """Return a moment of a recording: a duration since its start, or a time."""
     at_ns = _recorded_ns(text)
     if at_ns is not None:
         return Moment(text=text, at_ns=at_ns)
     try:
         return Moment(text=text, since_start_ns=duration_ns(text))
     except ValueError:
-        problem = f"{text!r} is no moment; write 90s, 1h30m or 2026-01-31T12:00:00Z"
+        problem = f"{text!r} is not a duration or a time; write 90s or 2026-01-31T12:00:00Z"
         raise ValueError(problem) from None
 
 
@@ -68,7 +73,7 @@ def _recorded_ns(text: str) -> int | None:
 def _qos_priority(text: str) -> tuple[str, int]:
     qos, _, number = text.partition("=")
     if not qos or not _INTEGER.fullmatch(number):
-        raise ValueError(f"{text!r} is no priority of a qos; write LS=1000")
+        raise ValueError(f"{text!r} is not QOS=PRIORITY; write LS=1000")
     priority = int(number)
     if not _PRIORITY_MIN <= priority <= _PRIORITY_MAX:
         raise ValueError(f"{text!r}: a priority is at most {_PRIORITY_MAX:,}")
@@ -76,7 +81,7 @@ def _qos_priority(text: str) -> tuple[str, int]:
 
 
 class TraceFile(click.Path):
-    """Where to write a trace: a path whose ending names a form of the native format."""
+    """The path of a new trace, whose suffix selects a form of the native format."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
@@ -87,36 +92,37 @@ class TraceFile(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Path:
-        """Return the path."""
+        """Return the path; fail for any other suffix."""
         from replay.trace.writer import SUFFIXES  # noqa: PLC0415 - loaded when needed
 
         path = Path(os.fsdecode(value))
         super().convert(path, param, ctx)
         if not path.name.endswith(SUFFIXES):
-            self.fail(f"{str(path)!r}: a trace's name ends in {', '.join(SUFFIXES)}", param, ctx)
+            problem = f"{str(path)!r} has no suffix of a trace; write {' or '.join(SUFFIXES)}"
+            self.fail(problem, param, ctx)
         return path
 
 
-DURATION = Parsed("duration", duration_ns)
-"""A length of time such as "1h30m", "2.5s" or "500ms"; its value is in ns."""
-MOMENT = Parsed("DURATION|TIME", _moment)
-TIME = Parsed("TIME", _time_ns)
+DURATION = ParsedParam("duration", duration_ns)
+"""A duration such as "1h30m", "2.5s" or "500ms"; its value is in ns."""
+MOMENT = ParsedParam("DURATION|TIME", _moment)
+TIME = ParsedParam("TIME", _time_ns)
 """A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
-SHARE = Parsed("off|all|PERCENT", Sampling.parse)
+SHARE = ParsedParam("off|all|PERCENT", Sampling.parse)
 """A share of the pods: "off", "all" or a percentage such as "1%"."""
-QOS_PRIORITY = Parsed("QOS=PRIORITY", _qos_priority)
+QOS_PRIORITY = ParsedParam("QOS=PRIORITY", _qos_priority)
 """A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
 TRACE_FILE = TraceFile()
 FOLDER = click.Path(file_okay=False, path_type=Path)
 run_argument = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 write = functools.partial(click.echo, nl=False)
-"""Writes a text to standard output as it is."""
+"""Writes a text to standard output without a newline."""
 
 
 def output_option(
     *choices: str, meaning: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option --output, a table by default."""
+    """Return the option --output, whose default is "table"."""
     return click.option(
         "-o",
         "--output",
@@ -128,5 +134,85 @@ def output_option(
 
 
 def echo_json(value: object) -> None:
-    """Print a value for programs."""
+    """Print a value as indented JSON."""
     click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+
+def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options; the command receives one argument, `overrides`."""
+
+    def with_overrides(**given: Any) -> Any:
+        with refusing(OverrideError):
+            overrides = Overrides.parse(*(given.pop(name) for name in _NAMES))
+        return command(overrides=overrides, **given)
+
+    functools.update_wrapper(with_overrides, command)
+    for option in reversed(_OPTIONS):
+        with_overrides = option(with_overrides)
+    return with_overrides
+
+
+_NAMES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage")
+_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override one value: priorityClass.batch.value=50, pdb.prod/web.minAvailable=2, "
+        "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
+        "plugin.NodeResourcesFit.weight=5. Repeatable.",
+    ),
+    click.option(
+        "--drop-nodes",
+        default="",
+        metavar="SELECTOR",
+        help="Remove the nodes that a label selector matches: zone=a, gpu in (a, b), !spot.",
+    ),
+    click.option(
+        "--scale-nodes",
+        default="",
+        metavar="FACTOR|+N|-N|=N",
+        help="Change the number of nodes: times 0.8 or 1.5, 10 more (+10), or exactly 5 (=5). "
+        "Which nodes are removed or cloned follows from their names.",
+    ),
+    click.option(
+        "--arrivals",
+        default="",
+        metavar="RESOURCE=RATIO",
+        help="Create all pods at the beginning, in an order that follows from the seed, and never "
+        "end them: as many (repeated, or fewer) as request RATIO times the nodes' allocatable of "
+        "a resource.",
+    ),
+    click.option(
+        "--usage",
+        multiple=True,
+        metavar="'SELECTOR RESOURCE VALUE'",
+        help="Usage of the pods with these labels (or of one, as NAMESPACE/NAME), of memory or "
+        "ephemeral-storage: 200Mi, +50Mi/m on top of their recorded usage, or 200Mi+50Mi/m. "
+        "Repeatable.",
+    ),
+)
+
+
+def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --assert; the command receives one argument, `assertions`."""
+    option = click.option(
+        "--assert",
+        "assertions",
+        type=ParsedParam("CHECK", parse_assertion),
+        multiple=True,
+        help="Exit with code 1 unless a figure meets a condition: "
+        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Repeatable; "
+        "docs/what-if.md lists the figures.",
+    )
+    return option(command)
+
+
+def check_all(
+    assertions: Iterable[Assertion], run: RunFacts, other: RunFacts | None = None
+) -> None:
+    """Raise ExitError with a sentence for each check that failed. Raises FigureError."""
+    failed = failures(assertions, run, other)
+    if failed:
+        raise ExitError(FAILED, "\n".join(each.sentence for each in failed))

@@ -1,7 +1,4 @@
-"""Live progress on a terminal: simulated time, pods a second, counts by outcome.
-
-A replay on the command line: its progress, Ctrl-C, and an exit code for what ends it early.
-"""
+"""A replay on the command line: its progress on a terminal, Ctrl-C, and its exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally
-from replay.runner import Finished, Settings, run_replay
+from replay.runner import FinishedReplay, ReplaySettings, run_replay
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import LoopError
 from replay.world.models import SECOND_NS
@@ -37,7 +34,7 @@ _FAR_NS = 600 * SECOND_NS
 
 
 class Progress:
-    """A line on standard error that tells how far a replay has come; nothing in a pipe."""
+    """The progress of a replay, a line on standard error; nothing where that is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         console = Console(stderr=True)
@@ -60,13 +57,13 @@ class Progress:
             self._live.stop()
 
     def follow(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the trace's records, and remember how far they have come."""
+        """Yield the trace's records, and remember the time of the last one."""
         for record in records:
             self._record_ns = record.at_ns
             yield record
 
     def __call__(self, now_ns: int, cluster: Cluster, tally: Tally) -> None:
-        """Show where the replay stands, a few times a second."""
+        """Update the line, at most five times a second."""
         del cluster
         if self._start_ns is None:
             self._start_ns, self._began = now_ns, time.monotonic()
@@ -80,7 +77,7 @@ class Progress:
 
 @contextlib.contextmanager
 def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield what shows on standard error how many of how many are done; nothing in a pipe."""
+    """Yield a function that shows (done, total) as a bar on standard error; only on a terminal."""
     console = Console(stderr=True)
     bar = Bar(
         TextColumn(label),
@@ -98,10 +95,9 @@ def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], 
 def line(played_ns: int, ahead_ns: int, wall_s: float, tally: Tally) -> str:
     """Return the line: simulated time, pods a second of the wall clock, counts by outcome.
 
-    `ahead_ns` is how far simulated time has run past the trace's last record; it is shown when it
-    is long.
-    Pods a second are those that went through a scheduling cycle, again if they did so again.
-    Unschedulable are pods without a node whose last attempt failed; the rest waits for its first.
+    `ahead_ns` is the simulated time since the trace's last record; it is shown from 10 minutes on.
+    Pods a second are scheduling cycles. Unschedulable pods are those whose last attempt failed;
+    other pods without a node were not tried yet.
     """
     rate = tally.cycles / max(wall_s, 1e-9)
     decided = tally.decisions
@@ -115,18 +111,18 @@ def line(played_ns: int, ahead_ns: int, wall_s: float, tally: Tally) -> str:
     )
 
 
-Through = Callable[[Iterator[Record]], Iterator[Record]]
+RecordFilter = Callable[[Iterator[Record]], Iterator[Record]]
 
 
 def play(
-    settings: Settings,
+    settings: ReplaySettings,
     trace: TraceArguments,
     overrides: Overrides,
     *,
     quiet: bool,
-    through: Through = iter,
-) -> Finished:
-    """Replay; the trace's records pass `through` on their way. Raises ExitError."""
+    through: RecordFilter = iter,
+) -> FinishedReplay:
+    """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
     with (
         refusing(RunError, TelemetryError, OverrideError),
         Interrupts() as interrupts,
@@ -148,8 +144,8 @@ def play(
 def profile_names(configuration: str) -> tuple[str, ...]:
     """Return the schedulerName of each profile of a KubeSchedulerConfiguration, in its order.
 
-    A profile without one, and a file without profiles, is default-scheduler's. A file that cannot
-    be read is refused by the scheduler itself, so that it counts as one without profiles here.
+    The default, also for a file without profiles, is default-scheduler. A file that cannot be read
+    counts as one without profiles: the scheduler refuses it.
     """
     try:
         document = yaml.safe_load(configuration)

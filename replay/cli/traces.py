@@ -1,4 +1,4 @@
-"""Options that every command which reads a trace takes, and how one is written."""
+"""The options of all commands that read a trace, and the writer of traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 import yaml
 
 from replay.cli.errors import refusing_traces
-from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, Parsed
+from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, ParsedParam
 from replay.importers.records import OPENB_PRIORITIES, ImportOptions
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
@@ -24,7 +24,7 @@ _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9./-]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceArguments:
-    """Which trace to read, and how."""
+    """The files of a trace, their format and the options of its importer."""
 
     paths: tuple[Path, ...]
     format: str | None = None
@@ -33,7 +33,8 @@ class TraceArguments:
     def records(self, scheduler_names: Sequence[str] = ()) -> Iterator[trace_pb2.Record]:
         """Yield the trace's records. Raises ExitError where it cannot be read.
 
-        `scheduler_names` are those whose pods are scheduled; none: default-scheduler's.
+        `scheduler_names` are the schedulers whose pods the replay schedules; () is
+        default-scheduler.
         """
         from replay.importers.registry import open_trace  # noqa: PLC0415 - loaded when needed
 
@@ -47,13 +48,13 @@ class TraceArguments:
 def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add TRACE... and the importers' options; the command receives one argument, `trace`.
 
-    Any option that is named as a field of ImportOptions is one of the trace's.
+    It includes the command's own options with the name of a field of ImportOptions.
     """
 
-    def with_trace(paths: Sequence[Path], trace_format: str | None, **given: Any) -> Any:
-        options = ImportOptions(**{name: given.pop(name) for name in _FIELDS & given.keys()})
+    def with_trace(paths: Sequence[Path], trace_format: str | None, **values: Any) -> Any:
+        options = ImportOptions(**{name: values.pop(name) for name in _FIELDS & values.keys()})
         trace = TraceArguments(paths=tuple(paths), format=trace_format, options=options)
-        return command(trace=trace, **given)
+        return command(trace=trace, **values)
 
     functools.update_wrapper(with_trace, command)
     for option in reversed(_OPTIONS):
@@ -62,7 +63,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
-    """Write a whole trace or leave `output` as it was; say how many records it has.
+    """Write a whole trace atomically; print the number of its records.
 
     Raises ExitError where it cannot be written.
     """
@@ -86,19 +87,19 @@ def _setting(text: str) -> tuple[str, object]:
     except yaml.YAMLError:
         read = None
     if not name or not sign or not isinstance(read, int | float | str | bool):
-        raise ValueError(f"{text!r} is no parameter; write initNodes=5000")
+        raise ValueError(f"{text!r} is not a parameter; write initNodes=5000")
     return name, read
 
 
 def _amounts(text: str) -> Mapping[str, str]:
-    """Return what a node has, quantities by resource."""
+    """Return quantities by resource."""
     result = {}
     for each in filter(None, text.split(",")):
         resource, _, amount = each.strip().partition("=")
         if _value(amount) is None:
-            raise ValueError(f"{each!r} is no amount; write cpu=96,memory=768Gi")
+            raise ValueError(f"{each!r} is not RESOURCE=QUANTITY; write cpu=96,memory=768Gi")
         if not _RESOURCE.fullmatch(resource):
-            raise ValueError(f"{resource!r} is no resource's name")
+            raise ValueError(f"{resource!r} is not the name of a resource; write cpu=96")
         result[resource] = amount
     return result
 
@@ -106,12 +107,12 @@ def _amounts(text: str) -> Mapping[str, str]:
 def _bytes(text: str) -> int:
     number = _value(text)
     if not number:
-        raise ValueError(f"{text!r} is no size; write 256Gi")
+        raise ValueError(f"{text!r} is not a size; write 256Gi")
     return number
 
 
 def _value(text: str) -> int | None:
-    """Return a quantity's value; None where the text is none, or is below 0."""
+    """Return a quantity's value; None for a negative quantity or any other text."""
     try:
         number = quantity.value(text)
     except quantity.QuantityError:
@@ -136,7 +137,7 @@ FORMATS = (
     "alibaba-2017",
     "manifests",
 )
-"""What --format takes; the names of replay.importers.registry, which is loaded when needed."""
+"""The values of --format: the names of replay.importers.registry, which is imported when used."""
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.argument(
@@ -150,16 +151,22 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--format",
         "trace_format",
         type=click.Choice(FORMATS),
-        help="The format, where it is not recognised.",
+        metavar="FORMAT",
+        help=f"The format, where it is not recognised: {', '.join(FORMATS)}.",
     ),
     click.option(
         "--every",
         "every_ns",
         type=DURATION,
-        help="Space the workloads of manifests, and the pods that scheduler_perf creates, by this "
-        "time; 0s: all come at once. [default: manifests 0s, scheduler_perf 200us]",
+        help="The interval between the workloads of manifests, and between the pods of "
+        "scheduler_perf, such as 1s; 0s creates all at once. [default: manifests 0s, "
+        "scheduler_perf 200us]",
     ),
-    click.option("--openb-timed", is_flag=True, help="OpenB: keep the data set's own times."),
+    click.option(
+        "--openb-timed",
+        is_flag=True,
+        help="OpenB: use the times of the data set. [default: all pods are created at once]",
+    ),
     click.option(
         "--openb-gpu/--no-openb-gpu",
         default=True,
@@ -172,35 +179,35 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         type=QOS_PRIORITY,
         multiple=True,
         callback=lambda _ctx, _param, given: {**OPENB_PRIORITIES, **dict(given)},
-        help="OpenB: the priority of a qos, such as LS=1000; once for each. [default: Guaranteed "
-        "and LS 1000, Burstable 100, BE 0]",
+        help="OpenB: the priority of a qos, such as LS=1000. Repeatable. [default: Guaranteed and "
+        "LS 1000, Burstable 100, BE 0]",
     ),
     click.option(
         "--now",
         "now_ns",
         type=TIME,
-        help="Manifests: when they begin. [default: the latest time of something that has happened "
-        "to one of the objects; a manifest that was never in a cluster begins at 0]",
+        help="Manifests: the start of the trace, such as 2026-01-31T12:00:00Z. [default: the "
+        "latest time in one of the objects; 0 where they were never in a cluster]",
     ),
     click.option(
         "--openb-jobs",
         is_flag=True,
-        help="OpenB: make each pod a Job's, which makes it again where it is preempted.",
+        help="OpenB: create a Job for each pod, which replaces the pod after a preemption.",
     ),
     click.option(
         "--workload",
         default="",
         metavar="TESTCASE/WORKLOAD",
-        help="scheduler_perf: which workload of the performance-config file. TESTCASE alone, where "
-        "--param gives all that it asks for.",
+        help="scheduler_perf: the workload of the performance-config file, such as "
+        "PreemptionBasic/1000Nodes. TESTCASE alone needs all its parameters as --param.",
     ),
     click.option(
         "--param",
         "params",
-        type=Parsed("NAME=VALUE", _setting),
+        type=ParsedParam("NAME=VALUE", _setting),
         multiple=True,
         callback=lambda _ctx, _param, given: dict(given),
-        help="scheduler_perf: a parameter of the workload, such as initNodes=5000; once for each.",
+        help="scheduler_perf: a parameter of the workload, such as initNodes=5000. Repeatable.",
     ),
     click.option(
         "--wait",
@@ -208,26 +215,26 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         type=DURATION,
         default="10s",
         show_default=True,
-        help="scheduler_perf: simulated time that waiting for pods to be scheduled takes.",
+        help="scheduler_perf: the simulated time of each wait until pods are scheduled.",
     ),
     click.option(
         "--made-nodes",
         default=0,
         type=click.IntRange(0, 1_000_000),
-        help="Nodes to make for a trace that has none.",
+        help="The number of nodes to create in a trace without nodes, such as 500.",
     ),
     click.option(
         "--nodes-from",
         type=click.Path(exists=True, path_type=Path),
-        help="Take the nodes of another trace, such as `kubectl get nodes -o yaml`.",
+        help="Use the nodes of another trace, such as the output of `kubectl get nodes -o yaml`.",
     ),
     click.option(
         "--node-size",
         "node_amounts",
-        type=Parsed("RESOURCE=QUANTITY,...", _amounts),
+        type=ParsedParam("RESOURCE=QUANTITY,...", _amounts),
         default="",
-        help="What each made node has, such as cpu=96,memory=768Gi,pods=110. What is not named has "
-        "the format's default.",
+        help="The resources of each node of --made-nodes, such as cpu=96,memory=768Gi,pods=110. "
+        "Other resources have the default of the format.",
     ),
     click.option(
         "--unit-cpu",
@@ -236,15 +243,15 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default=64,
         callback=lambda _ctx, _param, cores: 1000 * cores,
         show_default=True,
-        help="Google's and Alibaba's traces in shares of a machine: cores that 1.0 stands for.",
+        help="Traces of Google and Alibaba, in shares of a machine: the cores of 1.0.",
     ),
     click.option(
         "--unit-memory",
         "unit_memory_bytes",
-        type=Parsed("QUANTITY", _bytes),
+        type=ParsedParam("QUANTITY", _bytes),
         default="256Gi",
         show_default=True,
-        help="The same: memory that 1.0 stands for.",
+        help="Traces of Google and Alibaba: the memory of 1.0, such as 512Gi.",
     ),
     click.option(
         "--allocatable",
@@ -253,13 +260,13 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default=100,
         show_default=True,
         metavar="PERCENT",
-        help="The same: what may be requested of a node, in percent of its capacity. Borg admits "
-        "more than 100.",
+        help="Traces of Google and Alibaba: a node's allocatable in percent of its capacity. Borg "
+        "admits more than 100.",
     ),
     click.option(
         "--machine",
         default="",
         metavar="ID",
-        help="Azure packing: the machineId to replay for.",
+        help="Azure packing: the machineId whose sizes are used, such as 16.",
     ),
 )

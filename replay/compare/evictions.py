@@ -1,9 +1,9 @@
-"""A kubelet's recorded eviction against the pods of its node. Pure.
+"""Compares a kubelet's recorded eviction with the pods of its node. Pure.
 
-A recording tells the kubelet's words, not what every pod of the node used. The order in which pods
-go is: pods that use more than they asked for, lower priority, more use above the request (process
-ids: priority first). So some evictions are right whatever the others used, some cannot be right,
-and of the rest the recording cannot tell.
+A recording has the kubelet's message, not the usage of every pod of the node. Pods are ranked by:
+usage above their requests, lower priority, more usage above the request (process ids: priority
+first). So some evictions are right whatever the other pods used, some cannot be right, and for the
+rest the recording does not have enough data.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, rankMemoryPressure, rankPIDPressure,
 rankDiskPressureFunc, evictionMessage; eviction_manager.go, localStorageEviction.
@@ -15,9 +15,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from replay.compare.explain import Explanation, Reason
-from replay.compare.verdict import Ground, Verdict
-from replay.importers.recording.survey import TERMINAL
+from replay.compare.explain import DifferenceExplanation, DifferenceReason
+from replay.compare.verdict import DecisionVerdict, Match
+from replay.importers.recording.survey import TERMINAL_PHASES
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from services.kube import quantity
 from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
@@ -35,46 +35,48 @@ _POD = re.compile(
 _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _STORAGE, _PIDS = "ephemeral-storage", "pids"
 _COUNTED = frozenset({"memory", _STORAGE})
-"""Resources of which a message names the containers that use more than they asked for."""
+"""Resources for which a message names the containers that use more than they request."""
 
 
 class EvictionVerdict(NamedTuple):
-    """How an eviction was judged, and what explains it where the recording cannot tell."""
+    """The verdict of an eviction, and an explanation where the recording lacks data."""
 
-    verdict: Verdict
-    explanation: Explanation | None = None
+    verdict: DecisionVerdict
+    explanation: DifferenceExplanation | None = None
 
 
-def judged_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionVerdict:
-    """Judge an eviction by the kubelet's words; `others` are the pods of its node besides it."""
-    told = f"evicted from {pod.spec.node_name}: {message.strip()}"
+def compare_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionVerdict:
+    """Compare an eviction by the kubelet's message; `others` are the other pods of its node."""
+    expected = f"evicted from {pod.spec.node_name}: {message.strip()}"
     if _is_critical(pod):
-        return _differs(told, "kept: a kubelet evicts no critical pod")
+        return _differs(expected, "kept: a kubelet evicts no critical pod")
     low = _LOW.search(message)
     if low is None:
-        return _by_own_limit(pod, message, told)
+        return _by_own_limit(pod, message, expected)
     rivals = [
-        each for each in others if each.status.phase not in TERMINAL and not _is_critical(each)
+        each
+        for each in others
+        if each.status.phase not in TERMINAL_PHASES and not _is_critical(each)
     ]
     if not rivals:
-        return _agrees(Ground.ALONE, told)
+        return _agrees(Match.ALONE, expected)
     own = pod.spec.priority
     lower = [each for each in rivals if each.spec.priority < own]
     if low[1] == _PIDS and lower:
         first = lower[0].metadata
-        return _differs(told, f"{first.namespace}/{first.name} first: its priority is lower")
+        return _differs(expected, f"{first.namespace}/{first.name} first: its priority is lower")
     higher = all(each.spec.priority > own for each in rivals)
     goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
     if higher and goes_first and not _is_reclaimed(message):
-        return _agrees(Ground.FIRST, told)
+        return _agrees(Match.FIRST, expected)
     pods = f"{len(rivals)} other pod{'s' if len(rivals) > 1 else ''}"
     which = f"which of the pods on {pod.spec.node_name} was first"
     why = f"{which} follows from the {low[1]} that its {pods} used, which is not recorded"
-    return _unknown(told, "not known", why)
+    return _unknown(expected, "not known", why)
 
 
-def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
-    """Judge an eviction for a limit of the pod's own: agreed where the pod has that limit."""
+def _by_own_limit(pod: Pod, message: str, expected: str) -> EvictionVerdict:
+    """Compare an eviction for a limit of the pod's own: it agrees if the pod has that limit."""
     if match := _VOLUME.search(message):
         limits = [each.empty_dir.size_limit for each in pod.spec.volumes if each.name == match[1]]
         limit = match[2]
@@ -85,21 +87,21 @@ def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
         total = sum(_bytes(each.resources.limits.get(_STORAGE, "")) for each in pod.spec.containers)
         limits, limit = [str(total)], match[1]
     else:
-        text = "the kubelet's words do not tell what the node was low on"
-        return _unknown(told, "not told", text)
+        text = "the kubelet's message does not name the resource that the node was low on"
+        return _unknown(expected, "not known", text)
     if any(_bytes(each) == _bytes(limit) for each in limits):
-        return _agrees(Ground.LIMIT, told)
-    return _differs(told, "kept: the pod has no such limit")
+        return _agrees(Match.LIMIT, expected)
+    return _differs(expected, "kept: the pod has no such limit")
 
 
 def _exceeds(pod: Pod, resource: str, message: str) -> bool:
-    """Tell whether the message shows that the pod used more than it asked for, in all."""
+    """Return whether the message shows that every container used more than it requests."""
     offending = set(_OFFENDING.findall(message))
     return resource in _COUNTED and {each.name for each in pod.spec.containers} <= offending
 
 
 def _is_reclaimed(message: str) -> bool:
-    """Tell whether no less than the threshold was available: minimum reclaim, which is not told."""
+    """Return whether at least the threshold was available: an eviction for minimum reclaim."""
     match = _THRESHOLD.search(message)
     return match is not None and _bytes(match[2]) >= _bytes(match[1])
 
@@ -111,21 +113,23 @@ def _is_critical(pod: Pod) -> bool:
 
 
 def _bytes(text: str) -> int:
-    """Return a quantity's value, -1 where it is none."""
+    """Return a quantity's value, -1 for a text that is not a quantity."""
     try:
         return quantity.value(text)
     except quantity.QuantityError:
         return -1
 
 
-def _agrees(ground: Ground, told: str) -> EvictionVerdict:
-    return EvictionVerdict(Verdict(ground=ground, expected=told, got=told))
+def _agrees(match: Match, expected: str) -> EvictionVerdict:
+    return EvictionVerdict(DecisionVerdict(match=match, expected=expected, got=expected))
 
 
-def _differs(told: str, got: str) -> EvictionVerdict:
-    return EvictionVerdict(Verdict(ground=Ground.DIFFERS, expected=told, got=got))
+def _differs(expected: str, got: str) -> EvictionVerdict:
+    return EvictionVerdict(DecisionVerdict(match=Match.DIFFERS, expected=expected, got=got))
 
 
-def _unknown(told: str, got: str, why: str) -> EvictionVerdict:
-    verdict = Verdict(ground=Ground.DIFFERS, expected=told, got=got)
-    return EvictionVerdict(verdict, Explanation(reason=Reason.MISSING, text=why))
+def _unknown(expected: str, got: str, why: str) -> EvictionVerdict:
+    verdict = DecisionVerdict(match=Match.DIFFERS, expected=expected, got=got)
+    return EvictionVerdict(
+        verdict, DifferenceExplanation(reason=DifferenceReason.MISSING, text=why)
+    )

@@ -1,7 +1,7 @@
-"""Why a decision differs: sights that a scheduler can have had, tried until one agrees.
+"""Why a decision differs: what its scheduler may have seen, tried until one visibility agrees.
 
-A recording tells when a decision was written, not what its scheduler had seen by then, nor in
-which order pods that were bound within moments of each other were decided.
+A recording has the time at which a decision was written, but neither what its scheduler had seen by
+then nor the order of decisions about pods that were bound within a second of each other.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from enum import Enum
 from typing import Protocol
 
 from replay.compare.recorded import (
-    Cluster,
-    Kind,
+    ClusterView,
+    DecisionKind,
+    LoggedScores,
     RecordedDecision,
     RecordedEvent,
     RecordedState,
     Recording,
-    Scored,
-    Sight,
+    Visibility,
 )
-from replay.compare.verdict import judged
-from replay.importers.recording.survey import TERMINAL
+from replay.compare.verdict import compare_decision
+from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.trace.validate import pod_features
 from reprieve.kube.v1beta1.affinity_pb2 import PodAffinityTerm
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -32,12 +32,12 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
 
 WINDOW_NS = 1_000_000_000
-"""How far from a decision others count as concurrent."""
+"""Bindings within this time of a decision are concurrent with it."""
 _LATE_MAX = 24
 _CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
 LAG_NS = 1_000_000_000
-"""How long before a decision a change can have been without being seen."""
+"""How long before a decision a change may have been recorded and not seen by the scheduler."""
 _ENDS_MAX = 48
 _BUDGET, _CLAIM, _NAMESPACE = "PodDisruptionBudget", "PersistentVolumeClaim", "Namespace"
 _NOT_SERVED = "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
@@ -45,13 +45,13 @@ _TRIES_MAX = 12
 _LABEL = "reprieve.compare/protected"
 
 
-class Reason(Enum):
-    """What explains a difference, or an agreement that the recording alone does not give.
+class DifferenceReason(Enum):
+    """What explains a difference, or an agreement that depends on more than the recording.
 
-    ORDER: another order of pods that were decided within moments. LATE: changes that were recorded
-    before the decision, but not seen yet. CHANGE: a rule that the recorded version changed.
-    MISSING: something that the decision followed from is not in the recording. PLUGIN: a plugin
-    that is not served had its say.
+    ORDER: another order of concurrent decisions. LATE: changes that were recorded before the
+    decision, but not seen yet. CHANGE: a rule that changed in the recorded version. MISSING:
+    objects on which the decision depended were not recorded. PLUGIN: a plugin that is not
+    implemented here took part.
     """
 
     ORDER = "order of decisions"
@@ -62,67 +62,69 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why a difference is none of the rules'."""
+class DifferenceExplanation:
+    """Why a difference does not follow from a rule of the scheduler."""
 
-    reason: Reason
+    reason: DifferenceReason
     text: str
 
 
-class Asked(Protocol):
-    """A scheduler that judges a pod in a cluster of its own."""
+class PodEvaluator(Protocol):
+    """A scheduler that evaluates a pod in a cluster of its own."""
 
-    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
-        """Return the verdicts."""
+    def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
+        """Return the evaluation of the cluster's pod."""
 
 
-class Explainer:
-    """Looks for the sight in which a recorded decision agrees."""
+class VisibilityExplainer:
+    """Looks for a visibility in which a recorded decision agrees."""
 
-    def __init__(self, recording: Recording, state: RecordedState, asked: Asked) -> None:
+    def __init__(self, recording: Recording, state: RecordedState, evaluator: PodEvaluator) -> None:
         self._state = state
         self._events = recording.events
-        self._asked = asked
-        self._binds = [each for each in recording.decisions if each.kind is Kind.BIND]
+        self._evaluator = evaluator
+        self._binds = [each for each in recording.decisions if each.kind is DecisionKind.BIND]
         self._came: dict[str, int] = {}
         for place, event in enumerate(recording.events):
             if event.ref.kind == "Pod":
                 self._came.setdefault(event.ref.uid, place)
 
-    def explain(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
-        """Return what explains a difference, None for nothing. `decided` are earlier bindings.
+    def explain(
+        self, decision: RecordedDecision, decided: dict[str, str]
+    ) -> DifferenceExplanation | None:
+        """Return the explanation of a difference, None for none.
 
-        A sight in which as many nodes fit, and score as much, as the recording's log has is sought
-        first.
+        `decided` are earlier bindings: nodes by pod UID. A visibility with as many feasible nodes
+        and the same best score as in the recording's log is preferred.
         """
-        first: Explanation | None = None
-        for reason, text, sight in self._sights(decision, decided):
-            seen = self._seen(decision, sight)
-            if seen is None or not judged(decision, seen[0], seen[1].terminating).agrees:
+        first: DifferenceExplanation | None = None
+        for reason, text, visibility in self._visibilities(decision, decided):
+            seen = self._seen(decision, visibility)
+            if seen is None or not compare_decision(decision, seen[0], seen[1].terminating).agrees:
                 continue
             if decision.scored is None:
-                return Explanation(reason=reason, text=text)
+                return DifferenceExplanation(reason=reason, text=text)
             if _as_logged(decision.scored, seen[0]):
-                return Explanation(reason=reason, text=f"{text}; {_CONFIRMED}")
-            first = first or Explanation(reason=reason, text=text)
+                return DifferenceExplanation(reason=reason, text=f"{text}; {_CONFIRMED}")
+            first = first or DifferenceExplanation(reason=reason, text=text)
         return first or self._greedy(decision, decided)
 
-    def agrees(self, decision: RecordedDecision, sight: Sight) -> bool:
-        """Tell whether a decision agrees in a sight."""
-        seen = self._seen(decision, sight)
-        return seen is not None and judged(decision, seen[0], seen[1].terminating).agrees
+    def agrees(self, decision: RecordedDecision, visibility: Visibility) -> bool:
+        """Return whether a decision agrees in a visibility."""
+        seen = self._seen(decision, visibility)
+        return seen is not None and compare_decision(decision, seen[0], seen[1].terminating).agrees
 
     def _seen(
-        self, decision: RecordedDecision, sight: Sight
-    ) -> tuple[scheduler_pb2.Evaluation, Cluster] | None:
-        cluster = self._state.cluster(decision.pod.uid, sight)
+        self, decision: RecordedDecision, visibility: Visibility
+    ) -> tuple[scheduler_pb2.Evaluation, ClusterView] | None:
+        cluster = self._state.cluster(decision.pod.uid, visibility)
         if cluster is None:
             return None
-        return self._asked.judge_in(cluster, decision.at_ns), cluster
+        return self._evaluator.evaluate_in(cluster, decision.at_ns), cluster
 
-    def _sights(
+    def _visibilities(
         self, decision: RecordedDecision, decided: dict[str, str]
-    ) -> Iterator[tuple[Reason, str, Sight]]:
+    ) -> Iterator[tuple[DifferenceReason, str, Visibility]]:
         here = decision.position
         near = self._concurrent(decision)
         before = [each for each in near if each.pod.uid in decided]
@@ -135,45 +137,55 @@ class Explainer:
                 text = "agrees where the pods bound within 1 s were decided in the queue's order"
                 assumed = {**decided, **{each.pod.uid: each.node for each in first}}
                 yield (
-                    Reason.ORDER,
+                    DifferenceReason.ORDER,
                     text,
-                    Sight(position=here, assumed=assumed, undecided=last),
+                    Visibility(position=here, assumed=assumed, undecided=last),
                 )
         until_ns = moment_ns(self._events, decision)
         for count, late in enumerate(self._late(decision), 1):
             text = f"agrees before {named(self._events[late], until_ns)} was seen"
             if count > 1:
                 text += f", and {count - 1} later ones"
-            yield Reason.LATE, text, Sight(position=late, assumed=decided)
+            yield DifferenceReason.LATE, text, Visibility(position=late, assumed=decided)
         assumed = dict(decided)
         for each in after[:_GREEDY_MAX]:
             assumed[each.pod.uid] = each.node
             text = f"agrees where pods bound after it, up to {each.pod.name}, were decided before"
-            yield Reason.ORDER, text, Sight(position=here, assumed=dict(assumed))
+            yield DifferenceReason.ORDER, text, Visibility(position=here, assumed=dict(assumed))
         for each in reversed(before[-_GREEDY_MAX:]):
             text = f"agrees where {each.pod.name}, bound before it, was decided after"
             undecided = frozenset({each.pod.uid})
-            yield Reason.ORDER, text, Sight(position=here, assumed=decided, undecided=undecided)
+            yield (
+                DifferenceReason.ORDER,
+                text,
+                Visibility(position=here, assumed=decided, undecided=undecided),
+            )
         for node, ends in unseen_ends(self._events, decision):
             names = ", ".join(named(self._events[place], until_ns) for place in ends)
             text = f"agrees where on node {node} was not seen yet: {names}"
-            yield Reason.LATE, text, Sight(position=here, assumed=decided, unseen=ends)
+            yield (
+                DifferenceReason.LATE,
+                text,
+                Visibility(position=here, assumed=decided, unseen=ends),
+            )
 
-    def _greedy(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
-        """Let concurrent pods take first what is better than the recorded node."""
-        if decision.kind is not Kind.BIND:
+    def _greedy(
+        self, decision: RecordedDecision, decided: dict[str, str]
+    ) -> DifferenceExplanation | None:
+        """Let concurrent pods take the nodes that are better than the recorded one first."""
+        if decision.kind is not DecisionKind.BIND:
             return None
         near = self._concurrent(decision)
         assumed, taken = dict(decided), list[str]()
         for _ in range(_GREEDY_MAX):
-            sight = Sight(position=decision.position, assumed=assumed)
-            seen = self._seen(decision, sight)
+            visibility = Visibility(position=decision.position, assumed=assumed)
+            seen = self._seen(decision, visibility)
             if seen is None:
                 return None
             found, cluster = seen
-            if judged(decision, found, cluster.terminating).agrees:
+            if compare_decision(decision, found, cluster.terminating).agrees:
                 text = f"agrees where {', '.join(taken)} were decided before it"
-                return Explanation(reason=Reason.ORDER, text=text)
+                return DifferenceExplanation(reason=DifferenceReason.ORDER, text=text)
             best = set(found.best_nodes) - {decision.node}
             more = [e for e in near if e.pod.uid not in assumed and e.node in best]
             if not more:
@@ -184,7 +196,7 @@ class Explainer:
         return None
 
     def _concurrent(self, decision: RecordedDecision) -> Sequence[RecordedDecision]:
-        """Return the bindings of other pods that were there, near a decision, in their order."""
+        """Return the bindings of other existing pods within WINDOW_NS, in their order."""
         return [
             each
             for each in self._binds
@@ -194,7 +206,7 @@ class Explainer:
         ]
 
     def _late(self, decision: RecordedDecision) -> Iterator[int]:
-        """Yield positions before the decision's, each one change that matters earlier."""
+        """Yield earlier positions, each one more relevant change before the decision's."""
         came = self._came.get(decision.pod.uid, 0)
         until_ns = moment_ns(self._events, decision)
         count = 0
@@ -211,8 +223,8 @@ class Explainer:
         return -self._state.priority(uid), self._came.get(uid, 0)
 
 
-def _as_logged(scored: Scored, found: scheduler_pb2.Evaluation) -> bool:
-    """Tell whether as many nodes fit as logged, the best with the logged score."""
+def _as_logged(scored: LoggedScores, found: scheduler_pb2.Evaluation) -> bool:
+    """Return whether as many nodes are feasible as logged, the best with the logged score."""
     if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE:
         return True
     same = found.feasible_nodes == scored.feasible
@@ -220,7 +232,7 @@ def _as_logged(scored: Scored, found: scheduler_pb2.Evaluation) -> bool:
 
 
 def moment_ns(events: Sequence[RecordedEvent], decision: RecordedDecision) -> int:
-    """Return when a decision can have been taken at the latest."""
+    """Return the latest time at which a decision can have been made, ns."""
     return min(decision.at_ns, events[decision.position].at_ns)
 
 
@@ -229,15 +241,15 @@ def unseen_ends(
 ) -> Iterator[tuple[str, Sequence[int]]]:
     """Yield nodes, each with positions of pods' ends there that may all be unseen.
 
-    A scheduler hears of a pod's end by a watch that lags, but knows at once what it has decided
-    itself. So the end of a pod can be unseen where later bindings and nominations are known.
+    A scheduler sees a pod's end by a watch that lags, but its own decisions at once. So the end of
+    a pod can be unseen where later bindings and nominations are seen.
     Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (handlers of one
     informer, each with a queue of its own); pkg/scheduler/backend/cache/cache.go, AssumePod.
 
-    The ends are those within the lag, the latest first: the last one, then the last two, and so on.
-    A failure may follow from any node, a preemption's victims from their own.
+    The ends are those within LAG_NS, the latest first: the last one, then the last two, and so on.
+    A failure may depend on any node, a preemption's victims on their own.
     """
-    if decision.kind not in {Kind.FAILURE, Kind.PREEMPTION}:
+    if decision.kind not in {DecisionKind.FAILURE, DecisionKind.PREEMPTION}:
         return
     until_ns = moment_ns(events, decision)
     ends: dict[str, list[int]] = {}
@@ -247,14 +259,14 @@ def unseen_ends(
         if until_ns - event.at_ns > LAG_NS or found == _ENDS_MAX:
             return
         node = _ends_on(event)
-        if node and (decision.kind is Kind.FAILURE or node == decision.node):
+        if node and (decision.kind is DecisionKind.FAILURE or node == decision.node):
             found += 1
             ends.setdefault(node, []).append(place)
             yield node, tuple(ends[node])
 
 
 def named(event: RecordedEvent, until_ns: int) -> str:
-    """Return what happened to what, and how long before the decision."""
+    """Return a text with a change, its object, and how long before the decision it was."""
     reference = event.ref
     key = f"{reference.namespace}/{reference.name}".lstrip("/")
     before_ms = max(0, until_ns - event.at_ns) / 1e6
@@ -263,7 +275,7 @@ def named(event: RecordedEvent, until_ns: int) -> str:
 
 
 def _ends_on(event: RecordedEvent) -> str:
-    """Return the node on which a change ends a pod, or begins to; "" where it does not."""
+    """Return the node of a pod that a change ends or begins to delete, "" for other changes."""
     if event.ref.kind != "Pod" or event.old is None:
         return ""
     old = event.old.pod
@@ -275,7 +287,7 @@ _CHANGE = "the change"
 
 def _what(event: RecordedEvent) -> str:
     if event.old is None:
-        return "the coming"
+        return "the addition"
     if event.new is None:
         return "the removal"
     if event.ref.kind == "Pod":
@@ -283,12 +295,12 @@ def _what(event: RecordedEvent) -> str:
         if _has_ended(new) and not _has_ended(old):
             return "the end"
         if _is_ending(new) and not _is_ending(old):
-            return "the begun end"
+            return "the deletion request"
     return _CHANGE
 
 
 def _has_ended(pod: Pod) -> bool:
-    return pod.status.phase in TERMINAL
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def _is_ending(pod: Pod) -> bool:
@@ -296,40 +308,45 @@ def _is_ending(pod: Pod) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Looks for what a decision followed from and the recording, or the services, do not have.
+class MissingDataExplainer:
+    """Looks for objects and plugins that a decision depended on and that are missing here.
 
-    Disruption budgets that were not recorded are sought as any explanation is: with budgets
-    over the pods that would else be victims, the recorded decision has to come out. Of other things
-    it is enough that the pod names them and that no object of their kind was recorded. `kinds` are
-    those of the recording's objects.
+    Missing disruption budgets explain a preemption if the recorded decision follows with budgets
+    that protect the other victims. For other objects it is enough that the pod refers to them and
+    that no object of their kind was recorded. `kinds` are those of the recording's objects.
     """
 
-    asked: Asked
+    evaluator: PodEvaluator
     kinds: Set[str]
 
-    def explain(self, decision: RecordedDecision, cluster: Cluster | None) -> Explanation | None:
-        """Return what explains a difference in the state of the decision, None for nothing."""
+    def explain(
+        self, decision: RecordedDecision, cluster: ClusterView | None
+    ) -> DifferenceExplanation | None:
+        """Return the explanation of a difference in the decision's state, None for none."""
         if cluster is None:
             return None
         if any("resourceClaims" in each for each in pod_features(cluster.pod.spec)):
-            return Explanation(reason=Reason.PLUGIN, text=_NOT_SERVED)
+            return DifferenceExplanation(reason=DifferenceReason.PLUGIN, text=_NOT_SERVED)
         for text in _not_recorded(cluster.pod, self.kinds):
-            return Explanation(reason=Reason.MISSING, text=text)
-        if decision.kind is Kind.PREEMPTION and _BUDGET not in self.kinds:
+            return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
+        if decision.kind is DecisionKind.PREEMPTION and _BUDGET not in self.kinds:
             return self._by_budgets(decision, cluster)
         return None
 
-    def _by_budgets(self, decision: RecordedDecision, cluster: Cluster) -> Explanation | None:
-        """Protect the pods that would wrongly be victims, until the recorded ones come out."""
+    def _by_budgets(
+        self, decision: RecordedDecision, cluster: ClusterView
+    ) -> DifferenceExplanation | None:
+        """Protect the victims that were not recorded until the recorded decision follows."""
         protected: dict[str, str] = {}
         for _ in range(_TRIES_MAX):
             with_budgets = _with_budgets(cluster, protected)
-            found = self.asked.judge_in(with_budgets, decision.at_ns)
-            if judged(decision, found, cluster.terminating).agrees:
+            found = self.evaluator.evaluate_in(with_budgets, decision.at_ns)
+            if compare_decision(decision, found, cluster.terminating).agrees:
                 names = ", ".join(sorted(protected.values()))
-                text = f"agrees where disruption budgets, of which none was recorded, hold {names}"
-                return Explanation(reason=Reason.MISSING, text=text)
+                text = (
+                    f"agrees with disruption budgets, which were not recorded, that protect {names}"
+                )
+                return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
             more = {uid: name for uid, name in _wrong(decision, found) if uid not in protected}
             if not more:
                 return None
@@ -338,7 +355,7 @@ class Missing:
 
 
 def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str, str]]:
-    """Yield the victims, UID and name, that were not recorded, on the node that is picked."""
+    """Yield UID and name of the victims on the picked node that were not recorded."""
     picked = found.preemption.picked
     recorded = set(decision.victims or ()) if picked == decision.node else set()
     for candidate in found.preemption.candidates:
@@ -349,7 +366,7 @@ def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str,
                     yield victim.pod.uid, name
 
 
-def _with_budgets(cluster: Cluster, protected: Container[str]) -> Cluster:
+def _with_budgets(cluster: ClusterView, protected: Container[str]) -> ClusterView:
     """Return the cluster with budgets that allow no disruption of the pods of those UIDs."""
     objects, namespaces = list[KubernetesObject](), dict[str, None]()
     for held in cluster.objects:
@@ -374,14 +391,14 @@ def _budget(namespace: str) -> KubernetesObject:
 
 
 def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
-    """Yield what the pod names of kinds of which no object was recorded."""
+    """Yield a text for each reference of the pod to a kind without recorded objects."""
     has_claims = any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
     if _CLAIM not in kinds and has_claims:
         yield f"its volumes are claims, and no {_CLAIM} was recorded"
     selects = any(each.HasField("namespace_selector") for each in _terms(pod))
     if _NAMESPACE not in kinds and selects:
-        words = "its affinity selects namespaces by their labels"
-        yield f"{words}, and no {_NAMESPACE} was recorded"
+        selects_text = "its affinity selects namespaces by their labels"
+        yield f"{selects_text}, and no {_NAMESPACE} was recorded"
 
 
 def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:

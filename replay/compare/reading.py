@@ -1,31 +1,31 @@
-"""Reading a recording for a comparison: changes as events, and the decisions that they tell."""
+"""Reads a recording for a comparison: changes as events, and the decisions that they show."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from replay.compare.beside import (
-    KnownPod,
+from replay.compare.evictions import EVICTED
+from replay.compare.order_and_victims import (
     MarkedVictim,
+    PodAppearance,
     decision_log,
     in_decided_order,
     recorded_preemptors,
     with_victims,
 )
-from replay.compare.evictions import EVICTED
-from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
+from replay.compare.recorded import DecisionKind, RecordedDecision, RecordedEvent, Recording
 from replay.compare.verdict import PREEMPTION_MARK
-from replay.importers.recording.history import History, Step
-from replay.importers.recording.survey import TERMINAL
+from replay.importers.recording.history import ObjectHistory, Transition
+from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes
 from replay.kube.changes import (
     Change,
     Raw,
     condition,
-    deletion_asked,
     disruption,
+    is_being_deleted,
     kind,
     meta,
     node_name,
@@ -48,9 +48,9 @@ _VICTIM = "PreemptionByScheduler"
 def read_recording(
     paths: Sequence[Path], *, format_name: str | None, scheduler_names: Collection[str]
 ) -> Recording:
-    """Read a recording whole; its decisions are those about pods of `scheduler_names`.
+    """Read a whole recording; its decisions are those about pods of `scheduler_names`.
 
-    Memory is bounded by the number of changes. Raises TraceError for what is no recording.
+    Memory grows with the number of changes. Raises TraceError for a path without a recording.
     """
     issues = Issues()
     reader = _Reader(issues, frozenset(scheduler_names))
@@ -74,7 +74,7 @@ class _Reader:
         self.events: list[RecordedEvent] = []
         self.decisions: list[RecordedDecision] = []
         self.victims: list[MarkedVictim] = []
-        self.pods: dict[str, KnownPod] = {}
+        self.pods: dict[str, PodAppearance] = {}
         self.kubernetes_version = ""
         self._issues = issues
         self._names = scheduler_names
@@ -83,12 +83,12 @@ class _Reader:
 
     def read(self, changes: Iterable[Change]) -> None:
         """Take all changes."""
-        history = History(self._issues)
+        history = ObjectHistory(self._issues)
         for change in changes:
             for step in history.follow(change):
                 self._take(step)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Transition) -> None:
         if not step.initial:
             self._now_ns = max(self._now_ns, step.at_ns)
         object_uid = uid(step.new)
@@ -118,9 +118,9 @@ class _Reader:
             )
         )
 
-    def _take_pod(self, step: Step) -> None:
+    def _take_pod(self, step: Transition) -> None:
         pod = _ref(step.new)
-        self.pods.setdefault(pod.uid, KnownPod(ref=pod, position=len(self.events)))
+        self.pods.setdefault(pod.uid, PodAppearance(ref=pod, position=len(self.events)))
         old, new = step.old or {}, step.new
         if disruption(new) == _VICTIM != disruption(old):
             self.victims.append(
@@ -136,29 +136,31 @@ class _Reader:
             return
         if _is_evicted(new) and not _is_evicted(old):
             message = str(part(new, "status").get("message") or "")
-            self._decided(Kind.EVICTION, step, node=node_name(new), message=message)
+            self._decided(DecisionKind.EVICTION, step, node=node_name(new), message=message)
         if not self._is_ours(new):
             return
         nominated, message = nominated_node(new), _refusal(new)
         if node_name(new) and not node_name(old):
-            self._decided(Kind.BIND, step, node=node_name(new))
+            self._decided(DecisionKind.BIND, step, node=node_name(new))
         elif nominated and nominated != nominated_node(old):
-            self._decided(Kind.PREEMPTION, step, node=nominated, message=message)
+            self._decided(DecisionKind.PREEMPTION, step, node=nominated, message=message)
         elif message and message != _refusal(old):
             self._failed(step, nominated, message)
 
-    def _failed(self, step: Step, nominated: str, message: str) -> None:
-        """Take a failed attempt.
+    def _failed(self, step: Transition, nominated: str, message: str) -> None:
+        """Add a failed attempt.
 
-        One that keeps its nomination and says nothing of preemption has preempted once more for
-        the same node.
+        One that keeps its nomination, and whose message does not mention preemption, has preempted
+        once more for the same node.
         """
         if nominated and PREEMPTION_MARK not in message:
-            self._decided(Kind.PREEMPTION, step, node=nominated, message=message)
+            self._decided(DecisionKind.PREEMPTION, step, node=nominated, message=message)
         else:
-            self._decided(Kind.FAILURE, step, message=message)
+            self._decided(DecisionKind.FAILURE, step, message=message)
 
-    def _decided(self, what: Kind, step: Step, *, node: str = "", message: str = "") -> None:
+    def _decided(
+        self, what: DecisionKind, step: Transition, *, node: str = "", message: str = ""
+    ) -> None:
         self.decisions.append(
             RecordedDecision(
                 kind=what,
@@ -183,7 +185,7 @@ def _ref(raw: Raw) -> ObjectReference:
 
 
 def _refusal(raw: Raw) -> str:
-    """Return what the last attempt wrote, "" where none failed for want of a node."""
+    """Return the message of the last attempt that found no node, "" for none."""
     scheduled = condition(raw, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return ""
@@ -191,19 +193,19 @@ def _refusal(raw: Raw) -> str:
 
 
 def _is_evicted(raw: Raw) -> bool:
-    """Tell whether a kubelet evicted the pod; what the Eviction API deletes ends otherwise."""
+    """Return whether a kubelet evicted the pod, not the Eviction API."""
     return phase(raw) == "Failed" and part(raw, "status").get("reason") == EVICTED
 
 
 def _matters(old: Raw, new: Raw) -> bool:
-    """Tell whether a scheduler could decide otherwise for the change."""
+    """Return whether the change can change a scheduler's decision."""
     if part(old, "spec") != part(new, "spec") or meta(old).get("labels") != meta(new).get("labels"):
         return True
     before, after = part(old, "status"), part(new, "status")
     match kind(new):
         case "Pod":
-            ended = (phase(old) in TERMINAL) != (phase(new) in TERMINAL)
-            asked = deletion_asked(old) != deletion_asked(new)
+            ended = (phase(old) in TERMINAL_PHASES) != (phase(new) in TERMINAL_PHASES)
+            asked = is_being_deleted(old) != is_being_deleted(new)
             return ended or asked or nominated_node(old) != nominated_node(new)
         case "Node":
             return any(before.get(name) != after.get(name) for name in ("allocatable", "images"))

@@ -1,4 +1,4 @@
-"""What a recording holds for a comparison: every change as an event, and every decision in it.
+"""A recording as a comparison uses it: every change as an event, every decision, and the states.
 
 A position is an index into the events, which stand in the recording's order (by resourceVersion
 for watches, as logged for audit logs).
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from replay.importers.recording.survey import TERMINAL
+from replay.importers.recording.survey import TERMINAL_PHASES
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
@@ -18,10 +18,10 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """One change of one object. `old` None: it came; `new` None: it went.
+    """One change of one object. `old` None: it was added; `new` None: it was deleted.
 
-    `at_ns` is since 1970 (0 for the first list), never before the event before it. `matters` tells
-    whether a scheduler could decide otherwise for it; heartbeats and messages do not matter.
+    `at_ns` is since the Unix epoch (0 for the first list), and never decreases. `matters`: the
+    change can change a scheduler's decision, unlike heartbeats and messages.
     """
 
     at_ns: int
@@ -33,14 +33,14 @@ class RecordedEvent:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what tells its object from others."""
+        """Return the identity of its object: a pod's UID, else kind, namespace and name."""
         if self.ref.kind == "Pod":
             return (self.ref.uid,)
         return self.ref.kind, self.ref.namespace, self.ref.name
 
 
-class Kind(Enum):
-    """What was decided."""
+class DecisionKind(Enum):
+    """What kind of decision was made."""
 
     BIND = "bind"
     PREEMPTION = "preemption"
@@ -49,10 +49,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """What a scheduler's own log told of a binding; -1 and empty where it did not.
+class LoggedScores:
+    """The scores of a binding in the scheduler's own log; -1 and empty where absent.
 
-    `rank` is its place among the log's bindings, from 0.
+    `rank` is the binding's index in the log.
     """
 
     rank: int
@@ -65,13 +65,13 @@ class Scored:
 class RecordedDecision:
     """One decision: a binding, victims chosen on a node, or an attempt that found no node.
 
-    `written` is the position of the event that tells it, `position` that of the first event that
-    it can have caused: the decision was taken in a state before that one. `message` is what the
-    attempt (or the kubelet) wrote, "" where it is not known. `victims` are names, sorted; None: not
+    `written` is the position of the event that shows it, `position` that of the first event that it
+    can have caused: the decision was made in the state before that event. `message` is the
+    attempt's (or the kubelet's), "" where it is unknown. `victims` are names, sorted; None: not
     recorded.
     """
 
-    kind: Kind
+    kind: DecisionKind
     pod: ObjectReference
     written: int
     position: int
@@ -80,14 +80,14 @@ class RecordedDecision:
     node: str = ""
     message: str = ""
     victims: tuple[str, ...] | None = None
-    scored: Scored | None = None
+    scored: LoggedScores | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A recording, read.
+    """A recording; `kinds` are those of its objects.
 
-    `notes` say what could not be read or is passed over, `kinds` are those of its objects.
+    `has_order`: a log has the order of its bindings. `notes` say what was skipped, and why.
     """
 
     events: Sequence[RecordedEvent]
@@ -99,8 +99,8 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """What a scheduler is asked in: objects without pending pods, nominated pods, and the pod.
+class ClusterView:
+    """A pod with the cluster for its evaluation: objects without pending pods, and nominated pods.
 
     `terminating` are the UIDs of pods among `objects` that are being deleted.
     """
@@ -112,12 +112,12 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """What of a recording counts as seen: the events before `position`, but not the `unseen` ones.
+class Visibility:
+    """What a scheduler has seen of a recording: the events before `position`, except `unseen` ones.
 
-    The object of an unseen event stands as it was before it, whatever happened to it later.
-    `assumed` are pods by UID that count as being on a node whatever the events say, `undecided` are
-    pods that count as being on none.
+    The object of an unseen event stays as it was before that event, whatever happened to it later.
+    `assumed` are nodes of pods by UID, whatever the events say; `undecided` are pods without a node
+    whatever the events say.
     """
 
     position: int
@@ -136,7 +136,7 @@ class RecordedState:
         self.position = 0
 
     def advance(self, position: int) -> None:
-        """Take the events before `position`; never backwards."""
+        """Apply the events before `position`; an earlier position is accepted."""
         for event in self._events[self.position : position]:
             _put(self._objects, event.key, event.new)
             if event.ref.kind == "Pod":
@@ -152,22 +152,24 @@ class RecordedState:
         return self._terminating
 
     def priority(self, uid: str) -> int:
-        """Return a pod's priority, 0 where it has none or is not there."""
+        """Return a pod's priority, 0 where it has none or does not exist."""
         pod = self.pod(uid)
         return pod.spec.priority if pod is not None else 0
 
     def is_pending(self, uid: str) -> bool:
-        """Tell whether a pod is there that has neither a node nor an end."""
+        """Return whether a pod exists that has neither a node nor ended."""
         pod = self.pod(uid)
-        return pod is not None and not pod.spec.node_name and pod.status.phase not in TERMINAL
+        return (
+            pod is not None and not pod.spec.node_name and pod.status.phase not in TERMINAL_PHASES
+        )
 
     def pod(self, uid: str) -> Pod | None:
-        """Return a pod, None where it is not there."""
+        """Return a pod, None where it does not exist."""
         held = self._objects.get((uid,))
         return held.pod if held is not None else None
 
     def neighbours(self, pod: Pod) -> list[Pod]:
-        """Return the other pods on a pod's node, ended ones too."""
+        """Return the other pods on a pod's node, including ended ones."""
         return [
             held.pod
             for held in self._objects.values()
@@ -176,33 +178,33 @@ class RecordedState:
             and held.pod.metadata.uid != pod.metadata.uid
         ]
 
-    def cluster(self, uid: str, sight: Sight) -> Cluster | None:
-        """Return what a scheduler sees that looks at pod `uid`; None where it was not there."""
-        position = sight.position
+    def cluster(self, uid: str, visibility: Visibility) -> ClusterView | None:
+        """Return the cluster in which pod `uid` is evaluated; None where it does not exist."""
+        position = visibility.position
         objects = dict(self._objects)
         for event in reversed(self._events[position : self.position]):
             _put(objects, event.key, event.old)
         for event in self._events[self.position : position]:
             _put(objects, event.key, event.new)
-        for place in sorted(sight.unseen, reverse=True):
+        for place in sorted(visibility.unseen, reverse=True):
             _put(objects, self._events[place].key, self._events[place].old)
-        judged = objects.pop((uid,), None)
-        if judged is None:
+        evaluated = objects.pop((uid,), None)
+        if evaluated is None:
             return None
         pod = Pod()
-        pod.CopyFrom(judged.pod)
+        pod.CopyFrom(evaluated.pod)
         pod.spec.ClearField("node_name")
         kept, nominated = list[KubernetesObject](), list[Pod]()
         for held in objects.values():
             if held.WhichOneof("object") != "pod":
                 kept.append(held)
-            elif held.pod.metadata.uid in sight.undecided:
+            elif held.pod.metadata.uid in visibility.undecided:
                 continue
-            elif held.pod.spec.node_name or held.pod.metadata.uid in sight.assumed:
-                kept.append(_on_node(held, sight.assumed))
+            elif held.pod.spec.node_name or held.pod.metadata.uid in visibility.assumed:
+                kept.append(_on_node(held, visibility.assumed))
             elif held.pod.status.nominated_node_name:
                 nominated.append(held.pod)
-        return Cluster(
+        return ClusterView(
             objects=kept,
             nominated=nominated,
             pod=pod,

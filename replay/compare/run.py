@@ -1,9 +1,9 @@
-"""One comparison from beginning to end: services found or started, the recording read, judged.
+"""The two comparisons with a recording: of each decision, and of a free run.
 
-How far a free run went the way of the recording: a figure to inform, not a verdict.
-
-A free run decides anew, so that its first difference may bring about all the later ones. It shows
-how well a trace and its models stand for the recorded cluster, not whether a rule is right.
+The first one evaluates each recorded decision in its recorded state. The second one counts the
+bindings, preemptions and evictions that a free run has in common with the recording. A free run
+makes its own decisions, so that its first difference may cause all later ones: the figures show how
+well a trace and its models represent the recorded cluster, not whether a rule is right.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import grpc
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
-from replay.compare.comparison import RULES, Comparison, Finding, Report, changed_rules
+from replay.compare.comparison import RULES, Comparison, ComparisonReport, Finding, changed_rules
 from replay.compare.reading import read_recording
-from replay.compare.recorded import Cluster, Recording
+from replay.compare.recorded import ClusterView, Recording
 from replay.errors import BackendError, ConfigurationError, TraceError
-from replay.importers.records import Issues
-from replay.importers.registry import Importer, select
+from replay.importers.records import Importer, Issues
+from replay.importers.registry import select
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -49,26 +49,26 @@ class CompareSettings:
     scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
 
 
-def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
-    """Judge every decision of a recording. Raises BackendError, and TraceError for no recording.
+def compare_recorded(settings: CompareSettings, progress: Progress) -> ComparisonReport:
+    """Compare every decision of a recording. Raises BackendError and TraceError.
 
-    `progress` is told how many decisions have been judged, and how many there are.
+    `progress` is called with the number of compared decisions and their total.
     """
     with contextlib.ExitStack() as stack:
         address, tls = settings.scheduler_address, settings.tls
         if not address:
             embedded = stack.enter_context(EmbeddedServices(eviction=False))
             address, tls = embedded.addresses["scheduler"], PLAIN
-        judge = JudgingScheduler(address, settings.scheduler, tls)
-        stack.callback(judge.close)
+        session = SchedulerEvaluationSession(address, settings.scheduler, tls)
+        stack.callback(session.close)
         recording = read_recording(
-            settings.paths, format_name=settings.format_name, scheduler_names=judge.names
+            settings.paths, format_name=settings.format_name, scheduler_names=session.names
         )
         changed = _changed(settings, recording, address, tls)
         if changed is not None:
             stack.callback(changed.close)
-        comparison = Comparison(recording, judge, changed)
-        report = Report(
+        comparison = Comparison(recording, session, changed)
+        report = ComparisonReport(
             rules=settings.scheduler.rules or RULES,
             kubernetes_version=recording.kubernetes_version,
             order="decisions.jsonl" if recording.has_order else "resourceVersion",
@@ -80,10 +80,10 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
 
 def _changed(
     settings: CompareSettings, recording: Recording, address: str, tls: ClientTls
-) -> JudgingScheduler | None:
-    """Return a session by the rules of the recorded version.
+) -> SchedulerEvaluationSession | None:
+    """Return a session with the rules of the recorded version.
 
-    None where they are in force already, or where the service does not know them.
+    None where these are the settings' rules, or where the service does not have them.
     """
     rules = changed_rules(recording.kubernetes_version, settings.scheduler.rules)
     if not rules:
@@ -92,7 +92,7 @@ def _changed(
     config.CopyFrom(settings.scheduler)
     config.rules = rules
     try:
-        return JudgingScheduler(address, config, tls)
+        return SchedulerEvaluationSession(address, config, tls)
     except ConfigurationError:
         return None
 
@@ -103,8 +103,8 @@ def _counted(findings: Iterator[Finding], total: int, progress: Progress) -> Ite
         yield finding
 
 
-class Kept(Enum):
-    """STATES: each object after each change. OUTCOMES: what was decided, and not in which state."""
+class RecordedContent(Enum):
+    """STATES: each object after each change. OUTCOMES: decisions without the cluster's state."""
 
     STATES = "states"
     OUTCOMES = "outcomes"
@@ -112,44 +112,44 @@ class Kept(Enum):
 
 _OUTCOMES = frozenset({"native", "google-2011", "google-2019", "alibaba-2017"})
 _WITHOUT = {
-    "simkube": "a SimKube trace holds what was applied and how long pods ran",
-    "scheduler-perf": "a performance test holds what is to be created",
-    "manifests": "manifests hold what is wanted",
-    "openb": "OpenB's lists hold pods and nodes",
-    "dlrm": "the DLRM trace holds instances without the nodes that they were on",
-    "azure-packing": "Azure's packing trace holds virtual machines without their hosts",
+    "simkube": "a SimKube trace has applied objects and pods' run times",
+    "scheduler-perf": "a performance test has objects to create",
+    "manifests": "manifests have desired objects",
+    "openb": "OpenB's lists have pods and nodes",
+    "dlrm": "the DLRM trace has instances without their nodes",
+    "azure-packing": "Azure's packing trace has virtual machines without their hosts",
 }
 
 
-def kept(paths: Sequence[Path], format_name: str | None) -> Kept:
-    """Return what the format of `paths` keeps. Raises TraceError for one that keeps no outcomes."""
+def recorded_content(paths: Sequence[Path], format_name: str | None) -> RecordedContent:
+    """Return what the format of `paths` records. Raises TraceError for one without outcomes."""
     importer, files = select(paths, format=format_name, issues=Issues())
-    if importer.changes is not None:
-        return Kept.STATES
+    if importer.open_recording is not None:
+        return RecordedContent.STATES
     if importer.name in _OUTCOMES:
-        return Kept.OUTCOMES
+        return RecordedContent.OUTCOMES
     raise TraceError(str(files[0]), _refusal(importer))
 
 
 def without_outcomes(paths: Sequence[Path]) -> TraceError:
-    """Return the refusal of a trace whose format may keep outcomes, and that has none."""
-    problem = "holds no binding, preemption or eviction that was observed: there is nothing to"
-    return TraceError(str(paths[0]), f"{problem} compare with")
+    """Return the error for a trace without outcomes, whose format may have them."""
+    problem = "has no observed binding, preemption or eviction to compare with"
+    return TraceError(str(paths[0]), problem)
 
 
 def _refusal(importer: Importer) -> str:
-    what = _WITHOUT.get(importer.name, "it holds no decisions")
+    what = _WITHOUT.get(importer.name, "it has no decisions")
     return (
-        f"--compare-recorded: {what}, and nothing that a scheduler decided. Give a recording of "
-        "a cluster: watches, an audit log, kube-scheduler-simulator's record or kwok's"
+        f"--compare-recorded: {what}, but no scheduler's decisions. Use a recording of a "
+        "cluster: watches, an audit log, or a record of kube-scheduler-simulator or kwok"
     )
 
 
-class JudgingScheduler(SchedulerService):
-    """A session that receives what was recorded and is asked about one pending pod at a time.
+class SchedulerEvaluationSession(SchedulerService):
+    """A session that receives the recorded state and evaluates one pending pod at a time.
 
-    It decides nothing by itself: its rounds are events only. Every call raises BackendError; to
-    open the session raises ConfigurationError where the configuration is refused.
+    It makes no decisions: its rounds are events only. Every call raises BackendError; opening the
+    session raises ConfigurationError where the configuration is refused.
     """
 
     def __init__(
@@ -159,39 +159,43 @@ class JudgingScheduler(SchedulerService):
         self._address, self._config, self._tls = address, config, tls
 
     def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
-        """Send what happened until `at_ns`."""
-        self.tell(scheduler_pb2.Round(at_ns=at_ns, events=events, events_only=True))
-        self.answer()
+        """Send the events up to `at_ns`."""
+        self.send_round(scheduler_pb2.Round(at_ns=at_ns, events=events, events_only=True))
+        self.receive_outcomes()
 
-    def judge(self, pod: ObjectReference, *, top_k: int | None = 1) -> scheduler_pb2.Evaluation:
-        """Return the verdicts about a pending pod as things stand; `top_k` nodes, None: all."""
+    def evaluate_pod(
+        self, pod: ObjectReference, *, top_k: int | None = 1
+    ) -> scheduler_pb2.Evaluation:
+        """Return the evaluation of a pending pod in the current state; `top_k` None: all nodes."""
         named = ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
-        return self._judged(scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k))
+        return self._evaluation(scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k))
 
-    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
-        """Return the verdicts about a pod in a cluster of its own, which leaves the session."""
+    def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
+        """Return the evaluation of a pod in another cluster, by a session of its own."""
         events = [scheduler_pb2.Event(at_ns=at_ns, add=each) for each in cluster.objects]
         for pod in cluster.nominated:
             events.append(scheduler_pb2.Event(at_ns=at_ns, add=KubernetesObject(pod=pod)))
-        with contextlib.closing(JudgingScheduler(self._address, self._config, self._tls)) as apart:
+        with contextlib.closing(
+            SchedulerEvaluationSession(self._address, self._config, self._tls)
+        ) as apart:
             apart.report(at_ns, events)
-            return apart._judged(scheduler_rpc.EvaluatePodRequest(new_pod=cluster.pod, top_k=1))
+            return apart._evaluation(scheduler_rpc.EvaluatePodRequest(new_pod=cluster.pod, top_k=1))
 
-    def _judged(self, request: scheduler_rpc.EvaluatePodRequest) -> scheduler_pb2.Evaluation:
+    def _evaluation(self, request: scheduler_rpc.EvaluatePodRequest) -> scheduler_pb2.Evaluation:
         try:
             return self.evaluate(request).evaluation
         except grpc.RpcError as error:
-            raise BackendError(f"{self._named} answers {describe(error)}") from error
+            raise BackendError(f"{self._title} answers {describe(error)}") from error
 
 
 _FREE_RUN_OUTCOMES = frozenset({"scheduled", "preempted", "evicted"})
 
 
-class Landed(Enum):
-    """Where a recorded binding's pod went in the free run.
+class BindingMatch(Enum):
+    """The free run's binding of the same pod, beside a recorded binding.
 
-    TIED: to another node, of several that were exactly equal there, so that chance may have parted
-    the two. UNBOUND: it was not bound (so often).
+    TIED: to another node, one of several with equal scores, so that only the tie-break may differ.
+    UNBOUND: the pod was not bound, or not as often.
     """
 
     SAME = "the recorded node"
@@ -201,8 +205,8 @@ class Landed(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lots:
-    """Pods, by name, that something befell: in both, in the recording only, in the run only."""
+class PodOverlap:
+    """Numbers of preempted (or evicted) pods: in both, in the recording only, in the run only."""
 
     both: int
     recorded_only: int
@@ -210,19 +214,19 @@ class Lots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """A free run beside the recording. `run_only` are bindings that the recording does not have."""
+class FreeRunAgreement:
+    """A free run beside the recording; `run_only` counts bindings that were not recorded."""
 
-    landed: Counter[Landed]
+    bindings: Counter[BindingMatch]
     run_only: int
-    preempted: Lots
-    evicted: Lots
+    preempted: PodOverlap
+    evicted: PodOverlap
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the figures for programs."""
+        """Return the figures as JSON data."""
         return {
             "bindings": {
-                **{each.value: self.landed[each] for each in Landed},
+                **{each.value: self.bindings[each] for each in BindingMatch},
                 "in the run only": self.run_only,
             },
             "preempted": asdict(self.preempted),
@@ -232,9 +236,9 @@ class Agreement:
 
 @dataclass(slots=True)
 class RecordedOutcomes:
-    """What a trace observed of bindings, preemptions and evictions; memory grows with pods.
+    """The bindings, preemptions and evictions observed in a trace; memory grows with pods.
 
-    Pods are known by namespace and name, since what a controller makes has another UID in a run.
+    Pods are identified by namespace and name, since a controller's pod has another UID in a run.
     """
 
     nodes: dict[str, list[str]] = field(default_factory=dict)
@@ -242,7 +246,7 @@ class RecordedOutcomes:
     evicted: set[str] = field(default_factory=set)
 
     def seen(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records, and note what they observe."""
+        """Yield the records, and add their observations."""
         for record in records:
             if record.HasField("observed"):
                 self._note(record.observed)
@@ -258,10 +262,10 @@ class RecordedOutcomes:
             case "evicted":
                 self.evicted.add(key)
 
-    def agreement(self, decisions: Iterable[Decision]) -> Agreement:
-        """Return how a run's decisions agree; the n-th binding of a pod is held to its n-th."""
+    def agreement(self, decisions: Iterable[Decision]) -> FreeRunAgreement:
+        """Compare with a run's decisions; the n-th binding of a pod with its n-th recorded one."""
         bound, preempted, evicted = Counter[str](), set[str](), set[str]()
-        landed, run_only = Counter[Landed](), 0
+        bindings, run_only = Counter[BindingMatch](), 0
         for decision in decisions:
             observed = decision.observed
             key = _key(observed)
@@ -269,7 +273,7 @@ class RecordedOutcomes:
                 case "scheduled" if not decision.refused:
                     recorded = self.nodes.get(key, ())
                     if bound[key] < len(recorded):
-                        landed[_landed(observed, recorded[bound[key]])] += 1
+                        bindings[_binding_match(observed, recorded[bound[key]])] += 1
                     else:
                         run_only += 1
                     bound[key] += 1
@@ -277,17 +281,17 @@ class RecordedOutcomes:
                     preempted.add(key)
                 case "evicted":
                     evicted.add(key)
-        landed[Landed.UNBOUND] = sum(map(len, self.nodes.values())) - landed.total()
-        return Agreement(
-            landed=landed,
+        bindings[BindingMatch.UNBOUND] = sum(map(len, self.nodes.values())) - bindings.total()
+        return FreeRunAgreement(
+            bindings=bindings,
             run_only=run_only,
-            preempted=_lots(self.preempted, preempted),
-            evicted=_lots(self.evicted, evicted),
+            preempted=_overlap(self.preempted, preempted),
+            evicted=_overlap(self.evicted, evicted),
         )
 
 
 def has_outcomes(records: Iterable[Record]) -> bool:
-    """Tell whether a trace observes any binding, preemption or eviction; reads up to the first."""
+    """Return whether a trace observes any binding, preemption or eviction; reads to the first."""
     return any(
         record.HasField("observed") and record.observed.WhichOneof("observed") in _FREE_RUN_OUTCOMES
         for record in records
@@ -298,14 +302,14 @@ def _key(observed: Observed) -> str:
     return f"{observed.object.namespace}/{observed.object.name}"
 
 
-def _landed(observed: Observed, recorded: str) -> Landed:
+def _binding_match(observed: Observed, recorded: str) -> BindingMatch:
     if observed.scheduled.node_name == recorded:
-        return Landed.SAME
-    return Landed.TIED if observed.scheduled.tied_nodes > 1 else Landed.OTHER
+        return BindingMatch.SAME
+    return BindingMatch.TIED if observed.scheduled.tied_nodes > 1 else BindingMatch.OTHER
 
 
-def _lots(recorded: set[str], run: set[str]) -> Lots:
-    return Lots(
+def _overlap(recorded: set[str], run: set[str]) -> PodOverlap:
+    return PodOverlap(
         both=len(recorded & run),
         recorded_only=len(recorded - run),
         run_only=len(run - recorded),

@@ -1,4 +1,4 @@
-"""One recorded decision against what a scheduler would decide in its place. Pure."""
+"""Compares one recorded decision with the scheduler's evaluation of the same pod. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from replay.compare.recorded import Kind, RecordedDecision
+from replay.compare.recorded import DecisionKind, RecordedDecision
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 _FIT = re.compile(r"0/(\d+) nodes are available: ?(.*)", re.DOTALL)
@@ -18,19 +18,18 @@ _TAINT = re.compile(r"node\(s\) had untolerated taint \{.*\}")
 _TAINTS = "node(s) had untolerated taint(s)"
 _CLAIMS = re.compile(r"(?:no new claims to deallocate|still not schedulable), ?")
 PREEMPTION_MARK = "preemption: "
-"""Stands before what a message says of preemption that did not help."""
+"""The text in front of the part of a message about preemption that did not help."""
 
 
-class Ground(Enum):
-    """Why the two agree, or that they differ.
+class Match(Enum):
+    """How a decision agrees with the recorded one, or that it differs.
 
-    ONE_NODE: one node was feasible (or the nominated node was taken unscored). UNIQUE_BEST: one
-    node scored best. TIED: the recorded node is among several that are exactly equal. VICTIMS: same
-    node and victims. NO_NODE: both find none, for the same reasons. ALONE, FIRST, LIMIT: an
-    eviction of the only pod that could go, of one that goes first whatever the others use, for a
-    limit of the pod's own.
-    NOT_PENDING: the recording does not show the pod as pending (of an eviction: on a node) then, so
-    nothing was judged.
+    ONE_NODE: one node was feasible (or the nominated node was taken without scoring). UNIQUE_BEST:
+    one node has the best score. TIED: the recorded node is one of several with equal scores.
+    VICTIMS: same node and victims. NO_NODE: both find no node, for the same reasons. ALONE, FIRST,
+    LIMIT: an eviction of the only pod that can be evicted, of one that is first whatever the others
+    use, or for a limit of the pod's own. NOT_PENDING: at that time the pod is not pending in the
+    recording (for an eviction: not on a node), so that nothing was compared.
     """
 
     ONE_NODE = "one feasible node"
@@ -46,60 +45,65 @@ class Ground(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """How a recorded decision was judged; `expected` is the recording's, `got` the scheduler's."""
+class DecisionVerdict:
+    """The result of a comparison; `expected` is the recorded decision, `got` the scheduler's."""
 
-    ground: Ground
+    match: Match
     expected: str
     got: str
 
     @property
     def agrees(self) -> bool:
-        """Tell whether they agree."""
-        return self.ground not in {Ground.DIFFERS, Ground.NOT_PENDING}
+        """Return whether the decisions agree."""
+        return self.match not in {Match.DIFFERS, Match.NOT_PENDING}
 
 
-def judged(
+def compare_decision(
     decision: RecordedDecision,
     found: scheduler_pb2.Evaluation,
     terminating: Collection[str] = (),
-) -> Verdict:
-    """Judge a decision by the verdicts found in its state.
+) -> DecisionVerdict:
+    """Compare a decision with the scheduler's evaluation in its state.
 
-    `terminating` are the UIDs of pods that were being deleted then: a preemption needs them gone,
-    but deletes them no more.
+    `terminating` are the UIDs of pods that were being deleted then, which a preemption waits for
+    but does not delete again.
     """
-    return Verdict(
-        ground=_ground(decision, found, terminating),
+    return DecisionVerdict(
+        match=_match(decision, found, terminating),
         expected=_recorded(decision),
         got=_got(found, terminating),
     )
 
 
-def _ground(
+def _match(
     decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str]
-) -> Ground:
+) -> Match:
     match decision.kind:
-        case Kind.BIND:
-            return _bind_ground(decision.node, found)
-        case Kind.PREEMPTION:
+        case DecisionKind.BIND:
+            return _bind_match(decision.node, found)
+        case DecisionKind.PREEMPTION:
             agrees = _same_victims(decision, found, terminating)
             if agrees and decision.message:
-                agrees = told(decision.message).filters == told(found.fit_error).filters
-            return Ground.VICTIMS if agrees else Ground.DIFFERS
-        case Kind.FAILURE:
-            same = not found.host and told(decision.message) == told(message(found))
-            return Ground.NO_NODE if same and not found.preemption.picked else Ground.DIFFERS
-        case Kind.EVICTION:
-            raise AssertionError("no scheduler decides on evictions")
+                agrees = (
+                    message_reasons(decision.message).filters
+                    == message_reasons(found.fit_error).filters
+                )
+            return Match.VICTIMS if agrees else Match.DIFFERS
+        case DecisionKind.FAILURE:
+            same = not found.host and message_reasons(decision.message) == message_reasons(
+                message(found)
+            )
+            return Match.NO_NODE if same and not found.preemption.picked else Match.DIFFERS
+        case DecisionKind.EVICTION:
+            raise AssertionError("evictions are not the scheduler's decisions")
 
 
-def _bind_ground(node: str, found: scheduler_pb2.Evaluation) -> Ground:
+def _bind_match(node: str, found: scheduler_pb2.Evaluation) -> Match:
     if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE or found.feasible_nodes == 1:
-        return Ground.ONE_NODE if found.host == node else Ground.DIFFERS
+        return Match.ONE_NODE if found.host == node else Match.DIFFERS
     if node not in found.best_nodes:
-        return Ground.DIFFERS
-    return Ground.UNIQUE_BEST if len(found.best_nodes) == 1 else Ground.TIED
+        return Match.DIFFERS
+    return Match.UNIQUE_BEST if len(found.best_nodes) == 1 else Match.TIED
 
 
 def _same_victims(
@@ -116,7 +120,7 @@ def _same_victims(
 def victims_on(
     found: scheduler_pb2.Evaluation, node: str, terminating: Collection[str]
 ) -> list[str]:
-    """Return the pods, as NAMESPACE/NAME and sorted, whose deletion would be asked for there."""
+    """Return the pods that would be deleted on that node, as NAMESPACE/NAME, sorted."""
     return sorted(
         f"{victim.pod.namespace}/{victim.pod.name}"
         for candidate in found.preemption.candidates
@@ -127,18 +131,18 @@ def victims_on(
 
 
 def message(found: scheduler_pb2.Evaluation) -> str:
-    """Return what a failed attempt would write, in kube-scheduler's words."""
+    """Return the message of a failed attempt, as kube-scheduler writes it."""
     text = found.preemption.message
     return f"{found.fit_error} {text}" if text else found.fit_error
 
 
 def _recorded(decision: RecordedDecision) -> str:
     match decision.kind:
-        case Kind.BIND:
+        case DecisionKind.BIND:
             return f"bound to {decision.node}"
-        case Kind.PREEMPTION:
+        case DecisionKind.PREEMPTION:
             return f"nominated to {decision.node}{_victims(decision.victims)}"
-        case Kind.FAILURE | Kind.EVICTION:
+        case DecisionKind.FAILURE | DecisionKind.EVICTION:
             return decision.message
 
 
@@ -164,27 +168,27 @@ def _victims(names: Collection[str] | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A message: what the filters said (nodes by reason), and what preemption said."""
+class MessageReasons:
+    """The reasons in a message with their numbers of nodes: of the filters, and of preemption."""
 
     filters: frozenset[tuple[str, int]]
     preemption: frozenset[tuple[str, int]]
 
 
-def told(message: str) -> Told:
-    """Return what a failed attempt's message says, whatever the order of its reasons.
+def message_reasons(message: str) -> MessageReasons:
+    """Return the reasons in a failed attempt's message, whatever their order.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error: "0/N nodes are
-    available: COUNT REASON, ... ." with what PostFilter said behind it.
-    Two changes after v1.34 are taken out of both: the texts of single taints are one reason, and
-    what DynamicResources says of claims is left out.
+    available: COUNT REASON, ... ." and then PostFilter's message. Two changes after v1.34 are
+    undone: texts of single taints count as one reason, and DynamicResources' texts about claims are
+    left out.
     """
     text, mark, rest = message.partition(PREEMPTION_MARK)
-    return Told(_reasons(text), _reasons(rest) if mark else frozenset())
+    return MessageReasons(_reasons(text), _reasons(rest) if mark else frozenset())
 
 
 def _reasons(text: str) -> frozenset[tuple[str, int]]:
-    """Return the nodes by reason, and how many there are in all."""
+    """Return the number of nodes by reason, and the total under "nodes"."""
     found = Counter[str]()
     for reason, nodes in counted_reasons(text):
         found[_TAINTS if _TAINT.fullmatch(reason) else reason] += nodes
@@ -194,10 +198,10 @@ def _reasons(text: str) -> frozenset[tuple[str, int]]:
 
 
 def counted_reasons(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the reasons of a fit error with the nodes that each refused.
+    """Yield the reasons of a fit error, each with its number of nodes.
 
-    What refused no node by itself is a reason of 0 nodes: PreFilter's words, or a text that is no
-    fit error. What DynamicResources says of claims is left out.
+    A reason that refused no single node has 0 nodes: PreFilter's message, or a text that is not a
+    fit error. DynamicResources' texts about claims are left out.
     """
     text = _CLAIMS.sub("", text).strip().removesuffix(".")
     match = _FIT.fullmatch(text)

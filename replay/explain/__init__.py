@@ -1,1 +1,1 @@
-"""Why a pod was bound, refused or made to wait at one moment of a run."""
+"""Why a pod was bound, refused or waits, at one moment of a run."""

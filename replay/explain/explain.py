@@ -1,4 +1,4 @@
-"""From a wish to an explanation: find the decision, tell the run again up to it, put into words."""
+"""Explains one decision of a run: finds it, replays the run up to it, collects the verdicts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from replay.backends.processes import EmbeddedServices
 from replay.backends.services import FAST_PATHS
 from replay.errors import BackendError, RunError
 from replay.explain.explanation import (
-    Afterwards,
-    Explanation,
-    Node,
+    LaterDecision,
+    PluginScore,
+    PodExplanation,
+    QueuePlace,
     RunnerUp,
-    Score,
-    Waiting,
+    ScoredNode,
     eviction_of,
     preemption_of,
     refused_nodes,
 )
-from replay.explain.rerun import STRAYED, Found, Rerun, config_of
-from replay.explain.target import Target, Wish, attempt_of, find_target, moving_events
+from replay.explain.rerun import DIVERGED, Rerun, RerunResult, config_of
+from replay.explain.target import (
+    ExplainQuery,
+    ExplainTarget,
+    attempt_of,
+    find_target,
+    moving_events,
+)
 from replay.results.run.checkpoints import last_before
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
@@ -41,18 +47,23 @@ _SUB_QUEUES = {
 
 
 def explain(
-    run: RunDirectory, wish: Wish, *, top: int = 5, address: str = "", tls: ClientTls = PLAIN
-) -> Explanation:
-    """Return why a pod's attempt came as it did, with the best `top` of each list.
+    run: RunDirectory,
+    query: ExplainQuery,
+    *,
+    top: int = 5,
+    address: str = "",
+    tls: ClientTls = PLAIN,
+) -> PodExplanation:
+    """Return why a pod's attempt had its result, with the best `top` of each list.
 
-    The run is replayed to the scheduler at `address`; "" is the one that made it: at its address,
-    or started anew where the run had one of its own. Raises RunError for what the run does not
-    hold and where the service that made it is not there, BackendError where the services fail.
+    The run is replayed to the scheduler at `address`; "": the one that made it, at its address, or
+    a new one where the run started its own. Raises RunError for what the run does not hold and
+    where the scheduler that made it cannot be reached, BackendError where the services fail.
     """
     manifest = run.manifest()
-    target = _with_cost(find_target(run, wish), manifest)
+    target = _with_cost(find_target(run, query), manifest)
     if target.entry is None and target.eviction is not None:
-        return _came_bound(run, target, target.eviction, top)
+        return _created_bound(run, target, target.eviction, top)
     with contextlib.ExitStack() as stack:
         if address:
             rerun = _open(run, manifest, address, tls)
@@ -64,10 +75,10 @@ def explain(
         return _explained(run, manifest, target, top, rerun)
 
 
-def _with_cost(target: Target, manifest: Manifest) -> Target:
-    """Return the target with what lies between its decision and its entry in the log.
+def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
+    """Return the target with the time between its decision and its entry in the log.
 
-    A decision is carried out, and logged, a cycle's cost later, and a binding's beyond it.
+    A decision is carried out, and logged, a cycle's cost later; a binding also a binding's cost.
     """
     cycle_ns = int(manifest.models.get("cycle_cost_ns", 0))
     bind_ns = int(manifest.models.get("bind_cost_ns", 0))
@@ -84,50 +95,54 @@ def _open(run: RunDirectory, manifest: Manifest, address: str, tls: ClientTls) -
 
 
 def _open_again(run: RunDirectory, manifest: Manifest, tls: ClientTls) -> Rerun:
-    """Open a session with the service that made the run. Raises RunError where it is gone."""
+    """Open a session with the scheduler that made the run.
+
+    Raises RunError where it does not answer, and where another one does.
+    """
     address = manifest.scheduler_address
-    choice = "start it there again, or name another one by --scheduler HOST:PORT"
+    choice = "start it there again, or name another with --scheduler HOST:PORT"
     try:
         rerun = _open(run, manifest, address, tls)
     except BackendError as error:
         raise RunError(
-            f"the run was decided by {_made_by(manifest)}, which is not there: {choice} ({error})"
+            f"the run was decided by {_made_by(manifest)}, which does not answer: "
+            f"{choice} ({error})"
         ) from error
     if manifest.decided_by != rerun.implementation:
         rerun.close()
-        now = rerun.implementation or "one that does not name itself"
-        raise RunError(f"the run was decided by {_made_by(manifest)}; there is {now} now: {choice}")
+        now = rerun.implementation or "a scheduler without a name"
+        raise RunError(f"the run was decided by {_made_by(manifest)}; now it is {now}: {choice}")
     return rerun
 
 
 def _made_by(manifest: Manifest) -> str:
-    """Return what the run's scheduler was, and where."""
-    at = f"at {manifest.scheduler_address}" if manifest.scheduler_address else "of its own"
+    """Return the name and the address of the run's scheduler."""
+    at = f"at {manifest.scheduler_address}" if manifest.scheduler_address else "that it started"
     return f"the scheduler {at}" + (f" ({manifest.decided_by})" if manifest.decided_by else "")
 
 
 def _explained(
-    run: RunDirectory, manifest: Manifest, target: Target, top: int, rerun: Rerun
-) -> Explanation:
+    run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int, rerun: Rerun
+) -> PodExplanation:
     checkpoint = None if run.has_extenders else last_before(run.path, target.from_ns)
     try:
-        found = rerun.find(run.retold(), target, checkpoint)
+        found = rerun.find(run.rounds_with_responses(), target, checkpoint)
     finally:
         rerun.close()
     _check(target, found.outcome)
-    return _put_together(run, manifest, target, found, rerun, top)
+    return _explanation(run, manifest, target, found, rerun, top)
 
 
-def _came_bound(
-    run: RunDirectory, target: Target, evicted: trace_pb2.Decision, top: int
-) -> Explanation:
-    """Return why a pod was evicted about which the scheduler decided nothing."""
-    return Explanation(
+def _created_bound(
+    run: RunDirectory, target: ExplainTarget, evicted: trace_pb2.Decision, top: int
+) -> PodExplanation:
+    """Return why a pod was evicted that was created with its node."""
+    return PodExplanation(
         run=str(run.path),
         start_ns=target.start_ns,
         pod=target.life.key,
         uid=target.life.uid,
-        at_ns=target.life.came_ns,
+        at_ns=target.life.created_ns,
         decision="came bound",
         node=target.life.node_name,
         eviction=eviction_of(evicted, top),
@@ -135,8 +150,8 @@ def _came_bound(
     )
 
 
-def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
-    """Raise RunError where telling the run again led to something else than its log says."""
+def _check(target: ExplainTarget, outcome: scheduler_pb2.Outcome | None) -> None:
+    """Raise RunError where the replayed outcome differs from the log."""
     entry = target.entry
     if entry is None or outcome is None:
         return
@@ -151,10 +166,10 @@ def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
     same &= logged.node_name == preemption.node_name
     same &= [each.uid for each in logged.victims] == [each.pod.uid for each in preemption.victims]
     if not same or outcome.attempts != target.attempt:
-        raise RunError(STRAYED)
+        raise RunError(DIVERGED)
 
 
-def _nominations(target: Target, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
+def _nominations(target: ExplainTarget, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
     for each in target.life.entries:
         if each.sequence > entry.sequence and each.at_ns == entry.at_ns:
             if each.observed.HasField("nominated"):
@@ -163,14 +178,14 @@ def _nominations(target: Target, entry: trace_pb2.Decision) -> Iterator[trace_pb
                 return
 
 
-def _put_together(
+def _explanation(
     run: RunDirectory,
     manifest: Manifest,
-    target: Target,
-    found: Found,
+    target: ExplainTarget,
+    found: RerunResult,
     rerun: Rerun,
     top: int,
-) -> Explanation:
+) -> PodExplanation:
     evaluation, outcome, entry = found.evaluation, found.outcome, target.entry
     decision, node, message = _decided(outcome)
     fitting = [each for each in evaluation.nodes if not each.HasField("refusal")]
@@ -180,7 +195,7 @@ def _put_together(
         top,
     )
     bind = outcome.bind if outcome is not None else scheduler_pb2.Bind()
-    return Explanation(
+    return PodExplanation(
         run=str(run.path),
         start_ns=target.start_ns,
         pod=target.life.key,
@@ -218,7 +233,7 @@ def _put_together(
 
 
 def _decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
-    """Return what was decided, the node, and kube-scheduler's words."""
+    """Return the decision, the node, and kube-scheduler's message."""
     if outcome is None:
         return "not tried", "", ""
     match outcome.WhichOneof("outcome"):
@@ -232,19 +247,21 @@ def _decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
     return "failed", "", outcome.failure.message
 
 
-def _node(verdict: scheduler_pb2.NodeVerdict) -> Node:
-    return Node(
+def _node(verdict: scheduler_pb2.NodeVerdict) -> ScoredNode:
+    return ScoredNode(
         name=verdict.node_name,
         total=verdict.total,
         scores={
-            each.plugin: Score(raw=each.raw, normalized=each.normalized, weighted=each.weighted)
+            each.plugin: PluginScore(
+                raw=each.raw, normalized=each.normalized, weighted=each.weighted
+            )
             for each in verdict.scores
         },
     )
 
 
 def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
-    """Return the best node beside the one that was taken, which stands first; None unscored."""
+    """Return the best node after the chosen one, which is first; None without scores."""
     if len(fitting) < 2 or not fitting[0].scores:
         return None
     taken, second = _node(fitting[0]), _node(fitting[1])
@@ -261,13 +278,13 @@ def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
     )
 
 
-def _waiting(found: Found, queue: queue_pb2.QueueConfig) -> Waiting | None:
+def _waiting(found: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | None:
     entry = found.waiting
     if entry is None:
         return None
     unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
     plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
-    return Waiting(
+    return QueuePlace(
         at_ns=found.at_ns,
         sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
         since_ns=entry.queued_ns,
@@ -281,15 +298,15 @@ def _waiting(found: Found, queue: queue_pb2.QueueConfig) -> Waiting | None:
     )
 
 
-def _afterwards(target: Target) -> Iterator[Afterwards]:
+def _afterwards(target: ExplainTarget) -> Iterator[LaterDecision]:
     after = target.entry.sequence if target.entry is not None else 0
     for each in target.life.entries:
-        what = _befell(each.observed) if each.sequence > after else ""
+        what = _later(each.observed) if each.sequence > after else ""
         if what:
-            yield Afterwards(at_ns=each.at_ns, what=what)
+            yield LaterDecision(at_ns=each.at_ns, what=what)
 
 
-def _befell(observed: trace_pb2.Observed) -> str:
+def _later(observed: trace_pb2.Observed) -> str:
     match observed.WhichOneof("observed"):
         case "preempted":
             by = observed.preempted.by
@@ -311,10 +328,10 @@ def _notes(
     manifest: Manifest, implementation: str, bind: scheduler_pb2.Bind, nodes: int
 ) -> Iterator[str]:
     if manifest.decided_by != implementation:
-        now = implementation or "one that does not name itself"
-        yield f"the run was decided by {_made_by(manifest)} and is replayed to {now}"
+        now = implementation or "a scheduler without a name"
+        yield f"the run was decided by {_made_by(manifest)} and replayed to {now}"
     if 0 < bind.evaluated_nodes < nodes and bind.feasible_nodes > 1:
         yield (
-            f"the attempt looked at {bind.evaluated_nodes:,} of {nodes:,} nodes; "
-            "all of them are judged here"
+            f"the attempt evaluated {bind.evaluated_nodes:,} of {nodes:,} nodes; "
+            "here all of them are evaluated"
         )

@@ -1,7 +1,7 @@
-"""An explanation as values: what people are shown, and what -o json holds.
+"""An explanation as values, which `explain` prints and -o json holds.
 
-Lists that grow with the cluster are cut to what was asked for, and say beside them how many there
-were. Times are ns since the Unix epoch; `offset_ns` from the run's first event on.
+Lists that grow with the cluster are cut to the requested length; a count beside them is of all.
+Times are ns since the Unix epoch; `offset_ns` is from the run's first event on.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """What one plugin gave a node: as it came, from 0 to 100, and times the plugin's weight."""
+class PluginScore:
+    """A plugin's score of a node: raw, normalized to 0 to 100, and times the plugin's weight."""
 
     raw: int
     normalized: int
@@ -34,19 +34,19 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ScoredNode:
     """A node that fits, with its total and each plugin's score."""
 
     name: str
     total: int
-    scores: Mapping[str, Score]
+    scores: Mapping[str, PluginScore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerUp:
-    """The best node that was not taken, and by how much it lost (0: the tie-break decided).
+    """The best node that was not chosen, and by how much it lost (0: the tie-break decided).
 
-    `lost_by_plugin` is the taken node's weighted score less its own, where they differ.
+    `lost_by_plugin` is the chosen node's weighted score less its own, where they differ.
     """
 
     name: str
@@ -68,8 +68,8 @@ class RefusedNodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
-    """A pod that makes room."""
+class PreemptionVictim:
+    """A pod that preemption deletes."""
 
     pod: str
     priority: int
@@ -77,16 +77,16 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A node where deleting pods lets the pod in, and what it is judged by.
+class NodeCandidate:
+    """A node where deleting pods makes room, with the criteria that it is compared by.
 
-    `reprieved` pods of lower priority may stay: with each of them back, most important first and
-    those whose deletion violates a budget before all, the pod still fits. `sum_priorities` is
+    `reprieved` pods of lower priority stay: put back one by one, those whose deletion violates a
+    budget first and then by importance, they leave room for the pod. `sum_priorities` is
     upstream's criterion, which adds 2^31 to each victim's priority.
     """
 
     node: str
-    victims: tuple[Victim, ...]
+    victims: tuple[PreemptionVictim, ...]
     reprieved: tuple[str, ...]
     budget_violations: int
     highest_priority: int
@@ -95,10 +95,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
-    """What the preemptor found; `ineligible` is why the pod may not preempt.
+class PreemptionReason:
+    """The preemptor's evaluation; `ineligible` is why the pod may not preempt.
 
-    `candidates` are the best ones of `candidate_count`, the picked one first.
+    `candidates` are the best of `candidate_count`, the picked one first.
     """
 
     disabled: bool = False
@@ -109,16 +109,17 @@ class Preemption:
     tied: int = 0
     potential_nodes: int = 0
     candidate_count: int = 0
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[NodeCandidate, ...] = ()
     no_candidates: tuple[RefusedNodes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Where the pod stands in the queue at `at_ns`, and what moves it on.
+class QueuePlace:
+    """Where the pod is in the queue at `at_ns`, and what can move it.
 
-    until_ns: end of the backoff; None where it waits for no time. leftover_ns: when the queue
-    moves it even without an event; None where it stands elsewhere. fits_now: nodes that fit now.
+    until_ns: end of the backoff; None without a backoff. leftover_ns: when the queue moves it even
+    without an event; None where it is not among the unschedulable pods. events: those that can move
+    it, by plugin. fits_now: the number of nodes that fit at `at_ns`.
     """
 
     at_ns: int
@@ -134,15 +135,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Afterwards:
-    """Something that befell the pod later in the run."""
+class LaterDecision:
+    """A decision about the pod later in the run."""
 
     at_ns: int
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankedPod:
+class PodRank:
     """A pod's place in the order of eviction.
 
     usage: of the scarce resource (bytes, inodes or process ids), None without statistics.
@@ -156,11 +157,11 @@ class RankedPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class EvictionReason:
     """Why the pod's kubelet evicted it.
 
-    signal: "" where a limit on local storage was exceeded; there is no threshold, observation or
-    rank then. available and capacity: what was observed, None where unknown. rank: from 1 among
+    signal: "" where a limit on local storage was exceeded, which has no threshold, observation or
+    rank. available and capacity: the observation, None where unknown. rank: from 1, among
     `ranked_pods`, critical ones included; `ranking` are the first of them.
     """
 
@@ -174,18 +175,19 @@ class Eviction:
     message: str
     rank: int
     ranked_pods: int
-    ranking: tuple[RankedPod, ...]
+    ranking: tuple[PodRank, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """Why it came as it did.
+class PodExplanation:
+    """Why a pod's attempt had its result.
 
-    decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound",
-    where only an eviction is explained. node: where to.
-    message: kube-scheduler's words. refused_binding: why the cluster did not carry a binding out.
-    gates: scheduling gates that hold the pod back where it was not tried.
-    evaluated_nodes: those that the attempt looked at; 0 where no node was taken.
+    decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound" for
+    a pod that was created with its node, where only an eviction is explained. node: the chosen or
+    nominated one.
+    message: kube-scheduler's. refused_binding: why the cluster did not carry a binding out.
+    gates: scheduling gates of a pod that was not tried.
+    evaluated_nodes: the number that the attempt filtered; 0 where no node was chosen.
     """
 
     run: str
@@ -210,30 +212,30 @@ class Explanation:
     filter_order: tuple[str, ...] = ()
     skipped_filters: tuple[str, ...] = ()
     skipped_scores: tuple[str, ...] = ()
-    best: tuple[Node, ...] = ()
+    best: tuple[ScoredNode, ...] = ()
     runner_up: RunnerUp | None = None
     refused: tuple[RefusedNodes, ...] = ()
     refused_groups: int = 0
-    preemption: Preemption | None = None
-    waiting: Waiting | None = None
-    eviction: Eviction | None = None
-    afterwards: tuple[Afterwards, ...] = ()
+    preemption: PreemptionReason | None = None
+    waiting: QueuePlace | None = None
+    eviction: EvictionReason | None = None
+    afterwards: tuple[LaterDecision, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
     @property
     def offset_ns(self) -> int:
-        """Return when it was, from the run's first event on."""
+        """Return the time of the decision from the run's first event on, ns."""
         return self.at_ns - self.start_ns
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return what JSON holds."""
+        """Return the explanation as JSON has it."""
         return {**dataclasses.asdict(self), "offset_ns": self.offset_ns}
 
 
-def eviction_of(entry: trace_pb2.Decision, top: int) -> Eviction:
-    """Return what an `evicted` entry of the log holds, with the first `top` of the ranking."""
+def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
+    """Read an `evicted` entry of the log, with the first `top` of the ranking."""
     evicted = entry.observed.evicted
-    return Eviction(
+    return EvictionReason(
         at_ns=entry.at_ns,
         node=evicted.node_name,
         signal=evicted.signal,
@@ -250,8 +252,8 @@ def eviction_of(entry: trace_pb2.Decision, top: int) -> Eviction:
     )
 
 
-def _ranked(place: eviction_pb2.RankedPod) -> RankedPod:
-    return RankedPod(
+def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
+    return PodRank(
         pod=f"{place.pod.namespace}/{place.pod.name}",
         priority=place.priority,
         usage=place.usage if place.HasField("usage") else None,
@@ -263,7 +265,7 @@ def _ranked(place: eviction_pb2.RankedPod) -> RankedPod:
 def refused_nodes(
     refusals: Iterable[tuple[str, scheduler_pb2.Refusal]], top: int
 ) -> tuple[RefusedNodes, ...]:
-    """Return the nodes by who refused them first and why, the largest group first.
+    """Group nodes by the plugin that refused them first and its reasons, the largest group first.
 
     Each group names its first `top` nodes.
     """
@@ -286,16 +288,16 @@ def refused_nodes(
     )
 
 
-def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> Preemption:
-    """Return what the preemptor found, with its `top` candidates."""
+def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> PreemptionReason:
+    """Read a preemption's evaluation, with its best `top` candidates."""
     if found.disabled:
-        return Preemption(disabled=True)
+        return PreemptionReason(disabled=True)
     candidates = [each for each in found.candidates if not each.HasField("refusal")]
     candidates.sort(key=lambda each: (each.node_name != found.picked, *_judged_by(each)))
     refused = [
         (each.node_name, each.refusal) for each in found.candidates if each.HasField("refusal")
     ]
-    return Preemption(
+    return PreemptionReason(
         ineligible=found.reason if not found.eligible else "",
         message=found.message,
         picked=found.picked,
@@ -309,7 +311,7 @@ def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> Preemp
 
 
 def _judged_by(candidate: scheduler_pb2.CandidateVerdict) -> tuple[int, int, int, int, int, str]:
-    """Return upstream's criteria in their order, less being better."""
+    """Return upstream's criteria in their order; lower is better."""
     return (
         candidate.budget_violations,
         candidate.highest_priority,
@@ -320,11 +322,13 @@ def _judged_by(candidate: scheduler_pb2.CandidateVerdict) -> tuple[int, int, int
     )
 
 
-def _candidate(found: scheduler_pb2.CandidateVerdict) -> Candidate:
-    return Candidate(
+def _candidate(found: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
+    return NodeCandidate(
         node=found.node_name,
         victims=tuple(
-            Victim(pod=_key(each.pod), priority=each.priority, violates_budget=each.violates_budget)
+            PreemptionVictim(
+                pod=_key(each.pod), priority=each.priority, violates_budget=each.violates_budget
+            )
             for each in found.victims
         ),
         reprieved=tuple(map(_key, found.reprieved)),

@@ -1,8 +1,8 @@
-"""A run's rounds told again to a scheduler, up to one decision.
+"""Replays a run's rounds to a scheduler, up to one decision.
 
-A moment can hold many pods, and each is decided upon what those before it took. So each round of
-the decision's moment is told without taking a pod, then those ahead are taken, then each pod one by
-one until the attempt that is looked at comes: right before it every verdict is asked for.
+Many pods can be scheduled at one moment, and each attempt depends on those before it. So each round
+of the decision's moment is sent without popping a pod; then the pods ahead are popped, then one pod
+at a time. Right before the attempt in question, the scheduler evaluates the pod.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import grpc
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
 from replay.errors import BackendError, RunError
-from replay.explain.target import Target
+from replay.explain.target import ExplainTarget
 from replay.results.run.checkpoints import Checkpoint
 from replay.results.run.decision_log import one_by_one
 from replay.results.run.manifest import Manifest
@@ -27,22 +27,22 @@ from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.rpc.client import PLAIN, ClientTls
 
 _AHEAD = 32
-"""Rounds told before the first of their answers is read."""
+"""Rounds sent before the first of their answers is read."""
 
-STRAYED = (
-    "the run's history does not lead to that decision when it is told again: was it recorded by "
-    "another version, or by another scheduler?"
+DIVERGED = (
+    "replaying the run's history does not lead to that decision: was the run made by another "
+    "version, or by another scheduler?"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What came of it.
+class RerunResult:
+    """The result of a replay up to a decision.
 
-    evaluation: every verdict right before the attempt; as things stand at the end where the pod
-    was not tried. outcome: what the attempt decided, None where there was none. waiting: where the
-    pod stands in the queue afterwards, None where it waits no more. fits_now: nodes that fit then.
-    at_ns: the time of `waiting`.
+    evaluation: every verdict right before the attempt; for a pod that was not tried, at the end.
+    outcome: the attempt's, None without an attempt. waiting: the pod's entry in the queue
+    afterwards, None where it is not pending. fits_now: the number of nodes that fit then. at_ns:
+    the time of `waiting`.
     """
 
     evaluation: scheduler_pb2.Evaluation
@@ -53,25 +53,25 @@ class Found:
 
 
 def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
-    """Return the configuration that a run's scheduler was opened with."""
-    said = manifest.configuration
+    """Return the configuration of a run's scheduler session."""
+    configured = manifest.configuration
     return scheduler_pb2.SchedulerConfig(
         rules=manifest.rules,
         seed=manifest.seed,
-        kube_scheduler_configuration=said.get("kube_scheduler_configuration", ""),
-        queue=queue_pb2.QueueConfig(rules=said.get("queue_rules", "")),
+        kube_scheduler_configuration=configured.get("kube_scheduler_configuration", ""),
+        queue=queue_pb2.QueueConfig(rules=configured.get("queue_rules", "")),
         batch_size=manifest.batch_size or None,
-        disable_preemption=said.get("disable_preemption", False),
-        sample_nodes=said.get("sample_nodes", False),
-        ties=scheduler_pb2.TieBreak.Value(ties) if (ties := said.get("ties")) else None,
+        disable_preemption=configured.get("disable_preemption", False),
+        sample_nodes=configured.get("sample_nodes", False),
+        ties=scheduler_pb2.TieBreak.Value(ties) if (ties := configured.get("ties")) else None,
     )
 
 
 class Rerun:
-    """One session with a scheduler that is told a history. Raises BackendError throughout.
+    """A session with a scheduler that receives a run's history. Methods raise BackendError.
 
-    `queue` is the configuration of its queue, defaults filled in, `implementation` what the
-    scheduler calls itself.
+    queue: the configuration of its queue, with defaults. implementation: the scheduler's name and
+    version.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Rerun:
     def find(
         self,
         rounds: Iterable[scheduler_pb2.Round],
-        target: Target,
+        target: ExplainTarget,
         checkpoint: Checkpoint | None = None,
-    ) -> Found:
-        """Tell `rounds` up to the target, from the `checkpoint` on if the scheduler takes it.
+    ) -> RerunResult:
+        """Send `rounds` up to the target, from the `checkpoint` on if the scheduler accepts it.
 
-        Raises RunError where they do not lead to it.
+        Raises RunError where they do not lead to the target.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
         instants = (list(each) for _, each in groupby(rounds, lambda each: each.at_ns))
@@ -99,19 +99,19 @@ class Rerun:
         outcome: scheduler_pb2.Outcome | None = None
         entry, left = target.entry, deque[scheduler_pb2.Round]()
         if entry is not None:
-            left = self._told_until(instants, target.from_ns)
+            left = self._send_until(instants, target.from_ns)
             evaluation, outcome = self._attempt(left, target)
             if outcome.HasField("bind") and not entry.refused:
-                return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
+                return RerunResult(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
         if target.until_ns is not None:
-            self._tell_all([*left, *_until(instants, target.until_ns)])
+            self._send_all([*left, *_until(instants, target.until_ns)])
         shown = 1 if evaluation is not None else None
         later = self._evaluate(target.life.uid, target.attempt + 1, top_k=shown)
         if later is None:
             if evaluation is None:
                 raise RunError(f"pod {target.life.key} is not pending at that moment")
-            return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
-        return Found(
+            return RerunResult(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
+        return RerunResult(
             evaluation=evaluation or later.evaluation,
             outcome=outcome,
             waiting=later.entry if later.HasField("entry") else None,
@@ -120,13 +120,13 @@ class Rerun:
         )
 
     def close(self) -> None:
-        """Forget the session."""
+        """Close the session."""
         self._scheduler.close()
 
     def _resumed(
         self, rounds: Iterator[scheduler_pb2.Round], checkpoint: Checkpoint | None
     ) -> Iterator[scheduler_pb2.Round]:
-        """Return the rounds still to be told; all where the scheduler takes no checkpoint."""
+        """Return the rounds after the checkpoint; all where the scheduler does not accept it."""
         if checkpoint is None:
             return rounds
         try:
@@ -136,10 +136,10 @@ class Rerun:
         self._at_ns = checkpoint.at_ns
         return islice(rounds, checkpoint.rounds, None)
 
-    def _told_until(
+    def _send_until(
         self, instants: Iterator[list[scheduler_pb2.Round]], at_ns: int
     ) -> deque[scheduler_pb2.Round]:
-        """Tell what comes before a moment and return its own rounds, none where it has none."""
+        """Send the rounds before a moment and return those of the moment."""
         own: deque[scheduler_pb2.Round] = deque()
 
         def before() -> Iterator[scheduler_pb2.Round]:
@@ -149,15 +149,15 @@ class Rerun:
                     return
                 yield from instant
 
-        self._tell_all(before())
+        self._send_all(before())
         return own
 
     def _attempt(
-        self, rounds: deque[scheduler_pb2.Round], target: Target
+        self, rounds: deque[scheduler_pb2.Round], target: ExplainTarget
     ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
         """Replay a moment's rounds up to the target's attempt; return its verdicts and its outcome.
 
-        Left in `rounds` are those after it. Raises RunError where the attempt is not made.
+        Later rounds remain in `rounds`. Raises RunError where the attempt is not made.
         """
         ahead = target.ahead
         while rounds:
@@ -165,7 +165,7 @@ class Rerun:
             listed.CopyFrom(rounds.popleft())
             is_part, left = listed.events_only, listed.max_pods or 2**31
             listed.events_only = True
-            self._tell(listed)
+            self._send(listed)
             more = not is_part
             while more and left > 0:
                 found = None if ahead else self._evaluate(target.life.uid, target.attempt)
@@ -180,34 +180,34 @@ class Rerun:
                         if more and left > 0:
                             self._take(0)
                         return found.evaluation, outcome
-        raise RunError(STRAYED)
+        raise RunError(DIVERGED)
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
-        """Let so many pods be taken at the present moment; 0: all."""
-        return self._tell(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods or None))
+        """Have so many pods popped at the present moment; 0: all."""
+        return self._send(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods or None))
 
-    def _tell(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+    def _send(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
         self._at_ns = round_.at_ns
-        self._scheduler.tell(round_)
-        return self._scheduler.answer()
+        self._scheduler.send_round(round_)
+        return self._scheduler.receive_outcomes()
 
-    def _tell_all(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
-        """Tell rounds, some ahead of their answers."""
-        told: deque[None] = deque()
+    def _send_all(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
+        """Send rounds, up to _AHEAD before their answers."""
+        unanswered = 0
         for round_ in rounds:
             self._at_ns = round_.at_ns
-            self._scheduler.tell(round_)
-            told.append(None)
-            if len(told) >= _AHEAD:
-                self._scheduler.answer()
-                told.popleft()
-        for _ in told:
-            self._scheduler.answer()
+            self._scheduler.send_round(round_)
+            unanswered += 1
+            if unanswered >= _AHEAD:
+                self._scheduler.receive_outcomes()
+                unanswered -= 1
+        for _ in range(unanswered):
+            self._scheduler.receive_outcomes()
 
     def _evaluate(
         self, uid: str, attempt: int, *, top_k: int | None = None
     ) -> service_pb2.EvaluatePodResponse | None:
-        """Return every verdict about a pending pod, None where it is none."""
+        """Return every verdict about a pending pod, None where the pod is not pending."""
         request = service_pb2.EvaluatePodRequest(attempt=attempt, top_k=top_k)
         request.pod.uid = uid
         try:
@@ -218,12 +218,12 @@ class Rerun:
                 return None
             if code is grpc.StatusCode.INVALID_ARGUMENT:
                 raise RunError(
-                    f"the run's scheduler does not judge it: {describe(error)}"
+                    f"the run's scheduler does not evaluate the pod: {describe(error)}"
                 ) from error
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 raise RunError(
                     f"the scheduler at {self._address} does not serve EvaluatePod, which "
-                    "explains its decisions"
+                    "explain needs"
                 ) from error
             text = f"the scheduler at {self._address} answers {describe(error)}"
             raise BackendError(text) from error

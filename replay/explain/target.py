@@ -1,14 +1,6 @@
-"""Which decision of a run is to be explained: the pod by its name, the attempt by time or number.
+"""Finds the decision to explain in a run's files: the pod by name, the attempt by time or number.
 
-What a run's files say is all that is read here; nothing is decided again.
-
-Which events may move a pod that waits, by the plugins that refused it.
-
-A queue of mode v1.34 asks the plugins that registered for an event; older queues move every
-unschedulable pod on any of the events that they know. The table says what upstream's plugins
-register for; a test holds it to what our queue service has.
-
-Source: kubernetes v1.34 pkg/scheduler/framework/plugins, each plugin's EventsToRegister.
+Also here: which events can move a waiting pod, by the plugins that refused it (`moving_events`).
 """
 
 from __future__ import annotations
@@ -28,11 +20,11 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is asked for: a pod's name, "namespace/name" or UID; `namespace` "" is any.
+class ExplainQuery:
+    """A pod by name, "namespace/name" or UID, and one of its attempts; `namespace` "" is any.
 
     offset_ns: the last attempt not after this moment, from the run's first event on; None: the
-    run's last. attempt: that attempt, from 1; 0: as `offset_ns` says.
+    run's last. attempt: that attempt, from 1; 0: the one that `offset_ns` selects.
     """
 
     pod: str
@@ -42,18 +34,19 @@ class Wish:
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
-    """A pod as the scheduler was told of it; times in ns since the Unix epoch.
+class PodLife:
+    """A pod's life in the run's history; times in ns since the Unix epoch.
 
-    `gates` are its scheduling gates from each of these times on.
+    created_ns: when the scheduler received it. gates: its scheduling gates from each time on.
+    entries: its decisions in the log.
     """
 
     uid: str
     namespace: str
     name: str
-    came_ns: int
+    created_ns: int
     node_name: str
-    gone_ns: int | None = None
+    removed_ns: int | None = None
     gates: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     entries: list[trace_pb2.Decision] = field(default_factory=list)
 
@@ -63,12 +56,12 @@ class Life:
         return f"{self.namespace}/{self.name}"
 
     def gates_at(self, at_ns: int) -> tuple[str, ...]:
-        """Return the scheduling gates that the pod has at a moment."""
+        """Return the pod's scheduling gates at a moment."""
         past = [gates for since_ns, gates in self.gates if since_ns <= at_ns]
         return past[-1] if past else ()
 
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
-        """Return the entry of the pod's eviction, None where there is none until then."""
+        """Return the entry of the pod's eviction, None where it was not evicted until then."""
         for each in self.entries:
             if each.observed.HasField("evicted") and (until_ns is None or each.at_ns <= until_ns):
                 return each
@@ -76,22 +69,22 @@ class Life:
 
     @property
     def attempts(self) -> list[trace_pb2.Decision]:
-        """Return the entries that end a scheduling attempt."""
+        """Return the entries that end a scheduling attempt, in order."""
         return [each for each in self.entries if attempt_of(each)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """An attempt of a pod (None: it was not tried), and until when the run is looked at.
+class ExplainTarget:
+    """The attempt to explain, and until when the run is replayed.
 
-    ahead: attempts that the log has before it at the same moment. until_ns: the moment at which the
-    pod's place in the queue is asked for; None: right after the attempt. eviction: the pod's
-    eviction, None where it had none until the moment that was asked for. cost_ns: how long before
-    its entry it was decided, since cycles and bindings cost time; the attempts before it at the
-    moment of the entry are then no matter.
+    entry: the attempt's, None where the pod was not tried. ahead: attempts that the log has before
+    it at the same moment. until_ns: the moment at which the pod's place in the queue is looked up;
+    None: right after the attempt. eviction: the pod's eviction up to the moment of the query, None
+    without one. cost_ns: how long before its entry the attempt was decided, where cycles and
+    bindings cost time; `ahead` is 0 then.
     """
 
-    life: Life
+    life: PodLife
     entry: trace_pb2.Decision | None
     ahead: int
     start_ns: int
@@ -101,7 +94,7 @@ class Target:
 
     @property
     def from_ns(self) -> int:
-        """Return the moment from which on the run's rounds must be told one by one."""
+        """Return the moment from which on the run's rounds must be sent one by one."""
         if self.entry is not None:
             return self.entry.at_ns - self.cost_ns
         return self.start_ns if self.until_ns is None else self.until_ns
@@ -113,108 +106,117 @@ class Target:
 
 
 def attempt_of(entry: trace_pb2.Decision) -> int:
-    """Return which attempt an entry ends, 0 where it ends none."""
+    """Return the number of the attempt that an entry ends, 0 for any other entry."""
     observed = entry.observed
     return observed.scheduled.attempts or observed.failed_scheduling.attempts
 
 
-def find_target(run: RunDirectory, wish: Wish) -> Target:
-    """Return the decision that is wished for. Raises RunError with what there is instead."""
+def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
+    """Return the attempt of a query. Raises RunError where the run does not have it."""
     if not (run.path / HISTORY).is_file():
-        raise RunError(f"{run.path} has no history ({HISTORY}): its decisions cannot be explained")
-    if wish.offset_ns is not None:
-        run.check_moment(wish.offset_ns)
+        raise RunError(
+            f"{run.path} has no history ({HISTORY}), so its decisions cannot be explained"
+        )
+    if query.offset_ns is not None:
+        run.check_moment(query.offset_ns)
     start_ns, end_ns, lives = _lives(run)
-    until_ns = end_ns if wish.offset_ns is None else start_ns + wish.offset_ns
-    life = _chosen(wish, lives, start_ns, until_ns)
+    until_ns = end_ns if query.offset_ns is None else start_ns + query.offset_ns
+    life = _chosen(query, lives, start_ns, until_ns)
     ahead = _read_entries(run, life)
     tried = life.attempts
-    evicted = life.eviction_until(None if wish.offset_ns is None else until_ns)
-    if wish.attempt:
-        entry: trace_pb2.Decision | None = _numbered(life, tried, wish.attempt)
+    evicted = life.eviction_until(None if query.offset_ns is None else until_ns)
+    if query.attempt:
+        entry: trace_pb2.Decision | None = _numbered(life, tried, query.attempt)
     else:
         entry = next((each for each in reversed(tried) if each.at_ns <= until_ns), None)
-        is_over = bool(life.node_name) or (life.gone_ns or until_ns + 1) <= until_ns
+        is_over = bool(life.node_name) or (life.removed_ns or until_ns + 1) <= until_ns
         if entry is None and evicted is None and is_over:
             raise RunError(_why_none(life, start_ns))
-    return Target(
+    return ExplainTarget(
         life=life,
         entry=entry,
         ahead=ahead[entry.sequence] if entry is not None else 0,
         start_ns=start_ns,
-        until_ns=None if wish.attempt else until_ns,
+        until_ns=None if query.attempt else until_ns,
         eviction=evicted,
     )
 
 
-def _lives(run: RunDirectory) -> tuple[int, int, dict[str, Life]]:
-    """Return when the history begins and ends, and every pod in it by UID."""
+def _lives(run: RunDirectory) -> tuple[int, int, dict[str, PodLife]]:
+    """Return the times of the history's start and end, and every pod in it by UID.
+
+    Patches are skipped: no field that is read here changes in them.
+    """
     start_ns: int | None = None
     end_ns = 0
-    lives: dict[str, Life] = {}
+    lives: dict[str, PodLife] = {}
     for round_ in run.rounds():
         for event in round_.events:
             start_ns = event.at_ns if start_ns is None else start_ns
             case = event.WhichOneof("event")
             if case == "add" and event.add.HasField("pod"):
                 meta, spec = event.add.pod.metadata, event.add.pod.spec
-                lives[meta.uid] = Life(
+                lives[meta.uid] = PodLife(
                     uid=meta.uid,
                     namespace=meta.namespace,
                     name=meta.name,
-                    came_ns=event.at_ns,
+                    created_ns=event.at_ns,
                     node_name=spec.node_name,
                 )
             if case in {"add", "update"}:
                 _note_gates(lives, event.at_ns, getattr(event, case).pod)
             elif case == "remove" and event.remove.uid in lives:
-                lives[event.remove.uid].gone_ns = event.at_ns
+                lives[event.remove.uid].removed_ns = event.at_ns
         end_ns = round_.at_ns
     if start_ns is None:
-        raise RunError(f"{run.path}: the history is empty, nothing was decided")
+        raise RunError(f"{run.path}: the history is empty")
     return start_ns, end_ns, lives
 
 
-def _note_gates(lives: Mapping[str, Life], at_ns: int, pod: pod_pb2.Pod) -> None:
+def _note_gates(lives: Mapping[str, PodLife], at_ns: int, pod: pod_pb2.Pod) -> None:
     life = lives.get(pod.metadata.uid)
     if life is not None:
         life.gates.append((at_ns, tuple(gate.name for gate in pod.spec.scheduling_gates)))
 
 
-def _chosen(wish: Wish, lives: dict[str, Life], start_ns: int, until_ns: int) -> Life:
-    """Return the pod of that name that was there last."""
-    namespace, _, name = wish.pod.rpartition("/")
-    namespace = namespace or wish.namespace
+def _chosen(
+    query: ExplainQuery, lives: dict[str, PodLife], start_ns: int, until_ns: int
+) -> PodLife:
+    """Return the last pod of that name that was created before `until_ns`."""
+    namespace, _, name = query.pod.rpartition("/")
+    namespace = namespace or query.namespace
     named = [
         each
         for each in lives.values()
-        if wish.pod == each.uid or (each.name == name and namespace in ("", each.namespace))
+        if query.pod == each.uid or (each.name == name and namespace in ("", each.namespace))
     ]
     if not named:
-        raise RunError(_unknown(wish.pod, namespace, lives.values()))
+        raise RunError(_unknown(query.pod, namespace, lives.values()))
     keys = sorted({each.key for each in named})
     if len(keys) > 1:
-        raise RunError(f"several pods are named {name}: {_listed(keys)}; say which")
-    come = [each for each in named if each.came_ns <= until_ns]
-    if not come:
-        after = durations.simulated(named[0].came_ns - start_ns)
-        raise RunError(f"pod {named[0].key} does not exist yet: it comes at {after}")
-    return come[-1]
+        raise RunError(
+            f"several pods are named {name}: {_listed(keys)}; name one with its namespace"
+        )
+    created = [each for each in named if each.created_ns <= until_ns]
+    if not created:
+        after = durations.simulated(named[0].created_ns - start_ns)
+        raise RunError(f"pod {named[0].key} does not exist yet: it is created at {after}")
+    return created[-1]
 
 
-def _unknown(asked: str, namespace: str, lives: Iterable[Life]) -> str:
-    known = sorted({each.key for each in lives})
-    texts = {key: key for key in known} | {key.partition("/")[2]: key for key in known}
-    wanted = asked if "/" in asked or not namespace else f"{namespace}/{asked}"
+def _unknown(pod: str, namespace: str, lives: Iterable[PodLife]) -> str:
+    keys = sorted({each.key for each in lives})
+    texts = {key: key for key in keys} | {key.partition("/")[2]: key for key in keys}
+    wanted = pod if "/" in pod or not namespace else f"{namespace}/{pod}"
     near = difflib.get_close_matches(wanted, texts, n=_NEAR, cutoff=0.6)
-    near += [text for text in texts if asked in text and text not in near][: _NEAR - len(near)]
+    near += [text for text in texts if pod in text and text not in near][: _NEAR - len(near)]
     found = list(dict.fromkeys(texts[each] for each in near))
-    hint = f"; did you mean {_listed(found)}?" if found else f"; it has {len(known):,} others"
+    hint = f"; did you mean {_listed(found)}?" if found else f"; it has {len(keys):,} others"
     return f"the run has no pod {wanted}{hint}"
 
 
-def _read_entries(run: RunDirectory, life: Life) -> dict[int, int]:
-    """Give a pod its entries; return how many attempts each has before it at its moment."""
+def _read_entries(run: RunDirectory, life: PodLife) -> dict[int, int]:
+    """Read a pod's entries; return how many attempts each has before it at its moment."""
     ahead: dict[int, int] = {}
     for entry, before in run.entries(life.uid):
         life.entries.append(entry)
@@ -222,11 +224,14 @@ def _read_entries(run: RunDirectory, life: Life) -> dict[int, int]:
     return ahead
 
 
-def _why_none(life: Life, start_ns: int) -> str:
+def _why_none(life: PodLife, start_ns: int) -> str:
     if life.node_name:
-        return f"pod {life.key} came bound to {life.node_name}: the scheduler decided nothing"
-    gone = durations.simulated((life.gone_ns or start_ns) - start_ns)
-    return f"pod {life.key} was gone at {gone} without having been tried"
+        return (
+            f"pod {life.key} was created with node {life.node_name}: the scheduler did not decide "
+            "about it"
+        )
+    removed = durations.simulated((life.removed_ns or start_ns) - start_ns)
+    return f"pod {life.key} was removed at {removed} before any attempt"
 
 
 def _listed(texts: Sequence[str]) -> str:
@@ -234,7 +239,9 @@ def _listed(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _numbered(life: Life, tried: Sequence[trace_pb2.Decision], attempt: int) -> trace_pb2.Decision:
+def _numbered(
+    life: PodLife, tried: Sequence[trace_pb2.Decision], attempt: int
+) -> trace_pb2.Decision:
     found = [each for each in tried if attempt_of(each) == attempt]
     if found:
         return found[-1]
@@ -267,7 +274,7 @@ OLDER_EVENTS = (
     "CSINodeAdd",
     "CSINodeUpdate",
 )
-"""What moves a pod in queues before v1.34, whichever plugin refused it."""
+"""Events that move any unschedulable pod in queues before v1.34."""
 
 REGISTERED: Mapping[str, tuple[str, ...]] = {
     "SchedulingGates": ("UnschedulablePodSchedulingGatesEliminated",),
@@ -321,10 +328,18 @@ REGISTERED: Mapping[str, tuple[str, ...]] = {
     ),
     "DefaultPreemption": ("AssignedPodDelete",),
 }
+"""Events that upstream's plugins register for; equal to those of our queue service.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/plugins, each plugin's EventsToRegister.
+"""
 
 
 def moving_events(mode: str, plugins: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the events that may move a pod in a queue of `mode`, by plugin ("": whichever)."""
+    """Return the events that can move a pod in a queue of `mode`, by plugin ("": any plugin).
+
+    A queue of mode v1.34 asks the plugins that registered for an event; older queues move every
+    unschedulable pod on any of OLDER_EVENTS.
+    """
     if mode != WITH_HINTS:
         return {"": OLDER_EVENTS}
     return {plugin: REGISTERED.get(plugin, (ANY_EVENT,)) for plugin in plugins}

@@ -1,18 +1,18 @@
-"""A look-alike of the OpenB replay: 1,213 nodes and 7,064 pods that all come at once.
+"""Named workloads: the bundled four tiers, and one that resembles the OpenB data set.
 
-Sizes follow the public figures of the data set in kind, not in number: cores and memory only, three
-fifths of the cores asked for, and a handful of pods of most of a node's size that come too late to
-find a node that is still empty. For benchmarks: nothing is preempted, and nothing ends.
+"openb-like" has 1,213 nodes and 7,064 pods, which are all created at once. Its sizes only resemble
+the public figures of the data set: cores and memory, requests of three fifths of the cores, and a
+few pods of almost a node's size at the end, for which no empty node is left. It is for benchmarks:
+no pod is preempted, and no pod ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from replay.generate.draw import Draw
 from replay.generate.workload import GI, GenerateOptions, NodeShape, generate, node, pod_template
-from replay.importers.records import Numbering
-from replay.kube.identity import object_uid
+from replay.hashing import KeyedRandom, object_uid
+from replay.importers.records import RecordNumbering
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, Record, Template
 
@@ -27,7 +27,7 @@ _NODES = (
     (NodeShape(name="n32", cores=32, memory_mib=128 * GI), 30),
     (NodeShape(name="n8", cores=8, memory_mib=32 * GI), 25),
 )
-# Millicores and MiB from which shapes are drawn, with the weight of the pods.
+# Millicores and MiB of the drawn shapes, with the weights of their pods.
 _SIZES = (
     ((3000, 5_500), 24),
     ((4000, 18_000), 9),
@@ -38,13 +38,13 @@ _SIZES = (
     ((18_500, 64_000), 5),
     ((24_000, 93_000), 3),
 )
-# Pods of most of a node come by their number, so that every seed has as many.
+# Millicores and MiB of pods of almost a node's size, with their number for every seed.
 _HUGE = (((88_000, 320_000), 18), ((64_000, 262_144), 24), ((120_000, 640_000), 5))
 
 
 def openb_like(seed: int = 1) -> Iterator[Record]:
     """Yield the trace; all records are at time 0."""
-    draw, numbering = Draw(seed), Numbering()
+    draw, numbering = KeyedRandom(seed), RecordNumbering()
     header = Header(source="synthetic", importer="generate 1", seed=seed)
     header.options["preset"] = "openb-like"
     yield numbering.header(header)
@@ -54,12 +54,12 @@ def openb_like(seed: int = 1) -> Iterator[Record]:
     shapes = _shapes(draw)
     for number, (pod, _) in enumerate(shapes, 1):
         yield numbering.record(0, template=Template(id=number, pod=pod))
-    usual = [(number, weight) for number, (_, weight) in enumerate(shapes, 1) if weight]
-    huge = [number for number, (_, many) in enumerate(_HUGE, 1) for _ in range(many)]
+    ordinary = [(number, weight) for number, (_, weight) in enumerate(shapes, 1) if weight]
+    huge = [number for number, (_, count) in enumerate(_HUGE, 1) for _ in range(count)]
     places = sorted(range(PODS), key=lambda index: draw.share("place", index))[: len(huge)]
-    special = dict(zip(places, huge, strict=True))
+    huge_by_place = dict(zip(places, huge, strict=True))
     for index in range(PODS):
-        template_id = special.get(index) or draw.weighted(usual, "pod", index)
+        template_id = huge_by_place.get(index) or draw.weighted(ordinary, "pod", index)
         create = PodCreate(template_id=template_id)
         meta = create.pod.metadata
         meta.name, meta.namespace = f"pod-{index:04d}", NAMESPACE
@@ -67,8 +67,8 @@ def openb_like(seed: int = 1) -> Iterator[Record]:
         yield numbering.record(0, pod_create=create)
 
 
-def _shapes(draw: Draw) -> list[tuple[Pod, int]]:
-    """Return the templates with their weights; the huge ones come first and have none."""
+def _shapes(draw: KeyedRandom) -> list[tuple[Pod, int]]:
+    """Return the templates with their weights; the huge ones come first and have weight 0."""
     result = [(pod_template(cpu, memory, labels={}), 0) for (cpu, memory), _ in _HUGE]
     for number in range(SHAPES - len(_HUGE)):
         (cpu_milli, memory_mib), weight = _SIZES[number % len(_SIZES)]
@@ -82,5 +82,4 @@ PRESETS: Mapping[str, Callable[[int], Iterator[Record]]] = {
     "four-tiers": lambda seed: generate(GenerateOptions(seed=seed)),
     "openb-like": openb_like,
 }
-"""By name: a function of the seed. "four-tiers" is the bundled demo trace, "openb-like" the
-benchmark's."""
+"""Functions of the seed by name; "four-tiers" is the bundled trace."""

@@ -1,7 +1,7 @@
-"""A cluster with four tiers of priority: nodes, bare pods, Deployments, budgets and usage.
+"""A workload with four tiers of priority: nodes, bare pods, Deployments, budgets and usage.
 
-More is asked for at the height than the nodes hold, so that higher tiers preempt lower ones; some
-pods use more memory than they request, so that kubelets come under pressure.
+At the peak, pods request more than the nodes' allocatable, so that higher tiers preempt lower ones;
+some pods use more memory than they request, so that nodes come under pressure.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from replay.generate.draw import Draw
-from replay.importers.records import Numbering
-from replay.kube.identity import name_suffix, object_uid
+from replay.hashing import KeyedRandom, name_suffix, object_uid
+from replay.importers.records import RecordNumbering
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, LabelSelector, ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node, Taint
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -30,7 +29,7 @@ GI = 1024  # MiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """A template of pods: its number, its pod, and the memory that it requests."""
+    """A template of pods with its requests."""
 
     id: int
     tier: Tier
@@ -47,8 +46,8 @@ def generate(options: GenerateOptions) -> Iterator[trace_pb2.Record]:
 class _Workload:
     def __init__(self, options: GenerateOptions) -> None:
         self._options = options
-        self._draw = Draw(options.seed)
-        self._numbering = Numbering()
+        self._draw = KeyedRandom(options.seed)
+        self._numbering = RecordNumbering()
         self._shapes = _shapes()
         self._replicas = self._split_replicas()
 
@@ -75,7 +74,7 @@ class _Workload:
                 yield from self._deployment(at_ns, index)
 
     def _split_replicas(self) -> list[int]:
-        """Return the replicas of each Deployment, about a quarter of all pods together."""
+        """Return the replicas of each Deployment, in all about a quarter of the pods."""
         count, pods = self._options.deployments, self._options.pods
         mean = max(1, pods // (4 * count)) if count else 0
         result, left = [], pods
@@ -105,7 +104,7 @@ class _Workload:
             yield self._numbering.record(0, usage=self._usage(shape))
 
     def _usage(self, shape: _Shape) -> trace_pb2.UsageProfile:
-        """Return what pods of the shape use; a leaky one more than it requests after a while."""
+        """Return the usage of a shape's pods; leaky ones later use more than they request."""
         profile = trace_pb2.UsageProfile(id=shape.id, template_id=shape.id)
         percent = self._draw.between(55, 90, "memory", shape.id)
         memory_bytes = shape.memory_mib * MIB * percent // 100
@@ -123,7 +122,7 @@ class _Workload:
     def _budget(self, index: int) -> KubernetesObject:
         """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group.
 
-        The latter allows no disruption before the height and few at it, so that preemptors meet it.
+        The latter allows no disruption before the peak and few at the peak.
         """
         budget = PodDisruptionBudget()
         budget.metadata.namespace = NAMESPACE
@@ -140,13 +139,13 @@ class _Workload:
             name = f"{tier.name}-{index}"
             labels = {"tier": tier.name, "group": f"group-{group}"}
             budget.spec.selector.match_labels.update(labels)
-            budget.spec.min_available.CopyFrom(IntOrString(int_value=self._at_the_height(tier)))
+            budget.spec.min_available.CopyFrom(IntOrString(int_value=self._at_peak(tier)))
         budget.metadata.name = name
         budget.metadata.uid = object_uid("PodDisruptionBudget", NAMESPACE, name)
         return KubernetesObject(pod_disruption_budget=budget)
 
-    def _at_the_height(self, tier: Tier) -> int:
-        """Return how many bare pods of a tier and a group run at the height, were there room."""
+    def _at_peak(self, tier: Tier) -> int:
+        """Return the expected number of a tier's and group's bare pods at the peak."""
         options = self._options
         pods = (options.pods - sum(self._replicas)) * tier.weight
         shares = _GROUPS * sum(each.weight for each in TIERS)
@@ -166,7 +165,7 @@ class _Workload:
         return create
 
     def _deployment(self, at_ns: int, index: int) -> Iterator[trace_pb2.Record]:
-        """Yield how the Deployment's pods will live, and then the Deployment."""
+        """Yield the lives of a Deployment's pods, and then the Deployment."""
         name, replicas = _deployment_name(index), self._replicas[index]
         uid = object_uid("Deployment", NAMESPACE, name)
         shape = self._shape("deployment", index)
@@ -224,7 +223,7 @@ def _deployment_name(index: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A priority class, the share of the pods that have it, and their grace period in s."""
+    """A PriorityClass, the weight of its pods among all pods, and their grace period."""
 
     name: str
     priority: int
@@ -235,7 +234,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """A kind of node: cores, MiB, and what it is set aside for ("" for nothing)."""
+    """A shape of nodes; `dedicated` is the value of their taint, "" without a taint."""
 
     name: str
     cores: int
@@ -265,16 +264,17 @@ POD_SIZES = (
     ((6000, 20 * GI), 3),
 )
 _GUARDED = TIERS[:3]
-"""The tiers that others preempt."""
+"""The tiers that higher tiers preempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateOptions:
-    """Counts, times (ns) and shares of a workload with four tiers of priority.
+    """The options of a workload with four tiers of priority; times are ns.
 
-    `pods` counts the replicas of `deployments` and, for the rest, bare pods. Pods arrive within
-    `window_ns`; a bare pod runs for `service_ns` on average. `budgets` counts disruption budgets.
-    A share `leaky_percent` of the shapes uses more memory than it requests once it has run a while.
+    `pods` is the number of the replicas of `deployments` and of bare pods together. Pods are
+    created within `window_ns`; a bare pod runs for `service_ns` on average. `budgets` is the number
+    of PodDisruptionBudgets. `leaky_percent` of the shapes use more memory than they request after a
+    while.
     """
 
     seed: int = 1
@@ -288,7 +288,7 @@ class GenerateOptions:
     leaky_percent: int = 10
 
     def as_text(self) -> dict[str, str]:
-        """Return the options for a header."""
+        """Return all options, as a header keeps them."""
         return {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
@@ -341,7 +341,7 @@ def pod_template(cpu_milli: int, memory_mib: int, *, labels: dict[str, str]) -> 
 
 
 def in_tier(pod: Pod, tier: Tier) -> Pod:
-    """Give the pod its tier's class and grace period; critical pods may stand on infra nodes."""
+    """Set the pod's class and grace period; critical pods tolerate the taint of infra nodes."""
     pod.spec.priority_class_name = tier.name
     pod.spec.termination_grace_period_seconds = tier.grace_s
     if tier.name == "critical":

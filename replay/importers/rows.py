@@ -1,12 +1,7 @@
-"""Rows of tables: their fields, the objects made of them, and drafts sorted by time.
+"""Tables of data-centre traces: rows of CSV files, the objects made of them, records by time.
 
-Objects of traces that are no Kubernetes objects: nodes, pods, priority classes, and amounts.
-
-Records that come in any order of time, given back in order.
-
-A trace must tell how long a pod runs when it creates it, which a source tells only when the pod has
-ended. Drafts are therefore gathered and sorted, on disk where they are many, so that memory stays
-bounded.
+A trace says how long a pod runs when it creates the pod; a table has that only where the pod ends.
+Importers therefore collect record drafts, which are sorted on disk, so that memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,8 +16,9 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from replay.errors import TraceError
-from replay.importers.records import SECOND_NS, ImportOptions, Issues, Numbering, Templates
-from replay.kube.identity import object_uid
+from replay.hashing import object_uid
+from replay.importers.records import ImportOptions, Issues, PodTemplates, RecordNumbering
+from replay.kube.changes import SECOND_NS
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
@@ -31,14 +27,16 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.trace.v1beta1.trace_pb2 import Header, ImportIssue, Record
 
+NAMESPACE = "default"
 SECONDS_MAX = 4_000_000_000
-"""A time of more is none: ns since 1970 end in 2262."""
+"""The largest time in s: int64 ns since 1970 end in 2262."""
 SHARE_MAX = 1000
-"""Machines that a share may be at most: what is larger is no share."""
+"""The largest share of a machine."""
+_COPIES = struct.Struct("<i")
 
 
-class Row:
-    """A row by the names of its columns."""
+class TableRow:
+    """A row of a table, by the names of its columns."""
 
     __slots__ = ("_line", "_path", "_values")
 
@@ -53,15 +51,15 @@ class Row:
         return f"{self._path}, line {self._line}"
 
     def has(self, name: str) -> bool:
-        """Tell whether the column is there."""
+        """Return whether the table has the column."""
         return self._values.get(name) is not None
 
     def text(self, name: str) -> str:
-        """Return a field, "" where it is empty or the column is not there."""
+        """Return a field, "" where it is empty or the table does not have the column."""
         return self._values.get(name) or ""
 
     def integer(self, name: str) -> int | None:
-        """Return a whole number, None for an empty field. Raises TraceError for anything else."""
+        """Return an integer, None for an empty field. Raises TraceError for any other text."""
         text = self.text(name)
         if not text:
             return None
@@ -74,7 +72,7 @@ class Row:
             return int(number)
 
     def number(self, name: str) -> Decimal | None:
-        """Return a number, None for an empty field. Raises TraceError for anything else."""
+        """Return a number, None for an empty field. Raises TraceError for any other text."""
         text = self.text(name)
         if not text:
             return None
@@ -84,30 +82,30 @@ class Row:
         return number
 
     def share(self, name: str) -> Decimal | None:
-        """Return a share of a machine, None for an empty field. Raises TraceError out of bounds."""
+        """Return a share of a machine, None for an empty field. Raises TraceError out of range."""
         share = self.number(name)
         if share is not None and not 0 <= share <= SHARE_MAX:
-            raise TraceError(self.where, f"{name}: {share} is no share from 0 to {SHARE_MAX}")
+            raise TraceError(self.where, f"{name}: {share} is not a share from 0 to {SHARE_MAX}")
         return share
 
     def seconds_ns(self, name: str) -> int | None:
-        """Return a time in s as ns, None for an empty field. Raises TraceError out of bounds."""
+        """Return a time in s as ns, None for an empty field. Raises TraceError out of range."""
         seconds = self.number(name)
         if seconds is None:
             return None
         if abs(seconds) > SECONDS_MAX:
-            raise TraceError(self.where, f"{name}: {self.text(name)!r} where a time in s is wanted")
+            raise TraceError(self.where, f"{name}: {self.text(name)!r} is not a time in s")
         return int((seconds * SECOND_NS).to_integral_value())
 
     def _refuse(self, name: str, text: str) -> NoReturn:
-        raise TraceError(self.where, f"{name}: {text!r} where a number is wanted")
+        raise TraceError(self.where, f"{name}: {text!r} is not a number")
 
 
-def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the rows of a file; `columns` names those of a file without a first line of names.
+def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[TableRow]:
+    """Yield the rows of a CSV file; without `columns` its first line has the names of the columns.
 
-    Empty lines, and lines that begin with "#", are passed over. Raises TraceError where the file
-    is no CSV, or where a row has another number of fields than there are columns.
+    Empty lines and lines that begin with "#" are skipped. Raises TraceError where the file is not
+    CSV, and where the number of a row's fields is not that of the columns.
     """
     with open_plain(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -122,15 +120,14 @@ def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
                     continue
                 if len(fields) != len(names):
                     where = f"{path}, line {reader.line_num}"
-                    problem = f"{len(fields)} fields where {len(names)} are wanted"
-                    raise TraceError(where, problem)
-                yield Row(path, reader.line_num, dict(zip(names, fields, strict=False)))
+                    raise TraceError(where, f"has {len(fields)} fields; expected {len(names)}")
+                yield TableRow(path, reader.line_num, dict(zip(names, fields, strict=False)))
         except (csv.Error, UnicodeDecodeError) as error:
-            raise TraceError(f"{path}, line {reader.line_num}", f"is no CSV: {error}") from error
+            raise TraceError(f"{path}, line {reader.line_num}", f"is not CSV: {error}") from error
 
 
 def decimal(text: str) -> Decimal | None:
-    """Return a number that is finite; None where the text is none."""
+    """Return a finite number; None for any other text."""
     try:
         number = Decimal(text)
     except InvalidOperation:
@@ -139,27 +136,15 @@ def decimal(text: str) -> Decimal | None:
 
 
 def first_fields(start: bytes) -> list[str]:
-    """Return the fields of the first row of content that begins with `start`, [] for none."""
+    """Return the fields of the first row of content that begins with `start`; [] without a row."""
     for line in start.decode("utf-8-sig", "replace").splitlines():
         if line.strip() and line[0] != "#":
             return [field.strip() for field in next(csv.reader([line]), [])]
     return []
 
 
-NAMESPACE = "default"
-
-
-def machine_amounts(options: ImportOptions) -> Mapping[str, str]:
-    """Return what a made node has where nothing else is said: one whole machine."""
-    return {
-        "cpu": f"{options.unit_cpu_milli}m",
-        "memory": str(options.unit_memory_bytes),
-        "pods": "110",
-    }
-
-
 def make_node(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> Node:
-    """Return a ready node with the usual labels and these amounts."""
+    """Return a ready node with the labels hostname and os; resources are quantities by name."""
     node = Node()
     node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
     node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
@@ -179,32 +164,29 @@ def make_pod(name: str, container: str, requests: Mapping[str, str]) -> Pod:
 
 
 def pod_ref(pod: Pod) -> ObjectReference:
-    """Return the name of a pod for a record."""
+    """Return a reference to a pod."""
     meta = pod.metadata
     return ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def priority_class(name: str, value: int) -> KubernetesObject:
-    """Return a class that pods name."""
+    """Return a PriorityClass."""
     result = PriorityClass(value=value)
     result.metadata.name = name
     return KubernetesObject(priority_class=result)
 
 
-def made_nodes(amounts: Mapping[str, str], options: ImportOptions) -> Iterator[Node]:
-    """Yield `options.made_nodes` nodes.
-
-    Each has `amounts`, and `options.node_amounts` in place of those of the same name.
-    """
-    chosen = {**amounts, **options.node_amounts}
+def generated_nodes(resources: Mapping[str, str], options: ImportOptions) -> Iterator[Node]:
+    """Yield `options.made_nodes` nodes; `options.node_amounts` overrides `resources`."""
+    resources = {**resources, **options.node_amounts}
     for index in range(options.made_nodes):
-        yield make_node(f"node-{index:05d}", chosen, chosen)
+        yield make_node(f"node-{index:05d}", resources, resources)
 
 
-def completed(
+def with_nodes_and_issues(
     records: Iterable[Record], nodes: Sequence[Node], issues: Iterable[ImportIssue]
 ) -> Iterator[Record]:
-    """Yield the records, with nodes behind the header and issues at the end."""
+    """Yield the records, with `nodes` after the header and `issues` at the end."""
     last, shift = Record(), 0
     for record in records:
         record.sequence += shift
@@ -221,32 +203,28 @@ def completed(
         yield last
 
 
-def scaled(share: Decimal, unit: int) -> int:
-    """Return `share` of `unit`, rounded up; equal shares stay equal, so that what fitted fits."""
+def share_of_unit(share: Decimal, unit: int) -> int:
+    """Return `share` of `unit`, rounded up: equal shares stay equal."""
     return int((share * unit).to_integral_value(ROUND_CEILING))
 
 
-def amounts(
+def share_quantities(
     cpu: Decimal | None, memory: Decimal | None, options: ImportOptions, percent: int = 100
 ) -> dict[str, str]:
-    """Return quantities of the shares that are known, `percent` of them."""
+    """Return `percent` of the shares of a machine as quantities; None is left out."""
     factor = Decimal(percent) / 100
     result = {}
     if cpu is not None:
-        result["cpu"] = f"{scaled(cpu * factor, options.unit_cpu_milli)}m"
+        result["cpu"] = f"{share_of_unit(cpu * factor, options.unit_cpu_milli)}m"
     if memory is not None:
-        result["memory"] = str(scaled(memory * factor, options.unit_memory_bytes))
+        result["memory"] = str(share_of_unit(memory * factor, options.unit_memory_bytes))
     return result
 
 
-_COPIES = struct.Struct("<i")
+class DiskSorter:
+    """Sorts data by (time, rank, number); `number` counts the items added.
 
-
-class Sorter:
-    """Gives back data in order of (time, rank, number), where numbers count what is added.
-
-    It is a database without a name, which SQLite keeps on disk where it is large; a context, at
-    whose end it is gone.
+    A context manager around a temporary SQLite database, which is on disk where it is large.
     """
 
     def __init__(self) -> None:
@@ -263,43 +241,43 @@ class Sorter:
         self._database.close()
 
     def put(self, at: int, rank: int, data: bytes, number: int | None = None) -> None:
-        """Take an item; `number` None is the next one."""
+        """Add an item; `number` None is the number of items before it."""
         row = (at, rank, self._count if number is None else number, data)
         self._database.execute("INSERT INTO item VALUES (?, ?, ?, ?)", row)
         self._count += 1
 
     def sorted(self) -> Iterator[bytes]:
-        """Yield the items' data in order; nothing is added any more."""
+        """Yield the data of all items in order."""
         query = "SELECT data FROM item ORDER BY at, rank, number, data"
         for (data,) in self._database.execute(query):
             yield data
 
 
-class Drafts(Sorter):
-    """Gathers records without numbers."""
+class RecordDrafts(DiskSorter):
+    """Sorts records, and numbers them in that order."""
 
     def add(
         self, record: Record, rank: int = 0, number: int | None = None, copies: int = 0
     ) -> None:
-        """Take a record; of those of one time, lower ranks come first, then lower numbers.
+        """Add a record; at equal times lower ranks come first, then lower numbers.
 
-        `number` None counts what is added. With `copies`, a pod stands for as many, which differ
-        in their names: the pod's name and a number from 0.
+        `number` None is the number of records before it. `copies` replaces a pod's record by as
+        many pods, named by the pod's name and a number from 0.
         """
         data = _COPIES.pack(copies) + record.SerializeToString()
         self.put(record.at_ns, rank, data, number)
 
     def trace(self, header: Header, classes: Mapping[str, int], issues: Issues) -> Iterator[Record]:
-        """Yield a whole trace: the header, priority classes, the drafts in order, and issues."""
-        numbering = Numbering()
+        """Yield a whole trace: the header, PriorityClasses, the records in order, and issues."""
+        numbering = RecordNumbering()
         yield numbering.header(header)
         for name, value in classes.items():
             yield numbering.record(0, create=priority_class(name, value))
-        yield from self.records(numbering, Templates(numbering))
+        yield from self.records(numbering, PodTemplates(numbering))
         yield from numbering.issues(issues)
 
-    def records(self, numbering: Numbering, templates: Templates) -> Iterator[Record]:
-        """Yield the records in order and numbered; what pods have in common is taken out."""
+    def records(self, numbering: RecordNumbering, templates: PodTemplates) -> Iterator[Record]:
+        """Yield the numbered records in order; what pods share becomes templates."""
         for data in self.sorted():
             (copies,) = _COPIES.unpack_from(data)
             record = Record.FromString(data[_COPIES.size :])

@@ -1,4 +1,4 @@
-"""A recorded change of an object, and how its Kubernetes JSON is read."""
+"""A recorded change of an object, and readers of its Kubernetes JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class ChangeType(Enum):
-    """What a watch calls a change."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -34,9 +34,9 @@ class ChangeType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `initial` objects were there when the recording began; `at_ns` is since 1970.
+    """A change at `at_ns` since 1970; `initial` for an object that existed before the recording.
 
-    `actor` is who asked for it, "" where the recording does not tell.
+    `actor` is the user of the API who requested it, "" where the recording does not have one.
     """
 
     at_ns: int
@@ -48,7 +48,7 @@ class Change:
 
 
 def time_ns(text: object) -> int | None:
-    """Return RFC 3339 as ns since 1970; None where it is absent or no time."""
+    """Return a time in RFC 3339 as ns since 1970; None for any other value."""
     return _time_ns(text) if isinstance(text, str) else None
 
 
@@ -78,18 +78,18 @@ def part(raw: Raw, name: str) -> Raw:
 
 
 def parts(raw: Raw, name: str) -> list[Raw]:
-    """Return the mappings of a list within `raw`."""
+    """Return the mappings of a list within `raw`; [] where it is absent."""
     value = raw.get(name)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def meta(raw: Raw) -> Raw:
-    """Return metadata."""
+    """Return metadata; an empty mapping where it is absent."""
     return part(raw, "metadata")
 
 
 def kind(raw: Raw) -> str:
-    """Return the kind."""
+    """Return the kind, "" where it is absent."""
     return str(raw.get("kind") or "")
 
 
@@ -100,23 +100,23 @@ def key(raw: Raw) -> tuple[str, str, str]:
 
 
 def uid(raw: Raw) -> str:
-    """Return metadata.uid, or what stands for it where there is none."""
+    """Return metadata.uid, or "KIND/NAMESPACE/NAME" where it is absent."""
     return str(meta(raw).get("uid") or "/".join(key(raw)))
 
 
 def version(raw: Raw) -> str:
-    """Return metadata.resourceVersion."""
+    """Return metadata.resourceVersion, "" where it is absent."""
     return str(meta(raw).get("resourceVersion") or "")
 
 
 def version_number(raw: Raw) -> int | None:
-    """Return metadata.resourceVersion as a number, None where it is none."""
+    """Return metadata.resourceVersion as a number, None where it is not one."""
     text = version(raw)
     return int(text) if text.isdecimal() else None
 
 
 def ref(raw: Raw) -> ObjectReference:
-    """Return the object's name for a record."""
+    """Return a reference to the object."""
     object_kind, namespace, name = key(raw)
     return ObjectReference(
         kind=object_kind, namespace=namespace, name=name, uid=str(meta(raw).get("uid") or "")
@@ -124,7 +124,7 @@ def ref(raw: Raw) -> ObjectReference:
 
 
 def controller(raw: Raw) -> Raw | None:
-    """Return the owner reference of the controller, None where there is none."""
+    """Return the owner reference of the controller, None without a controller."""
     for each in parts(meta(raw), "ownerReferences"):
         if each.get("controller") is True:
             return each
@@ -137,46 +137,46 @@ def conditions(raw: Raw) -> Iterator[Raw]:
 
 
 def condition(raw: Raw, type_: str) -> Raw:
-    """Return a condition by its type; an empty one where there is none."""
+    """Return a condition by its type; an empty mapping where it is absent."""
     return next((each for each in conditions(raw) if each.get("type") == type_), _NOTHING)
 
 
 def phase(raw: Raw) -> str:
-    """Return a pod's status.phase, "" where it has none."""
+    """Return a pod's status.phase, "" where it is absent."""
     return str(part(raw, "status").get("phase") or "")
 
 
 def node_name(raw: Raw) -> str:
-    """Return the node that a pod is bound to, "" for none."""
+    """Return the node that a pod is bound to, "" for a pod without a node."""
     return str(part(raw, "spec").get("nodeName") or "")
 
 
 def nominated_node(raw: Raw) -> str:
-    """Return the node that a pod is nominated to, "" for none."""
+    """Return the nominated node of a pod, "" without a nomination."""
     return str(part(raw, "status").get("nominatedNodeName") or "")
 
 
 def disruption(raw: Raw) -> str:
-    """Return why a pod is about to be terminated by the cluster, "" where it is not."""
+    """Return the reason of a pod's condition DisruptionTarget, "" where it is not True."""
     target = condition(raw, "DisruptionTarget")
     return str(target.get("reason") or "") if target.get("status") == "True" else ""
 
 
-def deletion_asked(raw: Raw) -> bool:
-    """Tell whether the object's deletion was asked for."""
+def is_being_deleted(raw: Raw) -> bool:
+    """Return whether the object has a deletionTimestamp."""
     return bool(meta(raw).get("deletionTimestamp"))
 
 
 def grace_s(raw: Raw) -> int | None:
-    """Return the grace period of an object's deletion; None where it has none that can be one."""
+    """Return the grace period of an object's deletion; None where it is absent or invalid."""
     seconds = meta(raw).get("deletionGracePeriodSeconds")
     return seconds if isinstance(seconds, int) and 0 <= seconds < _GRACE_MAX_S else None
 
 
-def asked_ns(raw: Raw) -> int | None:
-    """Return when an object's deletion was asked for: its deletionTimestamp less its grace."""
-    gone_ns = time_ns(meta(raw).get("deletionTimestamp"))
-    return None if gone_ns is None else gone_ns - (grace_s(raw) or 0) * SECOND_NS
+def deletion_requested_ns(raw: Raw) -> int | None:
+    """Return when the deletion was requested: deletionTimestamp minus the grace period."""
+    deadline_ns = time_ns(meta(raw).get("deletionTimestamp"))
+    return None if deadline_ns is None else deadline_ns - (grace_s(raw) or 0) * SECOND_NS
 
 
 def without_status(raw: Raw) -> Raw:
@@ -184,8 +184,8 @@ def without_status(raw: Raw) -> Raw:
     return {name: value for name, value in raw.items() if name != "status"}
 
 
-def user_part(raw: Raw) -> tuple[object, ...]:
-    """Return what users and controllers ask for: labels and all but metadata and status."""
+def desired_state(raw: Raw) -> tuple[object, ...]:
+    """Return what users and controllers set: labels, and all but metadata and status."""
     rest = {
         name: value for name, value in raw.items() if name not in {"metadata", "status", "kind"}
     }
@@ -193,10 +193,10 @@ def user_part(raw: Raw) -> tuple[object, ...]:
 
 
 def latest_ns(raw: Any) -> int:
-    """Return the latest time at which something happened to an object, ns since 1970; 0: none.
+    """Return the latest time in an object, ns since 1970; 0 without any.
 
-    Creation, a change, a condition's transition or heartbeat, a start, an end, or when its deletion
-    was asked for; never a deadline.
+    The times of its creation, of changes, conditions, heartbeats, starts and ends, and of the
+    request of its deletion; never a deadline.
     """
     own, status = meta(raw), part(raw, "status")
     times = [own.get("creationTimestamp")]
@@ -208,5 +208,5 @@ def latest_ns(raw: Any) -> int:
             for state in (part(container, "state"), part(container, "lastState")):
                 times.append(part(state, "running").get("startedAt"))
                 times += [part(state, "terminated").get(each) for each in _TERMINATED_TIMES]
-    found = [asked_ns(raw), *map(time_ns, times)]
+    found = [deletion_requested_ns(raw), *map(time_ns, times)]
     return max((ns for ns in found if ns is not None), default=0)

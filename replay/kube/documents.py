@@ -1,4 +1,4 @@
-"""The values of JSON and YAML files, with their places."""
+"""The values in JSON and YAML files, each with its file and line; gzip and zstd are removed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 import yaml
 
 from replay.errors import TraceError
+from replay.trace.files import open_plain
 
 _MARK = re.compile(r"---(?:[ \t].*)?$|---$")
 _END = re.compile(r"\.\.\.\s*$")
 _KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9_./-]*):(?: (.*))?$")
-# Plain scalars that are strings in every YAML schema: no number, time or bool looks like this.
+# Plain scalars that are strings in every YAML schema: never a number, a time or a boolean.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*$")
 _WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
 _CACHED_MAX = 8192
@@ -25,8 +27,26 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _DECODER = json.JSONDecoder()
 
 
+def read_json(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a JSON file as `json_values` does. Raises TraceError."""
+    with open_plain(path) as file:
+        yield from json_values(file, str(path))
+
+
+def read_documents(path: Path, documents: YamlDocuments | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a file that begins with "{" or "[" as JSON, of any other as YAML.
+
+    Raises TraceError.
+    """
+    with open_plain(path) as file:
+        if file.peek(64).lstrip()[:1] in {b"{", b"["}:
+            yield from json_values(file, str(path))
+        else:
+            yield from yaml_values(file, str(path), documents)
+
+
 class YamlDocumentError(ValueError):
-    """Text that is no YAML document; `line` is its place in the file, from 1."""
+    """Text that is not a YAML document; `line` is its line in the file, from 1."""
 
     def __init__(self, problem: str, line: int) -> None:
         super().__init__(problem)
@@ -34,18 +54,18 @@ class YamlDocumentError(ValueError):
 
 
 class _CutError(ValueError):
-    """The document cannot be cut; it is read whole."""
+    """The document cannot be cut into blocks; it is read whole."""
 
 
 class YamlDocuments:
-    """Reads the documents of files, fast where documents repeat each other.
+    """Reads YAML documents, fast where their blocks repeat.
 
-    Manifests of thousands of pods differ in a name or two. The text of a document is therefore cut
-    into the blocks of its outermost mapping, and blocks that were read before are taken from a
-    cache. That is exact: a cut is made only before a line "key:" at the mapping's own indentation,
-    each piece is read on its own, and unless every piece reads as a mapping of one key (an open
-    quote, an open bracket, an alias whose anchor stands elsewhere all fail) the document is read
-    whole instead. What is returned is shared between documents and must not be changed.
+    The manifests of thousands of pods differ in a name or two. A document is therefore cut into the
+    blocks of its outermost mapping, and the values of repeated blocks come from a cache. The result
+    is exact: a cut is made only before a line "key:" at the mapping's indentation, each block is
+    read by itself, and unless each block is a mapping of one key (an open quote, an open bracket,
+    or an alias whose anchor is in another block all fail) the document is read whole. The returned
+    values are shared between documents and must not be changed.
     """
 
     def __init__(self) -> None:
@@ -93,8 +113,8 @@ class YamlDocuments:
 
     def _cut(self, key: str, block: list[str]) -> Any:
         text = "".join(block)
-        if (known := self._cache.get(text)) is not None:
-            return known[key]
+        if (cached := self._cache.get(text)) is not None:
+            return cached[key]
         inner = next((line for line in block[1:] if line.strip()), "")
         indent = len(inner) - len(inner.lstrip(" "))
         if indent == 0:
@@ -105,35 +125,35 @@ class YamlDocuments:
             return self._piece(text)[key]
 
     def _piece(self, text: str) -> dict[Any, Any]:
-        known: dict[Any, Any] | None = self._cache.get(text)
-        if known is None:
-            if "&" in text:  # perhaps an anchor, which is known in the whole document
+        value: dict[Any, Any] | None = self._cache.get(text)
+        if value is None:
+            if "&" in text:  # perhaps an anchor, which has the whole document as its scope
                 raise _CutError
-            known = yaml.load(text, yaml.CSafeLoader)
-            if not isinstance(known, dict) or len(known) != 1:
+            value = yaml.load(text, yaml.CSafeLoader)
+            if not isinstance(value, dict) or len(value) != 1:
                 raise _CutError
             if len(self._cache) >= _CACHED_MAX:
                 self._cache.clear()
-            self._cache[text] = known
-        return known
+            self._cache[text] = value
+        return value
 
 
 def yaml_values(
     file: BinaryIO, name: str, documents: YamlDocuments | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield each document of a YAML file with its place, "FILE, line N". Raises TraceError."""
+    """Yield each document of a YAML file with "FILE, line N". Raises TraceError."""
     try:
         lines = io.TextIOWrapper(file, encoding="utf-8-sig")
         for line, document in (documents or YamlDocuments()).read(lines):
             yield f"{name}, line {line}", document
     except YamlDocumentError as error:
-        raise TraceError(f"{name}, line {error.line}", f"is no YAML: {error}") from error
+        raise TraceError(f"{name}, line {error.line}", f"is not YAML: {error}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(name, f"is no UTF-8: {error}") from error
+        raise TraceError(name, f"is not UTF-8: {error}") from error
 
 
 def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield key, text behind it and lines of each block at `indent`."""
+    """Yield key, text after it and lines of each block at `indent`."""
     key, rest, block = "", "", list[str]()
     for text in lines:
         bare = text.rstrip("\r\n")
@@ -143,7 +163,7 @@ def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]
                 yield key, rest, block
             key, rest, block = match[2], (match[3] or "").strip(), [text]
         elif block and (not bare[: indent + 1].strip() or bare.startswith(("-", "#"), indent)):
-            # Deeper, or a comment or a sequence's item at the mapping's indentation.
+            # A deeper line, or a comment or an item of a sequence at the mapping's indentation.
             block.append(text)
         elif bare.strip() and not bare.lstrip().startswith("#"):
             raise _CutError
@@ -156,22 +176,22 @@ def _load(text: str, first: int) -> Any:
         return yaml.load(text, yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = error.problem or error.context or "no document"
+        problem = error.problem or error.context or "not a document"
         raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
     except (yaml.YAMLError, ValueError) as error:
         raise YamlDocumentError(str(error), first) from error
 
 
 class CutShortError(TraceError):
-    """The stream ends within a value, as a recorder that was stopped leaves it."""
+    """The stream ends within a value, as where a recorder was stopped."""
 
 
 def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield each value with its place, "FILE, line N". Memory is bounded by the largest value.
+    """Yield each value with "FILE, line N". Memory is bounded by the largest value.
 
-    Values stand one a line, over many lines, or end to end, as `kubectl get -w -o json` prints.
-    Raises TraceError with the line at which a value that is no JSON begins; CutShortError where the
-    last one is not complete.
+    There may be one value a line, values over many lines, or values end to end, as
+    `kubectl get -w -o json` prints them. Raises TraceError with the first line of a value that is
+    not JSON; CutShortError where the last value is not complete.
     """
     pending, first, depth = list[bytes](), 1, 0
     for number, line in enumerate(file, 1):
@@ -210,4 +230,4 @@ def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
             value, at = _DECODER.raw_decode(text, at)
             yield where, value
     except ValueError as error:
-        raise TraceError(where, f"is no JSON: {problem}") from error
+        raise TraceError(where, f"is not JSON: {problem}") from error

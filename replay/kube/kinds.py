@@ -1,4 +1,4 @@
-"""Which Kubernetes kinds a trace carries, and how they stand in a record."""
+"""The Kubernetes kinds that a trace carries, and their objects in records."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from services.rpc.kube.codec import API_VERSIONS
 
 _Raw = Mapping[str, Any]
 _RECORDED = (
-    "Node Pod Namespace PriorityClass PodDisruptionBudget Deployment ReplicaSet StatefulSet "
-    "DaemonSet ReplicationController Job CronJob Service PersistentVolume PersistentVolumeClaim "
-    "StorageClass CSINode CSIDriver CSIStorageCapacity VolumeAttachment"
+    *("Node", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget"),
+    *("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"),
+    *("Job", "CronJob", "Service", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
+    *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment"),
 )
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
     each.message_type.name: (each.name, GetMessageClass(each.message_type))
@@ -27,18 +28,24 @@ _FIELDS: dict[str, tuple[str, type[Message]]] = {
     if each.message_type is not None
 }
 KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
-"""Kinds by the field of an Object that holds them."""
-_CLUSTER_SCOPED = (
-    "Node Namespace PersistentVolume PriorityClass StorageClass CSINode VolumeAttachment CSIDriver"
+"""Kinds by their field of KubernetesObject."""
+CLUSTER_SCOPED = frozenset(
+    {
+        *("Node", "Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "CSINode"),
+        *("VolumeAttachment", "CSIDriver"),
+    }
 )
-_WORKLOADS = "Pod ReplicationController ReplicaSet Deployment StatefulSet DaemonSet Job CronJob"
-CLUSTER_SCOPED = frozenset(_CLUSTER_SCOPED.split())
-WORKLOADS = frozenset(_WORKLOADS.split())
+WORKLOADS = frozenset(
+    {
+        *("Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet"),
+        *("DaemonSet", "Job", "CronJob"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """One resource, such as pods; `api_version` is that of its objects."""
+    """A resource of the API, such as pods; `api_version` is that of its objects."""
 
     name: str
     kind: str
@@ -46,7 +53,7 @@ class Resource:
 
     @property
     def group(self) -> str:
-        """Return the API group, "" for the core's."""
+        """Return the API group, "" for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -67,10 +74,9 @@ def _plural(kind: str) -> str:
 
 
 RESOURCES = tuple(
-    Resource(name=_plural(kind), kind=kind, api_version=API_VERSIONS[kind])
-    for kind in _RECORDED.split()
+    Resource(name=_plural(kind), kind=kind, api_version=API_VERSIONS[kind]) for kind in _RECORDED
 )
-"""What a trace carries and a recorder asks for, in its order."""
+"""The resources that a trace carries, in the order in which a recorder lists them."""
 NODES, PODS = RESOURCES[:2]
 KINDS_BY_RESOURCE = {each.name: each.kind for each in RESOURCES}
 _FORMER = frozenset(("extensions", kind) for kind in ("ReplicaSet", "Deployment", "DaemonSet"))
@@ -78,7 +84,7 @@ _CARRIED = _FORMER | {(each.group, each.kind) for each in RESOURCES}
 
 
 def is_carried(raw: _Raw) -> bool:
-    """Tell whether a trace carries objects of this kind and API group."""
+    """Return whether a trace carries objects of this kind and API group."""
     version, kind = raw.get("apiVersion"), raw.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         return False
@@ -87,10 +93,10 @@ def is_carried(raw: _Raw) -> bool:
 
 
 def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
-    """Return the object that Kubernetes JSON describes. Raises FieldError where it is wrong.
+    """Return the object of Kubernetes JSON. Raises FieldError for an invalid field.
 
-    Any version of a kind's group is read as the one that is carried. In policy/v1beta1 an empty
-    selector matches nothing, which absence means in policy/v1.
+    Each version of a kind's group is read as the one that a trace carries. In policy/v1beta1 an
+    empty selector matches nothing; in policy/v1 an absent selector does.
     Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
     """
     name, message = _FIELDS[raw["kind"]]
@@ -104,7 +110,7 @@ def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
 
 
 def read_object(where: str, raw: _Raw) -> object_pb2.KubernetesObject:
-    """Return the object that Kubernetes JSON describes. Raises TraceError where it is wrong."""
+    """Return the object of Kubernetes JSON. Raises TraceError for an invalid field."""
     try:
         return to_object(raw)
     except FieldError as error:
@@ -112,13 +118,13 @@ def read_object(where: str, raw: _Raw) -> object_pb2.KubernetesObject:
 
 
 def metadata(carried: object_pb2.KubernetesObject) -> meta_pb2.ObjectMeta:
-    """Return the object's metadata, to be read or changed."""
+    """Return the object's metadata, which may be changed."""
     result: meta_pb2.ObjectMeta = getattr(carried, carried.WhichOneof("object") or "").metadata
     return result
 
 
-def listed(raw: _Raw) -> list[_Raw] | None:
-    """Return the items of a list, each with its kind and version; None for anything else."""
+def list_items(raw: _Raw) -> list[_Raw] | None:
+    """Return the items of a List, each with apiVersion and kind; None for other objects."""
     kind, items = raw.get("kind"), raw.get("items")
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
         return None

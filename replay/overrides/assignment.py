@@ -1,9 +1,8 @@
-"""What overrides are written in: `--set KEY=VALUE`, and label selectors; and what `--set` edits.
+"""The syntax of overrides (`--set KEY=VALUE`, label selectors), and the inventory of a trace.
 
-A configuration file's text gets some fields set, as if it had been edited. The service that reads
-the text checks it; here only what it holds already is looked at.
-
-What a trace holds that an override may name: read before anything is changed or started.
+An assignment to a configuration sets a field in the text of the file. The service that reads the
+text validates it. The inventory has the names in a trace that an override may use; it is taken
+before anything is changed or started.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ _FORMS = (
 _SHOWN = 8
 _SCHEDULER_API_VERSION = "kubescheduler.config.k8s.io/v1"
 _SCHEDULER_KIND = "KubeSchedulerConfiguration"
-_DEFAULTED = "evictionHard"
+_EVICTION_HARD = "evictionHard"
 _WEIGHT = "plugin.weight"
-_PART = re.compile(
+_REQUIREMENT = re.compile(
     r"\s*(?:"
     r"(?P<key>[^\s=!,()<>]+)\s*(?:"
     r"(?P<sign>==|!=|=|<|>)\s*(?P<value>[^\s=!,()<>]*)"
@@ -81,8 +80,8 @@ _SIGNS = {
 _WORDS = {"in": Operator.IN, "notin": Operator.NOT_IN}
 
 
-class Target(Enum):
-    """What an assignment changes."""
+class OverrideTarget(Enum):
+    """The kind of object or configuration that an assignment changes."""
 
     PRIORITY_CLASS = "priorityClass"
     BUDGET = "pdb"
@@ -92,22 +91,22 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One `--set`.
+    """One `--set`, whose argument is `text`.
 
-    text: as given. name: of the class ("batch"), the budget ("web" or "prod/web"), the key of a
-    mapping ("memory.available") or the plugin; "" for a field of the file itself. field: such as
+    name: of the PriorityClass ("batch"), the budget ("web" or "prod/web"), the plugin, or the key
+    in a mapping ("memory.available"); "" for a top-level field of a configuration. field: such as
     "value", "minAvailable" or "evictionHard".
     """
 
     text: str
-    target: Target
+    target: OverrideTarget
     name: str
     field: str
     value: str
 
     @property
     def plain_value(self) -> object:
-        """Return the value as YAML reads it: a number, true or false, or a text."""
+        """Return the value as YAML reads it, such as a number or a boolean."""
         try:
             return yaml.safe_load(self.value)
         except yaml.YAMLError:
@@ -115,7 +114,7 @@ class Assignment:
 
 
 def parse_assignment(text: str) -> Assignment:
-    """Return what `text` assigns. Raises OverrideError for a key that is none."""
+    """Return the assignment of `text`. Raises OverrideError for an unknown key."""
     key, equals, value = text.partition("=")
     if not equals or not key or not value:
         raise OverrideError(f"--set {text}: write KEY=VALUE, such as priorityClass.batch.value=50")
@@ -123,38 +122,38 @@ def parse_assignment(text: str) -> Assignment:
     return Assignment(text=text, target=target, name=name, field=field, value=value)
 
 
-def _target(text: str, key: str) -> tuple[Target, str, str]:
+def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
     head, dot, rest = key.partition(".")
     if key in KUBELET_FIELDS:
-        return Target.KUBELET, "", key
+        return OverrideTarget.KUBELET, "", key
     if key in SCHEDULER_FIELDS:
-        return Target.SCHEDULER, "", key
+        return OverrideTarget.SCHEDULER, "", key
     if head in KUBELET_MAPPINGS and rest:
-        return Target.KUBELET, rest, head
+        return OverrideTarget.KUBELET, rest, head
     name, last, field = rest.rpartition(".")
     if dot and last and name and field:
         match head:
             case "priorityClass":
-                return Target.PRIORITY_CLASS, name, field
+                return OverrideTarget.PRIORITY_CLASS, name, field
             case "pdb":
-                return Target.BUDGET, name, field
+                return OverrideTarget.BUDGET, name, field
             case "plugin":
-                return Target.SCHEDULER, name, f"plugin.{field}"
-    raise OverrideError(f"--set {text}: {key!r} is none of {', '.join(_FORMS)}")
+                return OverrideTarget.SCHEDULER, name, f"plugin.{field}"
+    raise OverrideError(f"--set {text}: {key!r} is not one of {', '.join(_FORMS)}")
 
 
-def refuse_field(assignment: Assignment, fields: tuple[str, ...]) -> OverrideError:
-    """Return the error for a field that an object of this kind does not have."""
-    known = listed(fields, "none")
+def unknown_field_error(assignment: Assignment, fields: tuple[str, ...]) -> OverrideError:
+    """Return the error for a field that cannot be set; `fields` can be set."""
+    names = shown_names(fields, "no fields")
     return OverrideError(
         f"--set {assignment.text}: {assignment.field!r} cannot be set; "
-        f"of a {assignment.target.value} there are {known}"
+        f"fields of {assignment.target.value}: {names}"
     )
 
 
-def refuse_twice(assignments: tuple[Assignment, ...]) -> None:
+def refuse_duplicates(assignments: tuple[Assignment, ...]) -> None:
     """Raise OverrideError where one field is set twice."""
-    seen: dict[tuple[Target, str, str], str] = {}
+    seen: dict[tuple[OverrideTarget, str, str], str] = {}
     for each in assignments:
         key = (each.target, each.name, each.field)
         if key in seen:
@@ -163,34 +162,34 @@ def refuse_twice(assignments: tuple[Assignment, ...]) -> None:
 
 
 class OverrideError(ValueError):
-    """An override that cannot be made, or would touch nothing; the text says what there is."""
+    """An override that is invalid or has no effect; the text is for people."""
 
 
-def listed(names: Iterable[str], nothing: str) -> str:
-    """Return some names for a message, in their order; `nothing` where there are none."""
-    known = sorted(names)
-    if not known:
-        return nothing
-    more = len(known) - _SHOWN
-    return ", ".join(known[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+def shown_names(names: Iterable[str], default: str) -> str:
+    """Return up to eight sorted names for a message; `default` without names."""
+    ordered = sorted(names)
+    if not ordered:
+        return default
+    more = len(ordered) - _SHOWN
+    return ", ".join(ordered[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
-    """Return a KubeletConfiguration with the fields set; "" stands for a kubelet's defaults.
+    """Return a KubeletConfiguration with the fields set; "" is a kubelet's defaults.
 
-    A kubelet takes its default hard thresholds only where the file names none, so that setting one
-    of them keeps the others as they are in force. Raises OverrideError.
+    A kubelet uses its default hard thresholds only where the file has none; setting one of them
+    therefore adds the others. Raises OverrideError.
     """
     if not assignments:
         return text
     document = _document(text, KUBELET_API_VERSION, KUBELET_KIND, assignments)
-    if any(each.field == _DEFAULTED for each in assignments):
-        document[_DEFAULTED] = _hard_in_force(document, assignments)
+    if any(each.field == _EVICTION_HARD for each in assignments):
+        document[_EVICTION_HARD] = _hard_thresholds(document, assignments)
     for each in assignments:
         if each.field in KUBELET_MAPPINGS:
             mapping = document.setdefault(each.field, {})
             if not isinstance(mapping, dict):
-                raise OverrideError(f"--set {each.text}: {each.field} of the file is no mapping")
+                raise OverrideError(f"--set {each.text}: the file's {each.field} is not a mapping")
             quoted = each.field != "featureGates"
             mapping[each.name] = each.value if quoted else each.plain_value
         else:
@@ -199,9 +198,9 @@ def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
 
 
 def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: bool) -> str:
-    """Return a KubeSchedulerConfiguration with the fields set; "" stands for the defaults.
+    """Return a KubeSchedulerConfiguration with the fields set; "" is the scheduler's defaults.
 
-    `samples` tells whether percentageOfNodesToScore is looked at. Raises OverrideError.
+    percentageOfNodesToScore needs `samples`. Raises OverrideError.
     """
     if not assignments:
         return text
@@ -209,15 +208,17 @@ def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: boo
     for each in assignments:
         if each.field == "percentageOfNodesToScore" and not samples:
             raise OverrideError(
-                f"--set {each.text} touches nothing: all nodes are scored without --sample-nodes"
+                f"--set {each.text} has no effect: all nodes are scored without --sample-nodes"
             )
         if not each.field.startswith("plugin."):
             document[each.field] = each.plain_value
         elif each.field == _WEIGHT:
-            _weigh(document, each)
+            _set_weight(document, each)
         else:
             field = each.field.removeprefix("plugin.")
-            raise OverrideError(f"--set {each.text}: {field!r} cannot be set; of a plugin: weight")
+            raise OverrideError(
+                f"--set {each.text}: {field!r} cannot be set; fields of a plugin: weight"
+            )
     return yaml.safe_dump(document, sort_keys=False)
 
 
@@ -227,61 +228,62 @@ def _document(
     try:
         document = yaml.safe_load(text) if text else {"apiVersion": api_version, "kind": kind}
     except yaml.YAMLError as error:
-        raise OverrideError(f"--set {assignments[0].text}: the file is no YAML: {error}") from error
+        problem = f"the file is not YAML: {error}"
+        raise OverrideError(f"--set {assignments[0].text}: {problem}") from error
     if not isinstance(document, dict):
-        raise OverrideError(f"--set {assignments[0].text}: the file is no {kind}")
+        raise OverrideError(f"--set {assignments[0].text}: the file is not a {kind}")
     return document
 
 
-def _hard_in_force(
+def _hard_thresholds(
     document: dict[str, object], assignments: Iterable[Assignment]
 ) -> dict[str, str]:
     try:
         read = read_kubelet_configuration(yaml.safe_dump(document))
     except DataError as error:
-        first = next(each for each in assignments if each.field == _DEFAULTED)
+        first = next(each for each in assignments if each.field == _EVICTION_HARD)
         raise OverrideError(f"--set {first.text}: {error.field}: {error}") from error
     return dict(read.eviction.hard)
 
 
-def _weigh(document: dict[str, object], given: Assignment) -> None:
-    """Set a score plugin's weight in each profile, at its own extension point."""
-    weight = given.plain_value
+def _set_weight(document: dict[str, object], assignment: Assignment) -> None:
+    """Set the weight of a score plugin in each profile, at the extension point score."""
+    weight, name = assignment.plain_value, assignment.name
     if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
-        raise OverrideError(f"--set {given.text}: write a whole number from 1 on")
+        raise OverrideError(f"--set {assignment.text}: write a whole number >= 1")
     profiles = document.get("profiles") or [{}]
     if not isinstance(profiles, list) or not all(isinstance(each, dict) for each in profiles):
-        raise OverrideError(f"--set {given.text}: profiles of the file is no list of mappings")
+        problem = "the file's profiles are not a list of mappings"
+        raise OverrideError(f"--set {assignment.text}: {problem}")
     document["profiles"] = profiles
     for profile in profiles:
-        enabled = _below(_below(profile, "plugins", given), "score", given).setdefault(
-            "enabled", []
-        )
+        plugins = _submapping(profile, "plugins", assignment)
+        enabled = _submapping(plugins, "score", assignment).setdefault("enabled", [])
         if not isinstance(enabled, list):
-            raise OverrideError(f"--set {given.text}: plugins.score.enabled is no list")
-        others = [e for e in enabled if not (isinstance(e, dict) and e.get("name") == given.name)]
-        enabled[:] = [*others, {"name": given.name, "weight": weight}]
+            raise OverrideError(f"--set {assignment.text}: plugins.score.enabled is not a list")
+        others = [e for e in enabled if not (isinstance(e, dict) and e.get("name") == name)]
+        enabled[:] = [*others, {"name": name, "weight": weight}]
 
 
-def _below(mapping: dict[str, object], name: str, given: Assignment) -> dict[str, object]:
+def _submapping(mapping: dict[str, object], name: str, assignment: Assignment) -> dict[str, object]:
     value = mapping.setdefault(name, {})
     if not isinstance(value, dict):
-        raise OverrideError(f"--set {given.text}: {name} of a profile is no mapping")
+        raise OverrideError(f"--set {assignment.text}: {name} of a profile is not a mapping")
     return value
 
 
 def parse_selector(text: str) -> LabelSelector:
-    """Return the selector, such as `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
+    """Return the selector of a text such as `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
 
-    Raises OverrideError for a text that is none.
+    Raises OverrideError for any other text.
     Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Parse.
     """
     requirements, end = [], 0
     while end < len(text):
-        match = _PART.match(text, end)
+        match = _REQUIREMENT.match(text, end)
         if match is None or match.end() == end:
             raise OverrideError(
-                f"{text!r} is no label selector: write zone=a, zone!=a, zone in (a, b), zone or "
+                f"{text!r} is not a label selector: write zone=a, zone!=a, zone in (a, b), zone or "
                 "!zone, separated by commas"
             )
         requirements.append(_requirement(match, text))
@@ -305,23 +307,23 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
     return Requirement(key=key, operator=Operator.EXISTS)
 
 
-def known_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
-    """Return what there is of the labels that a selector asks for, or else all their keys."""
+def existing_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
+    """Return the existing values of a selector's labels, or else the keys of all labels."""
     found = list(labels)
     keys = {each.key for each in selector.requirements}
     values = {f"{key}={each[key]}" for each in found for key in keys & set(each)}
     if values:
-        return listed(values, "")
-    return f"the labels {listed({key for each in found for key in each}, '(none)')}"
+        return shown_names(values, "")
+    return f"the labels {shown_names({key for each in found for key in each}, '(none)')}"
 
 
 @dataclass(slots=True)
-class Inventory:
-    """Names by kind.
+class TraceInventory:
+    """The names in a trace.
 
-    classes: priority classes that are created (True), or that pods only name. budgets:
-    "namespace/name". nodes: labels at their creation, by name. allocatable: of all nodes at their
-    creation, by resource ("cpu" in thousandths of a core, else whole units).
+    classes: PriorityClasses, True for those that the trace creates, False for those that only pods
+    name. budgets: "namespace/name". nodes: labels at the creation, by name. allocatable: the sum of
+    all nodes at their creation, by resource ("cpu" in millicores).
     """
 
     classes: dict[str, bool] = field(default_factory=dict)
@@ -331,9 +333,9 @@ class Inventory:
     pods: int = 0
 
 
-def take_inventory(records: Iterable[trace_pb2.Record]) -> Inventory:
-    """Read a whole trace and return what it holds; memory grows with nodes, not with pods."""
-    found = Inventory()
+def take_inventory(records: Iterable[trace_pb2.Record]) -> TraceInventory:
+    """Return the inventory of a whole trace; memory is bounded by its nodes, not by its pods."""
+    found = TraceInventory()
     for record in records:
         match record.WhichOneof("record"):
             case "template":
@@ -346,7 +348,7 @@ def take_inventory(records: Iterable[trace_pb2.Record]) -> Inventory:
     return found
 
 
-def _note_object(found: Inventory, message: object_pb2.KubernetesObject) -> None:
+def _note_object(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
     match message.WhichOneof("object"):
         case "pod":
             found.pods += 1
@@ -359,13 +361,15 @@ def _note_object(found: Inventory, message: object_pb2.KubernetesObject) -> None
         case "node" if message.node.metadata.name not in found.nodes:
             node = message.node
             found.nodes[node.metadata.name] = dict(node.metadata.labels)
-            found.allocatable.update(amounts(node.status.allocatable or node.status.capacity))
+            found.allocatable.update(
+                resource_amounts(node.status.allocatable or node.status.capacity)
+            )
         case _ if (template := pod_template(message)) is not None:
             _note_class_name(found, template.spec)
 
 
-def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Return quantities as integers, "cpu" in thousandths; those that cannot be read are 0."""
+def resource_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Return quantities as integers, "cpu" in millicores; invalid quantities are 0."""
     found: dict[str, int] = {}
     for name, text in quantities.items():
         try:
@@ -375,10 +379,10 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _note_class(found: Inventory, pod: pod_pb2.Pod) -> None:
+def _note_class(found: TraceInventory, pod: pod_pb2.Pod) -> None:
     _note_class_name(found, pod.spec)
 
 
-def _note_class_name(found: Inventory, spec: pod_pb2.PodSpec) -> None:
+def _note_class_name(found: TraceInventory, spec: pod_pb2.PodSpec) -> None:
     if spec.priority_class_name:
         found.classes.setdefault(spec.priority_class_name, False)

@@ -1,8 +1,8 @@
-"""Priority classes with another value or policy, their pods, and other disruption budgets.
+"""Overrides of PriorityClasses, with the pods of them, and of PodDisruptionBudgets.
 
-Admission gives a pod its class's priority and policy when it is created, so that pods which were
-recorded with a priority get the new one, and those that a controller makes get it from the class. A
-class that pods name and the trace does not create is created at its beginning.
+Admission gives a pod the priority and the policy of its class when it is created: pods that were
+recorded with a priority get the new one here, and pods of controllers get it from the class. A
+class that pods name and the trace does not create is created at the start of the trace.
 
 Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
 """
@@ -13,8 +13,14 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from replay.kube.identity import object_uid
-from replay.overrides.assignment import Assignment, Inventory, OverrideError, listed, refuse_field
+from replay.hashing import object_uid
+from replay.overrides.assignment import (
+    Assignment,
+    OverrideError,
+    TraceInventory,
+    shown_names,
+    unknown_field_error,
+)
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -29,7 +35,7 @@ BUDGET_FIELDS = ("minAvailable", "maxUnavailable")
 
 @dataclass(slots=True, kw_only=True)
 class ClassChange:
-    """What becomes of one class; None leaves a field as it is. `is_new`: the trace lacks it."""
+    """The change of one class; None keeps a field. `is_new`: the trace does not create it."""
 
     value: int | None = None
     preemption_policy: str | None = None
@@ -38,27 +44,27 @@ class ClassChange:
 
 
 def class_changes(
-    assignments: Iterable[Assignment], inventory: Inventory
+    assignments: Iterable[Assignment], inventory: TraceInventory
 ) -> Mapping[str, ClassChange]:
     """Return the changes by class.
 
-    Raises OverrideError for a class that nothing names, and for one that is to be created without a
-    value.
+    Raises OverrideError for a class that is not in the trace, and for a new one without a value.
     """
     changes: dict[str, ClassChange] = {}
     for each in assignments:
         if each.name not in inventory.classes:
-            known = listed(inventory.classes, "no priority class at all")
-            raise OverrideError(f"--set {each.text} touches nothing: the trace has {known}")
+            names = shown_names(inventory.classes, "no PriorityClass")
+            raise OverrideError(f"--set {each.text} has no effect: the trace has {names}")
         if each.name.startswith(SYSTEM_PREFIX):
-            raise OverrideError(f"--set {each.text}: {each.name} is the system's own class")
+            problem = f"{each.name} is a system class, which cannot be changed"
+            raise OverrideError(f"--set {each.text}: {problem}")
         is_new = not inventory.classes[each.name]
         _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
     for name, change in changes.items():
         if change.is_new and change.value is None:
             raise OverrideError(
-                f"PriorityClass {name} is named by pods, and the trace does not create it: give "
-                f"--set priorityClass.{name}.value=NUMBER, too"
+                f"PriorityClass {name} is named by pods, and the trace does not create it: add "
+                f"--set priorityClass.{name}.value=NUMBER"
             )
     return changes
 
@@ -66,7 +72,7 @@ def class_changes(
 def change_classes(
     records: Iterable[trace_pb2.Record], changes: Mapping[str, ClassChange]
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records, with the classes and their pods changed."""
+    """Yield the records with the changes of classes and of their pods."""
     missing = [_new_class(name, change) for name, change in changes.items() if change.is_new]
     for record in _with_classes(records, missing) if missing else records:
         case = record.WhichOneof("record")
@@ -100,7 +106,7 @@ def _assign(change: ClassChange, given: Assignment) -> None:
                 raise OverrideError(f"--set {given.text}: write true or false")
             change.global_default = value
         case _:
-            raise refuse_field(given, FIELDS)
+            raise unknown_field_error(given, FIELDS)
 
 
 def _with_pod(
@@ -136,7 +142,7 @@ def _with_object(
 
 
 def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
-    """Give a pod that was admitted what its class gives now; others are admitted in the run."""
+    """Change an admitted pod; the replay admits the others."""
     is_admitted = spec.HasField("priority")
     if change.value is not None and is_admitted:
         spec.priority = change.value
@@ -147,7 +153,7 @@ def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
 def _with_classes(
     records: Iterable[trace_pb2.Record], missing: list[scheduling_pb2.PriorityClass]
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records with classes behind the header, numbered anew."""
+    """Yield the records with classes after the header, renumbered."""
     sequence = 0
     for record in records:
         sequence += 1
@@ -178,11 +184,11 @@ def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> Non
 
 
 def budget_changes(
-    assignments: Iterable[Assignment], inventory: Inventory
+    assignments: Iterable[Assignment], inventory: TraceInventory
 ) -> Mapping[str, policy_pb2.PodDisruptionBudgetSpec]:
-    """Return what is asked for by "namespace/name". Raises OverrideError where that is none's.
+    """Return the new specs by "namespace/name". Raises OverrideError for an unknown budget.
 
-    minAvailable and maxUnavailable exclude each other, so that setting one takes the other away.
+    minAvailable and maxUnavailable exclude each other: setting one removes the other.
     Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
     """
     changes: dict[str, policy_pb2.PodDisruptionBudgetSpec] = {}
@@ -193,7 +199,7 @@ def budget_changes(
                 f"--set {each.text}: {key} is set already; minAvailable and maxUnavailable "
                 "exclude each other"
             )
-        changes[key] = _asked(each)
+        changes[key] = _new_spec(each)
     return changes
 
 
@@ -201,33 +207,34 @@ def change_budgets(
     records: Iterable[trace_pb2.Record],
     changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec],
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records, with the budgets changed wherever they are created or updated."""
+    """Yield the records with the changes in each creation and update of a budget."""
     for record in records:
         case = record.WhichOneof("record")
         if case in {"create", "update"} and getattr(record, case).HasField("pod_disruption_budget"):
             meta = getattr(record, case).pod_disruption_budget.metadata
-            asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
-            yield record if asked is None else _changed(record, case, asked)
+            spec = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
+            yield record if spec is None else _changed(record, case, spec)
         else:
             yield record
 
 
-def _key(given: Assignment, inventory: Inventory) -> str:
-    """Return the one budget that is meant."""
+def _key(given: Assignment, inventory: TraceInventory) -> str:
+    """Return the only budget with the assignment's name. Raises OverrideError."""
     named = [
         key
         for key in inventory.budgets
         if given.name == key or ("/" not in given.name and key.partition("/")[2] == given.name)
     ]
     if not named:
-        known = listed(inventory.budgets, "no PodDisruptionBudget at all")
-        raise OverrideError(f"--set {given.text} touches nothing: the trace has {known}")
+        names = shown_names(inventory.budgets, "no PodDisruptionBudget")
+        raise OverrideError(f"--set {given.text} has no effect: the trace has {names}")
     if len(named) > 1:
-        raise OverrideError(f"--set {given.text}: several are named so: {listed(named, '')}")
+        problem = f"several budgets have this name: {shown_names(named, '')}"
+        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
     return named[0]
 
 
-def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
+def _new_spec(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
     spec = policy_pb2.PodDisruptionBudgetSpec()
     match given.field:
         case "minAvailable":
@@ -235,7 +242,7 @@ def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
         case "maxUnavailable":
             value = spec.max_unavailable
         case _:
-            raise refuse_field(given, BUDGET_FIELDS)
+            raise unknown_field_error(given, BUDGET_FIELDS)
     plain = given.plain_value
     if isinstance(plain, int) and not isinstance(plain, bool) and abs(plain) < 2**31:
         value.int_value = plain
@@ -249,11 +256,11 @@ def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
 
 
 def _changed(
-    record: trace_pb2.Record, case: str, asked: policy_pb2.PodDisruptionBudgetSpec
+    record: trace_pb2.Record, case: str, new_spec: policy_pb2.PodDisruptionBudgetSpec
 ) -> trace_pb2.Record:
     changed = copy.deepcopy(record)
     spec = getattr(changed, case).pod_disruption_budget.spec
     spec.ClearField("min_available")
     spec.ClearField("max_unavailable")
-    spec.MergeFrom(asked)
+    spec.MergeFrom(new_spec)
     return changed

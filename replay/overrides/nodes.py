@@ -1,8 +1,8 @@
-"""Fewer nodes, or more.
+"""Overrides of the number of nodes.
 
-Which nodes go, and which are cloned, follows from a keyed hash of their names alone, so that 0.8 of
-a cluster is part of 0.9 of it, whatever else is changed. A pod that ran on a node which is gone
-comes pending; one that belongs to its node (a DaemonSet's, or a static one) goes with it.
+A keyed hash of their names alone decides which nodes are removed or cloned, so that 0.8 of a
+cluster is part of 0.9 of it, also with other overrides. A pod that ran on a removed node becomes
+pending; a pod that belongs to its node (of a DaemonSet, or static) is removed with it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from replay.generate.draw import Draw
-from replay.kube.identity import name_suffix, object_uid
-from replay.overrides.assignment import Inventory, OverrideError, known_labels
+from replay.hashing import KeyedRandom, name_suffix, object_uid
+from replay.overrides.assignment import OverrideError, TraceInventory, existing_labels
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
 from services.kube.selector import LabelSelector
 
 _FACTOR = re.compile(r"\d+(\.\d+)?")
-_STEP = re.compile(r"[+-]\d+")
+_DIFFERENCE = re.compile(r"[+-]\d+")
 _EXACTLY = re.compile(r"=\d{1,7}")
 _FACTOR_MAX = 100
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
@@ -31,40 +30,42 @@ _SCALE_SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """Which nodes go, and the names of the clones of others."""
+    """The removed nodes, and the names of the clones of other nodes."""
 
-    gone: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
     clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def dropped(selector: LabelSelector, text: str, inventory: Inventory) -> frozenset[str]:
-    """Return the nodes that a selector takes off. Raises OverrideError where that is none."""
-    gone = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
-    if not gone:
-        known = known_labels(selector, inventory.nodes.values())
-        raise OverrideError(f"--drop-nodes {text} touches nothing: the nodes have {known}")
-    if len(gone) == len(inventory.nodes):
-        raise OverrideError(f"--drop-nodes {text} would leave no node of {len(gone):,}")
-    return frozenset(gone)
+def nodes_to_drop(selector: LabelSelector, text: str, inventory: TraceInventory) -> frozenset[str]:
+    """Return the nodes that match a selector. Raises OverrideError for no node, or all nodes."""
+    matched = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
+    if not matched:
+        labels_text = existing_labels(selector, inventory.nodes.values())
+        raise OverrideError(f"--drop-nodes {text} has no effect: the nodes have {labels_text}")
+    if len(matched) == len(inventory.nodes):
+        raise OverrideError(f"--drop-nodes {text} removes all {len(matched):,} nodes")
+    return frozenset(matched)
 
 
-def scaled(scale: str, names: Iterable[str]) -> NodePlan:
-    """Return the plan for "0.8" or "1.5" (times as many), "+10" or "-10" (so many more), "=5".
+def scale_plan(scale: str, names: Iterable[str]) -> NodePlan:
+    """Return the plan for a factor ("0.8"), a difference ("+10", "-10") or a number ("=5").
 
-    Raises OverrideError for what is no scale, for one that changes nothing, and where no node
-    would be left.
+    Raises OverrideError for any other text, for one without an effect, and where no node would be
+    left.
     """
-    draw = Draw(_SCALE_SEED)
+    draw = KeyedRandom(_SCALE_SEED)
     ranked = sorted(names, key=lambda name: (draw.share("node", name), name))
-    wanted = _wanted(scale, len(ranked))
-    if wanted == len(ranked):
-        raise OverrideError(f"--scale-nodes {scale} touches nothing: {wanted:,} nodes stay so many")
-    if wanted < 1:
-        raise OverrideError(f"--scale-nodes {scale} would leave no node of {len(ranked):,}")
-    if wanted < len(ranked):
-        return NodePlan(gone=frozenset(ranked[wanted:]))
+    target = _target_count(scale, len(ranked))
+    if target == len(ranked):
+        raise OverrideError(
+            f"--scale-nodes {scale} has no effect: there are already {target:,} nodes"
+        )
+    if target < 1:
+        raise OverrideError(f"--scale-nodes {scale} removes all {len(ranked):,} nodes")
+    if target < len(ranked):
+        return NodePlan(removed=frozenset(ranked[target:]))
     clones: dict[str, list[str]] = {}
-    for number in range(wanted - len(ranked)):
+    for number in range(target - len(ranked)):
         ordinal, index = divmod(number, len(ranked))
         original = ranked[index]
         suffix = name_suffix(object_uid("Node", "", original), ordinal)
@@ -72,8 +73,8 @@ def scaled(scale: str, names: Iterable[str]) -> NodePlan:
     return NodePlan(clones=clones)
 
 
-def _wanted(scale: str, count: int) -> int:
-    if _STEP.fullmatch(scale):
+def _target_count(scale: str, count: int) -> int:
+    if _DIFFERENCE.fullmatch(scale):
         return count + int(scale)
     if _EXACTLY.fullmatch(scale):
         return int(scale[1:])
@@ -83,7 +84,7 @@ def _wanted(scale: str, count: int) -> int:
 
 
 def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterator[trace_pb2.Record]:
-    """Yield the records of a cluster with those nodes, numbered anew."""
+    """Yield the records with the plan applied, renumbered."""
     sequence = 0
     for record in records:
         for each in _with_plan(record, plan):
@@ -96,14 +97,14 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
     kept = copy.deepcopy(record)
     name = _node_of(kept)
     if name:
-        if name in plan.gone:
+        if name in plan.removed:
             return
         yield kept
         for clone in plan.clones.get(name, ()):
             yield _cloned(record, clone)
         return
     pod = _pod_of(kept)
-    if pod is not None and pod.spec.node_name in plan.gone:
+    if pod is not None and pod.spec.node_name in plan.removed:
         if _belongs_to_node(pod):
             return
         pod.spec.ClearField("node_name")
@@ -112,7 +113,7 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
 
 
 def _node_of(record: trace_pb2.Record) -> str:
-    """Return the node that a record is about, "" where it is about none."""
+    """Return the node of a record, "" for a record of another kind."""
     match record.WhichOneof("record"):
         case "create" | "update" as case:
             return str(getattr(record, case).node.metadata.name)

@@ -1,13 +1,11 @@
-"""`--usage 'SELECTOR RESOURCE VALUE'`: what pods use, in place of what the trace tells of them.
+"""Overrides of what pods use (`--usage`) and of when they are created (`--arrivals`).
 
-A pod is meant by its labels, or as NAMESPACE/NAME. It is matched when its containers run, so that
-pods which controllers make are meant, too.
+`--usage 'SELECTOR RESOURCE VALUE'` replaces the usage in the trace. It selects pods by their
+labels, or one as NAMESPACE/NAME, when their containers run: pods of controllers, too.
 
-Arrivals only: the pods without their times, shuffled, until enough of a resource is asked for.
-
-A sparse recording fills no cluster. To see how full a policy can make one, its pods all come at the
-beginning, in an order of the seed; where they ask for less than wanted, more of them are drawn with
-replacement, and where they ask for more, some are left out. None of them ever ends.
+`--arrivals` shows how full a policy can make a cluster, which a sparse recording does not. All pods
+are created at the start in an order of the seed, and never end. Where they request less than the
+target, more pods are drawn with replacement; where they request more, some are left out.
 
 Source: the arrivals of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023, section 6.1);
 hkust-adsl/kubernetes-scheduler-simulator pkg/simulator/simulator.go, TunePodsByNodeTotalResource.
@@ -20,17 +18,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from replay.generate.draw import Draw
-from replay.kube.identity import object_uid
+from replay.hashing import KeyedRandom, object_uid
 from replay.overrides.assignment import (
-    Inventory,
     OverrideError,
-    known_labels,
-    listed,
+    TraceInventory,
+    existing_labels,
     parse_selector,
+    shown_names,
 )
 from replay.trace.validate import pod_template
-from replay.world.kubelet.annotations import RESOURCES, USAGE, UsageRule, parse_growth
+from replay.world.kubelet.annotations import RESOURCES, USAGE_ANNOTATIONS, UsageRule, parse_growth
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.requests import pod_requests
@@ -55,18 +52,15 @@ _OF_CONTROLLERS = frozenset(
 
 
 def parse_usage(text: str) -> UsageRule:
-    """Return the rule. Raises OverrideError, naming what cannot be read."""
+    """Return the rule of "SELECTOR RESOURCE VALUE". Raises OverrideError for any other text."""
     parts = text.rsplit(maxsplit=2)
     if len(parts) != 3:
         problem = "write a selector, a resource and a value: 'app=web memory +50Mi/m'"
         raise OverrideError(f"--usage {text!r}: {problem}")
     selector, resource, value = parts
     if resource not in RESOURCES:
-        known = " or ".join(RESOURCES)
-        raise OverrideError(
-            f"--usage {text!r}: {resource!r} is nothing that nodes run short of in a replay: "
-            f"write {known}"
-        )
+        problem = f"{resource!r} does not cause node pressure in a replay"
+        raise OverrideError(f"--usage {text!r}: {problem}; write {' or '.join(RESOURCES)}")
     try:
         rule = UsageRule(resource=resource, growth=parse_growth(value))
         if pod := _POD.fullmatch(selector):
@@ -76,8 +70,8 @@ def parse_usage(text: str) -> UsageRule:
         raise OverrideError(f"--usage {text!r}: {error}") from error
 
 
-def refuse_untouched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2.Record]) -> None:
-    """Raise OverrideError where a rule, by its text, matches no pod that may come of `records`."""
+def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2.Record]) -> None:
+    """Raise OverrideError where a rule matches no pod of `records` or of their controllers."""
     open_rules = dict(rules)
     labels: set[frozenset[tuple[str, str]]] = set()
     names: set[str] = set()
@@ -89,24 +83,24 @@ def refuse_untouched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
         for text in [text for text, rule in open_rules.items() if _may_match(rule, pod, is_made)]:
             del open_rules[text]
     for text, rule in open_rules.items():
-        told = (
-            f"there are {listed(names, 'no pods')}"
+        problem = (
+            f"there are {shown_names(names, 'no pods')}"
             if rule.name
-            else f"the pods have {known_labels(rule.selector, map(dict, labels))}"
+            else f"the pods have {existing_labels(rule.selector, map(dict, labels))}"
         )
-        raise OverrideError(f"--usage {text!r} touches nothing: {told}")
+        raise OverrideError(f"--usage {text!r} has no effect: {problem}")
 
 
-def tells_usage(records: Iterable[trace_pb2.Record]) -> bool:
-    """Tell whether a trace holds what any pod or node uses: a profile, or an annotation."""
+def has_usage(records: Iterable[trace_pb2.Record]) -> bool:
+    """Return whether a trace has usage of a pod or a node: a profile or an annotation."""
     return any(
-        record.HasField("usage") or any(name in USAGE for name in _annotations(record))
+        record.HasField("usage") or any(name in USAGE_ANNOTATIONS for name in _annotations(record))
         for record in records
     )
 
 
 def _annotations(record: trace_pb2.Record) -> Iterator[str]:
-    """Yield the names of annotations of a record's pod, or of what a controller makes pods by."""
+    """Yield the names of the annotations of a record's pod or pod template."""
     match record.WhichOneof("record"):
         case "template" | "pod_create" as case:
             yield from getattr(record, case).pod.metadata.annotations
@@ -120,7 +114,7 @@ def _annotations(record: trace_pb2.Record) -> Iterator[str]:
 
 
 def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
-    """Tell whether a rule may match a pod, or one that a controller makes by that pattern."""
+    """Return whether a rule may match a pod, or a pod that a controller makes of that template."""
     if not is_made:
         return rule.matches(pod)
     meta = pod.metadata
@@ -133,7 +127,7 @@ def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
 
 
 def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bool]]:
-    """Yield the metadata of pods, and of what controllers make theirs by: whether it is that."""
+    """Yield pods and pod templates of controllers, with their metadata only, and which it is."""
     templates: dict[int, pod_pb2.Pod] = {}
     for record in records:
         match record.WhichOneof("record"):
@@ -171,17 +165,17 @@ _RATIO_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrivals:
-    """What is to be asked for in all: `wanted` of `resource` ("cpu" in thousandths of a core)."""
+class ArrivalTarget:
+    """The sum of all pods' requests: `amount` of `resource` ("cpu" in millicores)."""
 
     resource: str
-    wanted: int
+    amount: int
 
 
-def arrivals(text: str, inventory: Inventory) -> Arrivals:
-    """Return what "RESOURCE=RATIO" asks for, the ratio of what the nodes have in all.
+def parse_arrivals(text: str, inventory: TraceInventory) -> ArrivalTarget:
+    """Return the target of "RESOURCE=RATIO", a ratio of the allocatable of all nodes.
 
-    Raises OverrideError where the nodes have nothing of the resource.
+    Raises OverrideError for any other text, and where the nodes do not have the resource.
     """
     match = _FORM.fullmatch(text)
     if match is None or not 0 < float(match["ratio"]) <= _RATIO_MAX:
@@ -189,9 +183,9 @@ def arrivals(text: str, inventory: Inventory) -> Arrivals:
     resource = match["resource"]
     capacity = inventory.allocatable[resource]
     if not capacity:
-        known = listed((name for name, n in inventory.allocatable.items() if n), "nothing")
-        raise OverrideError(f"--arrivals {text}: the nodes have no {resource}, but {known}")
-    return Arrivals(resource=resource, wanted=round(float(match["ratio"]) * capacity))
+        names = shown_names((name for name, n in inventory.allocatable.items() if n), "nothing")
+        raise OverrideError(f"--arrivals {text}: the nodes have no {resource}; they have {names}")
+    return ArrivalTarget(resource=resource, amount=round(float(match["ratio"]) * capacity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,31 +196,31 @@ class _Arrival:
 
 
 class _Requests:
-    """What pods request of one resource."""
+    """The requests of pods for one resource."""
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
         self._specs = PodSpecInterner()
 
     def of(self, message: pod_pb2.PodSpec) -> int:
-        """Return the amount; 0 for a pod that cannot be read, which the replay refuses."""
+        """Return the request; 0 for an invalid pod, which the replay refuses."""
         try:
             return pod_requests(self._specs.spec(message)).get(self._resource, 0)
         except FieldError:
             return 0
 
 
-def only_arrivals(
-    records: Iterable[trace_pb2.Record], asked: Arrivals, seed: int
+def arrivals_only(
+    records: Iterable[trace_pb2.Record], target: ArrivalTarget, seed: int
 ) -> Iterator[trace_pb2.Record]:
-    """Yield a trace whose pods all come after its first instant's other objects, for good.
+    """Yield the other objects of a trace, and then its pods, all at the start of the trace.
 
-    What happens later in the trace is left out. All pods are held in memory. Raises OverrideError
-    where no pod asks for the resource.
+    Updates, deletions and ends are left out. All pods are kept in memory. Raises OverrideError
+    where no pod requests the resource.
     """
     pods: list[_Arrival] = []
     templates: dict[int, pod_pb2.Pod] = {}
-    requests = _Requests(asked.resource)
+    requests = _Requests(target.resource)
     sequence, start_ns = 0, None
     for record in records:
         start_ns = record.at_ns if start_ns is None else start_ns
@@ -246,7 +240,7 @@ def only_arrivals(
                 kept.header.ClearField("window_end_ns")
                 kept.header.ClearField("counts")
             yield kept
-    for arrival in _drawn(pods, asked, Draw(seed)):
+    for arrival in _drawn(pods, target, KeyedRandom(seed)):
         sequence += 1
         create = trace_pb2.PodCreate(template_id=arrival.template_id, pod=arrival.pod)
         yield trace_pb2.Record(at_ns=start_ns or 0, sequence=sequence, pod_create=create)
@@ -263,19 +257,18 @@ def _arrival(
     return _Arrival(template_id, pod, requests.of(spec))
 
 
-def _drawn(pods: Sequence[_Arrival], asked: Arrivals, draw: Draw) -> Iterator[_Arrival]:
-    """Yield the arrivals in their order.
-
-    As upstream does, pods are first shuffled, then others drawn and put behind them.
-    """
+def _drawn(
+    pods: Sequence[_Arrival], target: ArrivalTarget, draw: KeyedRandom
+) -> Iterator[_Arrival]:
+    """Yield the pods in their order: as upstream does, all pods shuffled, then drawn ones."""
     total = sum(each.amount for each in pods)
     if not total:
-        raise OverrideError(f"--arrivals {asked.resource}: no pod of the trace asks for it")
+        raise OverrideError(f"--arrivals {target.resource}: no pod of the trace requests it")
     order = sorted(range(len(pods)), key=lambda index: draw.share("order", index))
-    if total > asked.wanted:
+    if total > target.amount:
         left_out = set()
         for index in sorted(order, key=lambda index: draw.share("left out", index)):
-            if total <= asked.wanted:
+            if total <= target.amount:
                 break
             left_out.add(index)
             total -= pods[index].amount
@@ -283,17 +276,17 @@ def _drawn(pods: Sequence[_Arrival], asked: Arrivals, draw: Draw) -> Iterator[_A
     for index in order:
         yield pods[index]
     number = 0
-    while total < asked.wanted:
+    while total < target.amount:
         drawn = pods[draw.below(len(pods), "drawn", number)]
-        if total + drawn.amount > asked.wanted:
+        if total + drawn.amount > target.amount:
             return
         total += drawn.amount
-        yield _again(drawn, number)
+        yield _copied(drawn, number)
         number += 1
 
 
-def _again(drawn: _Arrival, number: int) -> _Arrival:
-    """Return a pod of its own that asks for the same."""
+def _copied(drawn: _Arrival, number: int) -> _Arrival:
+    """Return a copy of the pod with another name and UID."""
     pod = copy.deepcopy(drawn.pod)
     meta = pod.metadata
     meta.name = f"{meta.name}-again-{number}"

@@ -1,8 +1,8 @@
-"""Requests to an API server: objects as JSON, and watches as lines that come as they come.
+"""Requests to an API server: objects as JSON, and watches as streams of lines.
 
-It needs urllib3, which the extra `reprieve[record]` brings. Source of what a request says about who
-asks: kubernetes v1.34 client-go plugin/pkg/client/auth/exec/exec.go (what a plugin is told and
-answers), transport/token_source.go (a token's file is read again after a minute).
+Source of the credentials: kubernetes v1.34 client-go plugin/pkg/client/auth/exec/exec.go (the input
+and output of a plugin), transport/token_source.go (the file of a token is read again after a
+minute).
 """
 
 from __future__ import annotations
@@ -44,38 +44,38 @@ _EARLY_NS = 10 * 10**9
 
 
 class Stream:
-    """The lines of an answer that goes on; `stop` ends it, from any thread."""
+    """The lines of a streamed answer; `stop` may be called by any thread."""
 
     def __init__(self, path: str, response: urllib3.BaseHTTPResponse) -> None:
         self._path = path
         self._response = response
 
     def lines(self) -> Iterator[bytes]:
-        """Yield whole lines until the server ends the answer. Raises UnreachableError."""
+        """Yield complete lines until the server ends the answer. Raises UnreachableError."""
         rest = b""
         try:
             for chunk in self._response.stream(_CHUNK_BYTES):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from filter(None, lines)
                 if len(rest) > _LINE_BYTES_MAX:
-                    raise UnreachableError(f"{self._path}: a line of the answer has no end")
+                    raise UnreachableError(f"{self._path}: a line is longer than 64 MiB")
         except (HTTPError, OSError, ValueError) as error:
-            raise UnreachableError(f"{self._path}: {_words(error)}") from error
+            raise UnreachableError(f"{self._path}: {_message(error)}") from error
 
     def stop(self) -> None:
-        """Let `lines` end soon."""
-        # Where nothing is open any more there is nothing to be ended.
+        """Shut the connection down, so that `lines` ends."""
+        # The connection may be closed already.
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             self._response.shutdown()
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
         with contextlib.suppress(OSError, HTTPError):
             self._response.close()
 
 
 class ApiServer:
-    """One API server, asked by many threads at once. `now_ns` reads the wall clock."""
+    """The client of one API server; thread-safe. `now_ns` reads the wall clock."""
 
     def __init__(self, access: Access, now_ns: Callable[[], int]) -> None:
         self.address = access.server
@@ -91,14 +91,14 @@ class ApiServer:
         try:
             answer = orjson.loads(response.data)
         except orjson.JSONDecodeError as error:
-            raise ApiError(path, response.status, "NoJSON", "the answer is no JSON") from error
+            raise ApiError(path, response.status, "NoJSON", "the answer is not JSON") from error
         if not isinstance(answer, dict):
-            raise ApiError(path, response.status, "NoObject", "the answer is no object")
+            raise ApiError(path, response.status, "NoObject", "the answer is not an object")
         return answer
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Stream]:
-        """Open an answer that goes on; it breaks when nothing came for `silence_s`."""
+        """Open a streamed answer; it fails after `silence_s` without data."""
         response = self._request(path, query, silence_s, is_stream=True)
         stream = Stream(path, response)
         try:
@@ -140,10 +140,10 @@ class ApiServer:
                 timeout=urllib3.Timeout(connect=CONNECT_S, read=silence_s),
             )
         except (HTTPError, OSError) as error:
-            raise UnreachableError(f"{self.address}: {_words(error)}") from error
+            raise UnreachableError(f"{self.address}: {_message(error)}") from error
 
     def _pool_for(self, credential: Credential) -> urllib3.PoolManager:
-        """Return the connections that show the credential's certificate."""
+        """Return the pool of connections with the credential's certificate."""
         with self._lock:
             if self._pool is None or self._certificate != credential.certificate:
                 self._pool = _pool(self._access, credential.certificate)
@@ -152,7 +152,7 @@ class ApiServer:
 
 
 def plain_pool() -> urllib3.PoolManager:
-    """Return connections to servers that are no API server, trusting what this machine trusts."""
+    """Return a pool for servers other than API servers; it trusts this machine's certificates."""
     timeout = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S)
     return urllib3.PoolManager(retries=False, timeout=timeout)
 
@@ -170,7 +170,8 @@ def _pool(access: Access, certificate: Certificate | None) -> urllib3.PoolManage
     if not proxy_url:
         return urllib3.PoolManager(**options)
     if not proxy_url.startswith(("http://", "https://")):
-        raise KubeconfigError(access.name, f"proxy-url {proxy_url}: only http and https are served")
+        problem = f"proxy-url {proxy_url}: only http and https are supported"
+        raise KubeconfigError(access.name, problem)
     return urllib3.ProxyManager(proxy_url, **options)
 
 
@@ -185,7 +186,7 @@ def _ssl_context(access: Access, certificate: Certificate | None) -> ssl.SSLCont
     try:
         context = _trusting(access.tls)
         if certificate is not None:
-            _show(context, certificate)
+            _load(context, certificate)
     except (ssl.SSLError, ValueError) as error:
         problem = f"a certificate or key cannot be read: {error}"
         raise KubeconfigError(access.name, problem) from error
@@ -200,8 +201,8 @@ def _trusting(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Load a certificate, which Python takes from files only; they are gone at once."""
+def _load(context: ssl.SSLContext, certificate: Certificate) -> None:
+    """Load a certificate from temporary files, since Python reads it only from files."""
     with tempfile.TemporaryDirectory(prefix="reprieve-") as folder:
         chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
         chain.write_bytes(certificate.chain_pem)
@@ -221,8 +222,8 @@ def _refusal(path: str, response: urllib3.BaseHTTPResponse) -> RecordError:
     return ApiError(path, response.status, reason, message)
 
 
-def _words(error: Exception) -> str:
-    """Return what went wrong, without the objects that urllib3's texts begin with."""
+def _message(error: Exception) -> str:
+    """Return the message of an error, without the reprs of objects in urllib3's texts."""
     cause: BaseException = getattr(error, "reason", None) or error
     text = str(cause) if isinstance(cause, BaseException) else str(error)
     return text.rpartition("object at 0x")[2].partition(">: ")[2] or text or type(error).__name__
@@ -230,7 +231,7 @@ def _words(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """Headers and certificate of a request; `until_ns` is when they are to be had anew, or None."""
+    """Headers and certificate of a request; `until_ns` is when they expire, or None."""
 
     headers: Mapping[str, str]
     certificate: Certificate | None
@@ -238,7 +239,7 @@ class Credential:
 
 
 class Credentials:
-    """Keeps one user's credential; threads may ask at once. `now_ns` reads the wall clock."""
+    """The current credential of one user; thread-safe. `now_ns` reads the wall clock."""
 
     def __init__(self, access: Access, now_ns: Callable[[], int]) -> None:
         self._access = access
@@ -247,7 +248,7 @@ class Credentials:
         self._held: Credential | None = None
 
     def current(self) -> Credential:
-        """Return the credential, had anew where it is due. Raises RecordError."""
+        """Return the credential; renew it where it has expired. Raises RecordError."""
         with self._lock:
             now_ns = self._now_ns()
             until_ns = self._held.until_ns if self._held else None
@@ -256,7 +257,7 @@ class Credentials:
             return self._held
 
     def refused(self, credential: Credential) -> bool:
-        """Forget a credential that the server did not accept; tell whether a new one may differ."""
+        """Forget a credential that the server refused; return whether a new one may differ."""
         with self._lock:
             if self._held is credential:
                 self._held = None
@@ -269,7 +270,7 @@ def _credential(access: Access, now_ns: int) -> Credential:
         token, until_ns = _token_of(access), now_ns + _TOKEN_FILE_NS
     certificate = access.certificate
     if access.exec_plugin is not None:
-        status = _ask(access.exec_plugin)
+        status = _run(access.exec_plugin)
         token = str(status.get("token") or "")
         certificate = _plugin_certificate(status) or certificate
         expires_ns = time_ns(status.get("expirationTimestamp"))
@@ -294,14 +295,14 @@ def _token_of(access: Access) -> str:
         raise RecordError(f"{file}: {problem}") from error
 
 
-def _ask(plugin: ExecPlugin) -> Mapping[str, Any]:
+def _run(plugin: ExecPlugin) -> Mapping[str, Any]:
     """Run a plugin and return the status of its ExecCredential. Raises RecordError."""
     is_interactive = plugin.is_interactive and sys.stdin.isatty()
     spec: dict[str, object] = {"interactive": is_interactive}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
-    told = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
-    environment = {**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": json.dumps(told)}
+    info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+    environment = {**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": json.dumps(info)}
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's own kubeconfig names
             [plugin.command, *plugin.arguments],
@@ -315,17 +316,17 @@ def _ask(plugin: ExecPlugin) -> Mapping[str, Any]:
     except FileNotFoundError as error:
         hint = f" {plugin.install_hint}" if plugin.install_hint else ""
         raise RecordError(
-            f"exec plugin {plugin.command}: there is no such program.{hint}"
+            f"exec plugin {plugin.command}: the program is not installed.{hint}"
         ) from error
     except (OSError, subprocess.SubprocessError) as error:
         raise RecordError(f"exec plugin {plugin.command}: {error}") from error
     except ValueError as error:
-        raise RecordError(f"exec plugin {plugin.command}: its answer is no JSON") from error
+        raise RecordError(f"exec plugin {plugin.command}: its output is not JSON") from error
     status = answer.get("status") if isinstance(answer, dict) else None
     if not isinstance(status, dict) or not (
         status.get("token") or status.get("clientCertificateData")
     ):
-        raise RecordError(f"exec plugin {plugin.command}: its answer holds no credential")
+        raise RecordError(f"exec plugin {plugin.command}: its output has no credential")
     return status
 
 

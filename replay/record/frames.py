@@ -1,7 +1,7 @@
-"""The folder that a recording is written to while it goes on: one file a resource.
+"""The folder of a recording: one file a resource.
 
-Lines {"arrival": TIME, "event": {"type", "object"}}, as the importer of watches reads them, in zstd
-frames that are each whole: whatever ends the recorder, what was flushed can be read.
+A file has lines {"arrival": TIME, "event": {"type", "object"}}, as the importer of watches reads
+them, in complete zstd frames: flushed lines can be read however the recorder ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class LineFile:
-    """Appends lines; threads may write at once. What is flushed is with the system."""
+    """Appends lines to a file; thread-safe. Lines are lost until they are flushed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class LineFile:
         self._pending = bytearray()
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Append one value as a line; nothing once the file has ended.
+        """Append one value as a line; no effect after `close`.
 
         Raises OSError where the disk is full.
         """
@@ -50,12 +50,12 @@ class LineFile:
                 self._flush()
 
     def flush(self) -> None:
-        """End the zstd frame and hand it to the system."""
+        """End the zstd frame and write it. Raises OSError where the disk is full."""
         with self._lock:
             self._flush()
 
     def close(self) -> None:
-        """Flush and end the file."""
+        """Flush and close the file. Raises OSError where the disk is full."""
         with self._lock:
             self._flush()
             self._file.close()
@@ -68,15 +68,15 @@ class LineFile:
             self._pending.clear()
 
 
-class Folder:
-    """A recording's folder. `made` says whether it was made for this recording."""
+class RecordingFolder:
+    """The folder of a recording."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path) -> Folder:
-        """Make a folder, or take an empty one. Raises RecordError."""
+    def create(cls, path: Path) -> RecordingFolder:
+        """Make the folder, or use an empty one. Raises RecordError for a folder with files."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             is_empty = not any(path.iterdir())
@@ -85,27 +85,27 @@ class Folder:
             raise RecordError(f"{path}: {problem}") from error
         if not is_empty:
             raise RecordError(
-                f"{path}: the folder is not empty; name another one, or make the trace of what a "
-                f"recording left there with --from {path}"
+                f"{path}: the folder is not empty; give another folder, or make the trace of the "
+                f"recording in it with --from {path}"
             )
         return cls(path)
 
     def resource(self, resource: Resource) -> LineFile:
-        """Begin the file of a resource."""
+        """Create the file of a resource."""
         return LineFile(self.path / f"{resource.name}{_WATCH}")
 
     def usage(self) -> LineFile:
-        """Begin the file of usage."""
+        """Create the file of usage."""
         return LineFile(self.path / USAGE)
 
-    def tell(self, about: Mapping[str, Any]) -> None:
-        """Write what the recording is about, whole or not at all."""
+    def write_about(self, about: Mapping[str, Any]) -> None:
+        """Write recording.json, atomically."""
         partial = self.path / f".partial.{ABOUT}"
         partial.write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2))
         partial.replace(self.path / ABOUT)
 
-    def told(self) -> dict[str, Any]:
-        """Return what the recording is about; nothing where it does not say."""
+    def read_about(self) -> dict[str, Any]:
+        """Return recording.json; {} where it is missing or broken."""
         try:
             about = orjson.loads((self.path / ABOUT).read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -113,44 +113,44 @@ class Folder:
         return about if isinstance(about, dict) else {}
 
     def watches(self) -> list[Path]:
-        """Return the files of resources that something was received of."""
+        """Return the files of resources that are not empty."""
         found = sorted(self.path.glob(f"*{_WATCH}"))
         return [each for each in found if each.stat().st_size]
 
     def usage_file(self) -> Path | None:
-        """Return the file of usage where something was received."""
+        """Return the file of usage, None where it is missing or empty."""
         file = self.path / USAGE
         return file if file.exists() and file.stat().st_size else None
 
     def repair(self) -> list[Path]:
-        """Cut off what a recorder that was killed had not written whole; return those files."""
-        return [each for each in sorted(self.path.glob("*.jsonl.zst")) if _cut(each)]
+        """Truncate files with an incomplete frame, of a recorder that was killed; return them."""
+        return [each for each in sorted(self.path.glob("*.jsonl.zst")) if _truncate(each)]
 
 
-def arrival(at_ns: int) -> str:
+def arrival_time(at_ns: int) -> str:
     """Return a time (ns since 1970) as RFC 3339, in microseconds."""
     moment = datetime.fromtimestamp(at_ns // 10**9, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9 // 1000:06d}Z"
 
 
-def _cut(path: Path) -> bool:
-    """Truncate a file behind its last whole zstd frame; tell whether that changed it."""
-    whole = 0
+def _truncate(path: Path) -> bool:
+    """Truncate a file after its last complete zstd frame; return whether that changed it."""
+    complete = 0
     with path.open("r+b") as file:
         rest = file.read(_FRAME_BYTES)
         while rest:
             size = _frame_size(rest, file)
             if size is None:
-                file.truncate(whole)
+                file.truncate(complete)
                 return True
-            whole += size
-            file.seek(whole)
+            complete += size
+            file.seek(complete)
             rest = file.read(_FRAME_BYTES)
     return False
 
 
 def _frame_size(start: bytes, file: Any) -> int | None:
-    """Return how many bytes the frame has that begins with `start`; None where it is not whole."""
+    """Return the size of the frame that begins with `start`; None where it is not complete."""
     if not start.startswith(_MAGIC):
         return None
     decompressor = zstandard.ZstdDecompressor().decompressobj()

@@ -1,7 +1,7 @@
-"""Reading kubeconfig files, as kubectl does; or a pod's service account where there is none.
+"""Reads kubeconfig files as kubectl does, or a pod's service account without such files.
 
 Source: kubernetes v1.34 client-go tools/clientcmd (loader.go for merging, client_config.go for
-what stands before what), rest/config.go (InClusterConfig).
+precedence), rest/config.go (InClusterConfig).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """What is checked of the server. `ca_pem` "" trusts what this machine trusts.
+    """How the server is verified. `ca_pem` "" trusts this machine's certificates.
 
-    `server_name` is the name that its certificate is checked for, "" for the address's.
+    `server_name` is the name expected in its certificate, "" for that of the address.
     """
 
     ca_pem: str = ""
@@ -48,7 +48,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecPlugin:
-    """A program that prints credentials (kubeconfig's `exec`); `cluster` is what it may be told."""
+    """A program that prints credentials (kubeconfig's `exec`); `cluster` is part of its input."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -61,9 +61,9 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """One cluster and one user. `server` is a URL; credentials that are not given are empty.
+    """One cluster and one user. `server` is a URL; absent credentials are empty.
 
-    `name` says where all this was found, for people.
+    `name` is the source of the configuration, for people.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """A named entry and the file that it stands in."""
+    """A named entry and its file."""
 
     file: Path
     name: str
@@ -96,7 +96,7 @@ class _Entry:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise KubeconfigError(f"{self.where}.{field}", "a text is wanted")
+            raise KubeconfigError(f"{self.where}.{field}", "expected a string")
         return value
 
     def part(self, field: str) -> _Raw:
@@ -104,23 +104,23 @@ class _Entry:
         return value if isinstance(value, dict) else _NOTHING
 
     def pem(self, field: str) -> bytes:
-        """Return what FIELD-data holds, or else the file that FIELD names; b"" for neither."""
+        """Return the decoded FIELD-data, or the content of the file FIELD; b"" without either."""
         if data := self.text(f"{field}-data"):
             try:
                 return base64.b64decode(data, validate=True)
             except binascii.Error as error:
                 raise KubeconfigError(
-                    f"{self.where}.{field}-data", f"no base64: {error}"
+                    f"{self.where}.{field}-data", f"is not base64: {error}"
                 ) from error
         name = self.text(field)
         return _bytes(self.file.parent / name, f"{self.where}.{field}") if name else b""
 
 
 def load(path: Path | None, context: str, environment: Mapping[str, str] = os.environ) -> Access:
-    """Return how a cluster is reached. Raises KubeconfigError.
+    """Return the access to a cluster. Raises KubeconfigError.
 
-    `path` None takes the files of $KUBECONFIG, else ~/.kube/config, else the service account of
-    the pod that this runs in. `context` "" is the current one.
+    `path` None uses the files of $KUBECONFIG, else ~/.kube/config, else the service account of the
+    pod in which this process runs. `context` "" is the current context.
     """
     files = _files(path, environment)
     if not files:
@@ -130,7 +130,7 @@ def load(path: Path | None, context: str, environment: Mapping[str, str] = os.en
     if not chosen:
         named = ", ".join(sorted(name for kind, name in entries if kind == "contexts"))
         problem = (
-            f"there is no current-context; choose one by --context: {named or 'none is there'}"
+            f"has no current-context; choose a context with --context: {named or '(no contexts)'}"
         )
         raise KubeconfigError(_listed(files), problem)
     found = _entry(entries, "contexts", chosen, files)
@@ -145,16 +145,16 @@ def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
         return [path]
     if listed := environment.get("KUBECONFIG"):
         named = [Path(each) for each in listed.split(os.pathsep) if each]
-        there = [each for each in named if each.exists()]
-        if not there:
+        existing = [each for each in named if each.exists()]
+        if not existing:
             raise KubeconfigError("$KUBECONFIG", f"no such file: {listed}")
-        return there
-    usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
-    if usual.exists():
-        return [usual]
+        return existing
+    default = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+    if default.exists():
+        return [default]
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return []
-    raise KubeconfigError(str(usual), "there is no such file; name one by --kubeconfig")
+    raise KubeconfigError(str(default), "no such file; give one with --kubeconfig")
 
 
 def _merged(files: Sequence[Path]) -> tuple[dict[tuple[str, str], _Entry], str]:
@@ -174,19 +174,19 @@ def _parsed(file: Path) -> _Raw:
     try:
         config = yaml.safe_load(_bytes(file, str(file)))
     except yaml.YAMLError as error:
-        raise KubeconfigError(str(file), f"is no YAML: {error}") from error
+        raise KubeconfigError(str(file), f"is not YAML: {error}") from error
     if not isinstance(config, dict):
-        raise KubeconfigError(str(file), "is no kubeconfig: a mapping with clusters is wanted")
+        raise KubeconfigError(str(file), "is not a kubeconfig: expected a mapping with clusters")
     return config
 
 
 def _items(config: _Raw, kind: str, file: Path) -> Iterator[_Raw]:
     listed = config.get(kind) or []
     if not isinstance(listed, list):
-        raise KubeconfigError(f"{file}, {kind}", "a list is wanted")
+        raise KubeconfigError(f"{file}, {kind}", "expected a list")
     for number, each in enumerate(listed):
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-            raise KubeconfigError(f"{file}, {kind}[{number}]", "an entry with a name is wanted")
+            raise KubeconfigError(f"{file}, {kind}[{number}]", "expected an entry with a name")
         yield each
 
 
@@ -201,15 +201,16 @@ def _entry(
 ) -> _Entry:
     if found := entries.get((kind, name)):
         return found
-    there = ", ".join(sorted(each for of, each in entries if of == kind)) or "none"
-    problem = f"there is no {_INNER[kind]} {name!r}; there are: {there}"
+    names = ", ".join(sorted(each for of, each in entries if of == kind)) or "none"
+    problem = f"has no {_INNER[kind]} {name!r}; it has: {names}"
     raise KubeconfigError(_listed(files), problem)
 
 
 def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
-        raise KubeconfigError(f"{cluster.where}.server", f"{server!r} is no http or https URL")
+        problem = f"{server!r} is not an http or https URL"
+        raise KubeconfigError(f"{cluster.where}.server", problem)
     ca_pem = cluster.pem("certificate-authority").decode("ascii", "replace")
     tls = Tls(
         ca_pem=ca_pem,
@@ -217,7 +218,7 @@ def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
         server_name=cluster.text("tls-server-name"),
     )
     if tls.insecure and ca_pem:
-        problem = "stands beside a certificate authority; one of the two has to go"
+        problem = "is set together with a certificate authority; remove one of the two"
         raise KubeconfigError(f"{cluster.where}.insecure-skip-tls-verify", problem)
     proxy_url = cluster.text("proxy-url")
     if user is None:
@@ -256,12 +257,12 @@ def _exec_plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
         return None
     where, command = f"{user.where}.exec", raw.get("command")
     if not isinstance(command, str) or not command:
-        raise KubeconfigError(f"{where}.command", "a program is wanted")
+        raise KubeconfigError(f"{where}.command", "expected a program")
     version = str(raw.get("apiVersion") or "")
     if version not in _EXEC_VERSIONS:
-        wanted = " or ".join(_EXEC_VERSIONS)
-        raise KubeconfigError(f"{where}.apiVersion", f"{version!r} is not served: {wanted}")
-    # A path is meant from the file's folder, a bare name is looked for in PATH.
+        problem = f"{version!r} is not supported; expected {' or '.join(_EXEC_VERSIONS)}"
+        raise KubeconfigError(f"{where}.apiVersion", problem)
+    # A path is relative to the file's folder; a bare name is searched in PATH.
     if "/" in command:
         command = str(user.file.parent / command)
     return ExecPlugin(
@@ -271,14 +272,14 @@ def _exec_plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
         api_version=version,
         install_hint=str(raw.get("installHint") or ""),
         is_interactive=raw.get("interactiveMode") != "Never",
-        cluster=_told(cluster) if raw.get("provideClusterInfo") is True else None,
+        cluster=_cluster_info(cluster) if raw.get("provideClusterInfo") is True else None,
     )
 
 
-def _told(cluster: _Entry) -> _Raw:
-    """Return what a plugin is told of the cluster."""
+def _cluster_info(cluster: _Entry) -> _Raw:
+    """Return the cluster in a plugin's input."""
     ca = cluster.pem("certificate-authority")
-    told = {
+    info = {
         "server": cluster.text("server"),
         "tls-server-name": cluster.text("tls-server-name"),
         "insecure-skip-tls-verify": cluster.content.get("insecure-skip-tls-verify"),
@@ -286,7 +287,7 @@ def _told(cluster: _Entry) -> _Raw:
         "proxy-url": cluster.text("proxy-url"),
         "config": _plugin_config(cluster),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in info.items() if value}
 
 
 def _plugin_config(cluster: _Entry) -> object:
@@ -298,10 +299,10 @@ def _plugin_config(cluster: _Entry) -> object:
 
 def _impersonation(user: _Entry) -> dict[str, str]:
     if user.content.get("as-groups") or user.content.get("as-user-extra"):
-        problem = "as-groups and as-user-extra are not served; give the user its own role"
+        problem = "as-groups and as-user-extra are not supported; give the user its own role"
         raise KubeconfigError(user.where, problem)
-    wanted = {"Impersonate-User": user.text("as"), "Impersonate-Uid": user.text("as-uid")}
-    return {name: value for name, value in wanted.items() if value}
+    headers = {"Impersonate-User": user.text("as"), "Impersonate-Uid": user.text("as-uid")}
+    return {name: value for name, value in headers.items() if value}
 
 
 def _in_cluster(environment: Mapping[str, str]) -> Access:

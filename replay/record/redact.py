@@ -1,7 +1,7 @@
-"""Redaction: names, label values, images and the like become keyed hashes.
+"""Redaction: names, label values, images and similar texts become keyed hashes.
 
-Equal texts become equal hashes, whatever they name, so that selectors, affinities, tolerations and
-references still match. What is kept is named here; all else is hashed, and what no trace carries
+Equal texts become equal hashes, so that selectors, affinities, tolerations and references still
+match. The sets below name what is kept; all other texts are hashed, and what a trace does not carry
 (environments, commands, most annotations) is left out.
 """
 
@@ -30,8 +30,14 @@ _AMOUNT = re.compile(r"\d+(?:\.\d+)?[A-Za-z]{0,2}(?:/\d+)?")
 _PERCENT = re.compile(r"\d+%?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?\d+|[numkKMGTPE]i?)?")
 _PARTS = re.compile(r"[._/:@-]+")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Fields are "MESSAGE.field" of protos/reprieve/kube.
-_KEPT_FIELDS_TEXT = """
+KEPT_FIELDS = _words("""
 ObjectMeta.resource_version OwnerReference.api_version OwnerReference.kind
 ObjectReference.kind ObjectReference.api_version ContainerPort.protocol
 Container.restart_policy EmptyDirVolumeSource.medium PersistentVolumeClaimSpec.access_modes
@@ -54,32 +60,28 @@ StatefulSetSpec.pod_management_policy JobSpec.completion_mode JobSpec.pod_replac
 PodFailurePolicyRule.action PodFailurePolicyOnExitCodes.operator
 PodFailurePolicyOnPodCondition.status JobStatus.completed_indexes JobStatus.failed_indexes
 CronJobSpec.schedule CronJobSpec.time_zone CronJobSpec.concurrency_policy
-"""
-KEPT_FIELDS = frozenset(_KEPT_FIELDS_TEXT.split())
-"""Closed sets, versions, schedules, and the names of schedulers, which configurations name."""
+""")
+"""Enums, versions, schedules, and the names of schedulers, which configurations refer to."""
 
-_KEY_FIELDS_TEXT = """
+KEY_FIELDS = _words("""
 LabelSelectorRequirement.key NodeSelectorRequirement.key
 TopologySelectorLabelRequirement.key Toleration.key Taint.key PodAffinityTerm.topology_key
 PodAffinityTerm.match_label_keys PodAffinityTerm.mismatch_label_keys
 TopologySpreadConstraint.topology_key TopologySpreadConstraint.match_label_keys
 CSINodeDriver.topology_keys
-"""
-KEY_FIELDS = frozenset(_KEY_FIELDS_TEXT.split())
+""")
 """Keys of labels and taints."""
 
-_TYPE_FIELDS_TEXT = """
+TYPE_FIELDS = _words("""
 PodCondition.type NodeCondition.type Condition.type PodFailurePolicyOnPodCondition.type
-"""
-TYPE_FIELDS = frozenset(_TYPE_FIELDS_TEXT.split())
-"""Types of conditions: those of other domains are hashed."""
+""")
+"""Types of conditions: those with a domain other than Kubernetes' are hashed."""
 
-_MESSAGE_FIELDS_TEXT = """
+MESSAGE_FIELDS = _words("""
 PodCondition.message PodStatus.message NodeCondition.message Condition.message
 ContainerStateWaiting.message ContainerStateTerminated.message PriorityClass.description
-"""
-MESSAGE_FIELDS = frozenset(_MESSAGE_FIELDS_TEXT.split())
-"""Sentences, which are hashed word by word."""
+""")
+"""Messages, which are hashed word by word."""
 
 IMAGE_FIELDS = frozenset({"Container.image", "ContainerImage.names"})
 """Names of images."""
@@ -87,25 +89,23 @@ IMAGE_FIELDS = frozenset({"Container.image", "ContainerImage.names"})
 LABEL_MAPS = frozenset({"labels", "match_labels", "node_selector", "selector"})
 """Maps from a label's key to its value."""
 
-_KEPT_LABEL_KEYS_TEXT = """
+KEPT_LABEL_KEYS = _words("""
 app component controller-revision-hash controller-uid env environment job-name k8s-app name
 metadata.name pod-template-generation pod-template-hash region release role tier track
 version zone
-"""
-KEPT_LABEL_KEYS = frozenset(_KEPT_LABEL_KEYS_TEXT.split())
-"""Keys without a domain that everybody uses, or that Kubernetes sets."""
+""")
+"""Common keys without a domain, and those that Kubernetes sets."""
 
-_KEPT_TEXTS_TEXT = """
+KEPT_TEXTS = _words("""
 default kube-system kube-public kube-node-lease default-scheduler kube-root-ca.crt
 system-node-critical system-cluster-critical true false yes no None linux windows amd64
 arm64 0.0.0.0 127.0.0.1 :: ::1 foregroundDeletion orphan ebs.csi.aws.com
 pd.csi.storage.gke.io disk.csi.azure.com file.csi.azure.com cinder.csi.openstack.org
 csi.vsphere.vmware.com pxd.portworx.com efs.csi.aws.com
-"""
-KEPT_TEXTS = frozenset(_KEPT_TEXTS_TEXT.split())
-"""Names and values that Kubernetes, or a public driver whose volumes it counts, sets."""
+""")
+"""Names and values of Kubernetes, and of public drivers whose volumes it counts."""
 
-_ANNOTATIONS_TEXT = """
+ANNOTATIONS = _words("""
 batch.kubernetes.io/job-completion-index controller.kubernetes.io/pod-deletion-cost
 deployment.kubernetes.io/revision k8s.io/initial-events-end kubernetes.io/config.mirror
 kubernetes.io/config.source pv.kubernetes.io/bind-completed
@@ -113,11 +113,10 @@ pv.kubernetes.io/bound-by-controller storage.alpha.kubernetes.io/migrated-plugin
 storageclass.kubernetes.io/is-default-class storageclass.beta.kubernetes.io/is-default-class
 volume.beta.kubernetes.io/storage-class volume.kubernetes.io/selected-node
 volume.kubernetes.io/storage-provisioner pv.kubernetes.io/migrated-to
-"""
-ANNOTATIONS = frozenset(_ANNOTATIONS_TEXT.split())
-"""Annotations that a replay reads; their values are hashed like names. Others are left out."""
+""")
+"""Annotations that a replay reads; their values are hashed as names. Others are left out."""
 
-_VOCABULARY_TEXT = """
+VOCABULARY = _words("""
 a about above acting affinity after all already also an and another anti antiaffinity any
 are as at available be because been before being below bind both bound but by can cannot
 change claim claims completed condition conditions conflict constraint constraints container
@@ -141,15 +140,14 @@ time to tolerate tolerated tolerates toleration tolerations too topology total u
 unbound under undergoing unschedulable until untolerated up usage use used uses using value
 victim victims violate violated volume volumes wait waiting was were when which while will
 with without would zone
-"""
-VOCABULARY = frozenset(_VOCABULARY_TEXT.split())
+""")
 """The words of kube-scheduler's and kubelet's messages, in lower case."""
 
 
 class Redactor:
-    """Hashes with one key; without the key nobody can tell what a hash was of.
+    """Hashes with one key; without the key, a hash does not reveal its text.
 
-    `unreadable` counts objects that were left out because they could not be read.
+    `unreadable` counts the objects that were left out because they could not be read.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -157,7 +155,7 @@ class Redactor:
         self.unreadable = 0
 
     def object(self, raw: Raw) -> Raw | None:
-        """Return an object's Kubernetes JSON with what identifies hashed; None if unreadable."""
+        """Return redacted Kubernetes JSON; None where it is unreadable or not in a trace."""
         if not is_carried(raw):
             return None
         try:
@@ -170,28 +168,28 @@ class Redactor:
         return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], **hidden}
 
     def text(self, text: str) -> str:
-        """Return the hash of a name or value; Kubernetes' own words and whole numbers are kept.
+        """Return the hash of a name or value; KEPT_TEXTS and integers are kept.
 
-        The number at the end of a StatefulSet's pods' names stays where it is.
+        The ordinal at the end of the name of a StatefulSet's pod is kept.
         """
         is_own = text in KEPT_TEXTS or text.startswith("kubernetes.io/")
         if not text or is_own or _INTEGER.fullmatch(text):
             return text
         ordinal = _ORDINAL.search(text)
         if ordinal is None:
-            # What a name is generated from ends in a dash.
+            # A generateName ends in a dash.
             stem = text.rstrip("-")
             return self._hash(stem) + text[len(stem) :] if stem else text
         return self._hash(text[: ordinal.start()]) + ordinal[0]
 
     def key(self, key: str) -> str:
-        """Return the hash of a label's, taint's or topology's key; Kubernetes' own are kept."""
+        """Return the hash of the key of a label or taint; Kubernetes' own keys are kept."""
         domain, slash, _ = key.rpartition("/")
         is_own = domain.endswith(("kubernetes.io", "k8s.io")) if slash else key in KEPT_LABEL_KEYS
         return key if is_own or not key else self._hash(key)
 
     def image(self, name: str) -> str:
-        """Return the hash of an image's name, of the tag "latest" where it has none.
+        """Return the hash of an image's name, which has the tag "latest" by default.
 
         Source: kubernetes v1.34 plugins/imagelocality/image_locality.go, normalizedImageName.
         """
@@ -200,7 +198,7 @@ class Redactor:
         return f"{self._hash(name)}:x"
 
     def words(self, message: str) -> str:
-        """Return a message with every word hashed that is none of the scheduler's or kubelet's."""
+        """Return a message with all words hashed that are not in VOCABULARY or KEPT_TEXTS."""
         return _TOKEN.sub(lambda match: self._word(match[0]), message)
 
     def _type(self, type_: str) -> str:
@@ -218,7 +216,7 @@ class Redactor:
         return "r" + b32encode(digest).decode().rstrip("=").lower()
 
     def _hidden(self, descriptor: Descriptor, raw: Raw) -> dict[str, Any]:
-        """Return what a message's fields name of `raw`, hidden; the rest is left out."""
+        """Return `raw`, redacted, with the fields of the message only."""
         result = {}
         for name, field in _fields(descriptor).items():
             if name in raw:
@@ -256,7 +254,7 @@ class Redactor:
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
         hide = self.key if field.name in LABEL_MAPS else self.text
-        # Where the values are no texts they are times: disruptedPods.
+        # Values other than strings are times: disruptedPods.
         is_text = _value_of(field).type == FieldDescriptor.TYPE_STRING
         return {hide(name): self.text(value[name]) if is_text else value[name] for name in value}
 
@@ -285,13 +283,13 @@ def _value_of(field: FieldDescriptor) -> FieldDescriptor:
 
 
 def _is_own(field: FieldDescriptor, value: object) -> bool:
-    """Tell whether a value says by itself that it names nobody, or its field does."""
+    """Return whether a value, by itself or by its field, identifies nothing."""
     if not isinstance(value, str):
         return True
     if json_codec.is_quantity(field):
         return _QUANTITY.fullmatch(value) is not None
     if field.message_type is not None:
-        # A time was read as one; a number or a percentage is what a text beside a number may be.
+        # A valid time, or the percentage of an IntOrString.
         is_time = field.message_type.name == "Timestamp"
         return is_time or _PERCENT.fullmatch(value) is not None
     return field.type != FieldDescriptor.TYPE_STRING or _name(field) in KEPT_FIELDS

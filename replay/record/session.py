@@ -1,4 +1,4 @@
-"""A recording from its first list to its end: a thread a resource, one for usage, one folder."""
+"""A recording from its first list to its end: a thread a resource, a thread for usage, a folder."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from replay.errors import AllRefusedError, RecordError
 from replay.kube.kinds import NODES, PODS, RESOURCES, Resource
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
-from replay.record.frames import ABOUT, Folder, arrival
+from replay.record.frames import ABOUT, RecordingFolder, arrival_time
 from replay.record.redact import Redactor
-from replay.record.usage import Roster, UsageLog, UsageSource
-from replay.record.usage_sources import Choice, choose
-from replay.record.watcher import Told, Watcher
+from replay.record.usage import ClusterIndex, UsageLog, UsageSource
+from replay.record.usage_sources import ChosenSource, choose_source
+from replay.record.watcher import Watcher, WatcherStatus
 
 _JOIN_S, _JOINS = 0.02, 10
 _FLUSH_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RecorderSettings:
     """What is recorded and how. `usage_every_s` is the time between two samples.
 
-    `page` is how many objects a list asks for at once, `pause_s` the first wait after a failure.
+    `page` is the limit of a list request, `pause_s` the first back-off after a failure.
     """
 
     resources: Sequence[Resource] = RESOURCES
@@ -39,47 +39,48 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """How far a recording has come. `told` is by the resources' names."""
+class RecordingProgress:
+    """The progress of a recording. `statuses` are by the names of resources."""
 
-    told: Mapping[str, Told]
+    statuses: Mapping[str, WatcherStatus]
     samples: int
     usage_problem: str
 
     @property
     def listed(self) -> int:
-        """Return how many resources have been listed, or refused."""
-        return sum(each.is_listed or bool(each.refused) for each in self.told.values())
+        """Return the number of resources that were listed or refused."""
+        return sum(each.is_listed or bool(each.refused) for each in self.statuses.values())
 
     @property
     def objects(self) -> int:
-        """Return how many objects are there."""
-        return sum(each.objects for each in self.told.values())
+        """Return the number of objects that exist."""
+        return sum(each.objects for each in self.statuses.values())
 
     @property
     def events(self) -> int:
-        """Return how many events watches have brought."""
-        return sum(each.events for each in self.told.values())
+        """Return the number of events that watches received."""
+        return sum(each.events for each in self.statuses.values())
 
     @property
     def problems(self) -> list[str]:
-        """Return what goes wrong right now and is tried again."""
-        found = (each.problem for each in self.told.values())
+        """Return the current failures that are retried, each text once."""
+        found = (each.problem for each in self.statuses.values())
         return list(dict.fromkeys(each for each in found if each))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A recording that has ended. `broken` is what ended it early, "" for nothing.
+class RecordingResult:
+    """A recording that has ended. `broken` is the failure that ended it early, or "".
 
-    `usage` names the source of usage, "" where nothing was told; `usage_why` says why this one.
+    `usage` is the name of the source of usage, "" without samples; `usage_why` is why that source
+    was chosen.
     """
 
-    folder: Folder
+    folder: RecordingFolder
     server: str
     version: str
     seconds: float
-    state: State
+    state: RecordingProgress
     usage: str
     usage_why: str
     broken: str
@@ -87,8 +88,11 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a user asks for. `redact_key` None hashes nothing; `usage` is as `choose` has it."""
+class RecordingRequest:
+    """The options of `reprieve record`. `redact_key` None does not redact.
+
+    `usage` is a selection for `choose_source`.
+    """
 
     kubeconfig: Path | None
     context: str
@@ -98,29 +102,33 @@ class Wishes:
     folder: Path
 
 
-def record_live(wishes: Wishes, go_on: Callable[[State], bool]) -> Recorded:
-    """Record a live cluster until `go_on` says no. Raises RecordError.
+def record_live(
+    request: RecordingRequest, keep_going: Callable[[RecordingProgress], bool]
+) -> RecordingResult:
+    """Record a live cluster until `keep_going` returns False. Raises RecordError.
 
-    Where nothing could be received, no folder is left.
+    The folder is removed where nothing was received.
     """
-    access = kubeconfig.load(wishes.kubeconfig, wishes.context)
+    access = kubeconfig.load(request.kubeconfig, request.context)
     api = ApiServer(access, time.time_ns)
     api.get("/version")
-    usage = choose(wishes.usage, api)
-    folder = Folder.create(wishes.folder)
-    options = Options(
-        redactor=Redactor(wishes.redact_key) if wishes.redact_key is not None else None,
-        usage_every_s=wishes.usage_every_s,
+    usage = choose_source(request.usage, api)
+    folder = RecordingFolder.create(request.folder)
+    options = RecorderSettings(
+        redactor=Redactor(request.redact_key) if request.redact_key is not None else None,
+        usage_every_s=request.usage_every_s,
     )
     try:
-        return record(api, folder, usage, options=options, now_ns=time.time_ns, go_on=go_on)
+        return record(
+            api, folder, usage, options=options, now_ns=time.time_ns, keep_going=keep_going
+        )
     except RecordError:
         _remove_empty(folder)
         raise
 
 
-def _remove_empty(folder: Folder) -> None:
-    """Remove a folder that nothing was received in."""
+def _remove_empty(folder: RecordingFolder) -> None:
+    """Remove the folder of a recording that received nothing."""
     if folder.watches() or folder.usage_file():
         return
     for each in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
@@ -131,46 +139,50 @@ def _remove_empty(folder: Folder) -> None:
 
 def record(
     api: ApiServer,
-    folder: Folder,
-    usage: Choice,
+    folder: RecordingFolder,
+    usage: ChosenSource,
     *,
-    options: Options,
+    options: RecorderSettings,
     now_ns: Callable[[], int],
-    go_on: Callable[[State], bool],
-) -> Recorded:
-    """Record until `go_on`, which is asked again and again (and waits in between), says no.
+    keep_going: Callable[[RecordingProgress], bool],
+) -> RecordingResult:
+    """Record until `keep_going` returns False; it is called again and again, and waits a little.
 
-    Raises RecordError where the server cannot be reached, does not know the user or refuses every
-    resource; whatever goes wrong later ends the recording with what there is (`broken`).
+    Raises RecordError where the server cannot be reached, does not accept the user's credentials,
+    or refuses every resource. A later failure ends the recording and is its `broken`.
     """
     version = str(api.get("/version").get("gitVersion") or "")
     source = usage.source
     session = _Session(api, folder, source, options, now_ns)
     began_ns = now_ns()
-    about = {
+    about: dict[str, object] = {
         "server": api.address if options.redactor is None else "",
         "version": version,
-        "began": arrival(began_ns),
+        "began": arrival_time(began_ns),
         "redacted": options.redactor is not None,
         "usage": source.name if source else "",
     }
-    folder.tell(about)
+    folder.write_about(about)
     with session.running():
         flushed_ns = now_ns()
-        while session.goes_on() and go_on(session.state()):
+        while session.goes_on() and keep_going(session.state()):
             if now_ns() - flushed_ns >= _FLUSH_NS:
                 session.flush()
                 flushed_ns = now_ns()
     state, broken = session.state(), session.broken()
-    _refuse_nothing(state, broken)
+    _check_received(state, broken)
     seconds = (now_ns() - began_ns) / 1e9
-    # What a server says of a refusal names its user.
-    said = options.redactor.words if options.redactor else str
-    notes = [f"{what}: {said(why)}" for what, why in session.notes()]
-    # On a disk that is full, `broken` tells the same.
+    # A server's refusal names its user.
+    redacted = options.redactor.words if options.redactor else str
+    about |= {
+        "ended": arrival_time(now_ns()),
+        "notes": [f"{what}: {redacted(why)}" for what, why in session.notes()],
+        "broken": redacted(broken),
+    }
+    # `broken` reports a full disk, too.
     with contextlib.suppress(OSError):
-        folder.tell({**about, "ended": arrival(now_ns()), "notes": notes, "broken": said(broken)})
-    return Recorded(
+        folder.write_about(about)
+    return RecordingResult(
         folder=folder,
         server=api.address,
         version=version,
@@ -183,11 +195,11 @@ def record(
     )
 
 
-def _refuse_nothing(state: State, broken: str) -> None:
-    """Raise RecordError where nothing was received at all."""
-    if any(each.is_listed or each.objects for each in state.told.values()):
+def _check_received(state: RecordingProgress, broken: str) -> None:
+    """Raise RecordError where nothing was received."""
+    if any(each.is_listed or each.objects for each in state.statuses.values()):
         return
-    refused = next((each.refused for each in state.told.values() if each.refused), "")
+    refused = next((each.refused for each in state.statuses.values() if each.refused), "")
     if broken or state.problems:
         raise RecordError(broken or state.problems[0])
     if refused:
@@ -198,22 +210,22 @@ class _Session:
     def __init__(
         self,
         api: ApiServer,
-        folder: Folder,
+        folder: RecordingFolder,
         usage: UsageSource | None,
-        options: Options,
+        options: RecorderSettings,
         now_ns: Callable[[], int],
     ) -> None:
         self._ending = Event()
         self._full = ""
         self._files = [folder.resource(each) for each in options.resources]
-        redactor, roster = options.redactor, Roster()
+        redactor, index = options.redactor, ClusterIndex()
         self._redactor = redactor
         self._watchers = [
             Watcher(
                 resource=resource,
                 api=api,
                 file=file,
-                roster=roster,
+                index=index,
                 ending=self._ending,
                 now_ns=now_ns,
                 redact=redactor.object if redactor else lambda raw: raw,
@@ -229,7 +241,7 @@ class _Session:
             self._usage = UsageLog(
                 source=usage,
                 file=file,
-                roster=roster,
+                index=index,
                 redactor=redactor,
                 ending=self._ending,
                 now_ns=now_ns,
@@ -238,7 +250,7 @@ class _Session:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Begin; at the end of the context, stop all threads and close all files."""
+        """Start all threads; at the end of the context, stop them and close all files."""
         runs: list[Callable[[], Any]] = [each.run for each in self._watchers]
         if self._usage is not None:
             runs.append(self._usage.run)
@@ -251,12 +263,12 @@ class _Session:
             self._ending.set()
             self._join(threads)
             for file in self._files:
-                # A disk that is full has been reported already.
+                # A full disk was reported before.
                 with contextlib.suppress(OSError):
                     file.close()
 
     def _join(self, threads: Sequence[Thread]) -> None:
-        """Wait for threads to end, for a while; what a request in flight brings later is lost."""
+        """Wait a short time for the threads; the response of a request in flight is lost."""
         for _ in range(_JOINS):
             for watcher in self._watchers:
                 watcher.interrupt()
@@ -266,51 +278,51 @@ class _Session:
                 return
 
     def flush(self) -> None:
-        """Hand to the system what was received; a disk that is full ends the recording."""
+        """Flush all files; a full disk ends the recording."""
         for file in self._files:
             try:
                 file.flush()
             except OSError as error:
                 self._full = f"{file.path}: {error.strerror or error}"
 
-    def state(self) -> State:
-        """Return how far the recording has come."""
-        return State(
-            told={each.resource.name: each.told for each in self._watchers},
+    def state(self) -> RecordingProgress:
+        """Return the progress of the recording."""
+        return RecordingProgress(
+            statuses={each.resource.name: each.status for each in self._watchers},
             samples=self._usage.samples if self._usage else 0,
             usage_problem=self._usage.problem if self._usage else "",
         )
 
     def goes_on(self) -> bool:
-        """Tell whether nothing is broken, and at least one resource is not refused."""
-        return not self.broken() and not all(each.told.refused for each in self._watchers)
+        """Return whether nothing is broken, and at least one resource is not refused."""
+        return not self.broken() and not all(each.status.refused for each in self._watchers)
 
     def broken(self) -> str:
-        """Return what ends the recording, "" for nothing."""
-        found = (each.told.broken for each in self._watchers if each.told.broken)
+        """Return the failure that ends the recording, or ""."""
+        found = (each.status.broken for each in self._watchers if each.status.broken)
         return next(found, self._full)
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return what of the cluster is missing, and why."""
+        """Return what is missing in the recording, and why."""
         result = []
         if self._redactor is not None and self._redactor.unreadable:
             what = f"{self._redactor.unreadable:,} objects and events are not recorded"
-            result.append((what, "they could not be read, so that nothing in them could be hashed"))
+            result.append((what, "they could not be read, and so they could not be hashed"))
         if self._usage is not None and (silent := self._usage.silent()):
             result.append(
-                (f"nodes that do not tell what is used ({len(silent):,})", ", ".join(silent[:5]))
+                (f"nodes without recorded usage ({len(silent):,})", ", ".join(silent[:5]))
             )
         for watcher in self._watchers:
-            told, name = watcher.told, watcher.resource.name
-            if told.refused:
-                is_vital = watcher.resource in {NODES, PODS}
-                weight = ", without which a trace is of little use" if is_vital else ""
-                result.append((f"{name} are not recorded{weight}", told.refused))
-            elif not told.is_listed:
-                why = told.problem or "the recording ended before"
-                result.append((f"{name} were not listed whole", why))
-            if told.gaps:
-                times = f"{len(told.gaps)} times, " if len(told.gaps) > 1 else ""
-                what = f"{name} were listed again, {times}what happened meanwhile is told late"
-                result.append((what, told.gaps[-1]))
+            status, name = watcher.status, watcher.resource.name
+            if status.refused:
+                is_needed = watcher.resource in {NODES, PODS}
+                effect = "; a replay needs them" if is_needed else ""
+                result.append((f"{name} are not recorded{effect}", status.refused))
+            elif not status.is_listed:
+                why = status.problem or "the recording ended before"
+                result.append((f"{name} were not listed completely", why))
+            if status.gaps:
+                times = f"{len(status.gaps)} times, " if len(status.gaps) > 1 else ""
+                what = f"{name} were listed again, {times}changes in between are recorded late"
+                result.append((what, status.gaps[-1]))
         return result

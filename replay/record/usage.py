@@ -1,7 +1,7 @@
-"""What pods and nodes use right now, from whichever source a cluster has.
+"""The current usage of pods and nodes, and the log of it.
 
-Kubelets tell most (memory, CPU, disk, inodes, processes), metrics.k8s.io memory and CPU,
-Prometheus what cAdvisor's metrics hold.
+Kubelets report memory, CPU, disk, inodes and processes, metrics.k8s.io reports memory and CPU, and
+Prometheus has the metrics of cAdvisor (usage_sources.py).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 from replay.errors import RecordError
 from replay.kube.changes import Raw, key, meta, node_name
-from replay.record.frames import LineFile, arrival
+from replay.record.frames import LineFile, arrival_time
 from replay.record.redact import Redactor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
-    """What is used; None: not known. Memory is the working set.
+class ResourceUsage:
+    """The usage of a pod or a node; None for what its source does not report.
 
-    `cpu_milli` is thousandths of a core, `memory_bytes` and `storage_bytes` are bytes.
+    `memory_bytes` is the working set; `inodes` and `processes` are counts.
     """
 
     cpu_milli: int | None = None
@@ -30,52 +30,52 @@ class Amounts:
     inodes: int | None = None
     processes: int | None = None
 
-    def told(self) -> dict[str, int]:
-        """Return the amounts that are known."""
+    def to_mapping(self) -> dict[str, int]:
+        """Return the reported amounts by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __bool__(self) -> bool:
-        return bool(self.told())
+        return bool(self.to_mapping())
 
 
-AMOUNTS = tuple(each.name for each in fields(Amounts))
-"""The names of the amounts."""
+USAGE_FIELDS = tuple(each.name for each in fields(ResourceUsage))
+"""The names of the amounts of ResourceUsage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What a node uses as a whole, and each pod that its source tells of, by (namespace, name)."""
+    """The usage of a whole node, and of its pods by (namespace, name)."""
 
     node: str
-    whole: Amounts
-    pods: Mapping[tuple[str, str], Amounts] = field(default_factory=dict)
+    whole: ResourceUsage
+    pods: Mapping[tuple[str, str], ResourceUsage] = field(default_factory=dict)
 
 
 class UsageSource(Protocol):
-    """Whoever tells what is used; `name` is for people."""
+    """A source of usage."""
 
     @property
     def name(self) -> str:
-        """Return the source's name."""
+        """Return the source's name, for people."""
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return what is used now. Raises RecordError where nobody tells.
+        """Return the current usage. Raises RecordError where the source does not answer.
 
-        Pods whose node the source does not tell stand under the node "".
+        Pods whose node the source does not report are in the NodeUsage of node "".
         """
 
 
-def summed(amounts: Sequence[Amounts]) -> Amounts:
-    """Return the sums of what is known; None where nobody knows."""
+def total_usage(amounts: Sequence[ResourceUsage]) -> ResourceUsage:
+    """Return the sums of the reported amounts; None where no amount is reported."""
     sums: dict[str, int] = {}
     for each in amounts:
-        for name, value in each.told().items():
+        for name, value in each.to_mapping().items():
             sums[name] = sums.get(name, 0) + value
-    return Amounts(**sums)
+    return ResourceUsage(**sums)
 
 
-def number(raw: Raw, *path: str) -> int | None:
-    """Return the number at a path of names; None where there is none, or it is below 0."""
+def number_at(raw: Raw, *path: str) -> int | None:
+    """Return the integer part of the number at a path of names; None without a number >= 0."""
     value: Any = raw
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -85,23 +85,23 @@ def number(raw: Raw, *path: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodHere:
-    """A pod that is there; `node` "" before it is bound."""
+class IndexedPod:
+    """An existing pod; `node` is "" before it is bound."""
 
     uid: str
     node: str
 
 
-class Roster:
-    """Kept from what lists and watches bring; threads may ask at once."""
+class ClusterIndex:
+    """The existing nodes and pods, from lists and watches; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._nodes: dict[str, None] = {}
-        self._pods: dict[tuple[str, str], PodHere] = {}
+        self._pods: dict[tuple[str, str], IndexedPod] = {}
 
     def see(self, kind: str, raw: Raw, *, is_gone: bool) -> None:
-        """Take an object of a list or a watch; kinds other than nodes and pods are passed over."""
+        """Add an object of a list or a watch, or remove it; only nodes and pods are kept."""
         name = name_of(raw)
         with self._lock:
             if kind == "Pod":
@@ -112,7 +112,7 @@ class Roster:
                 self._nodes[name[1]] = None
 
     def keep(self, kind: str, names: Set[tuple[str, str]]) -> None:
-        """Forget the nodes or pods that a whole list, with these names, does not have."""
+        """Remove the nodes or pods whose names are not in a complete list."""
         with self._lock:
             if kind == "Node":
                 self._nodes = {each: None for each in self._nodes if ("", each) in names}
@@ -120,24 +120,24 @@ class Roster:
                 self._pods = {key: pod for key, pod in self._pods.items() if key in names}
 
     def nodes(self) -> list[str]:
-        """Return the names of the nodes."""
+        """Return the names of the nodes in the order of their creation events."""
         with self._lock:
             return list(self._nodes)
 
-    def pod(self, namespace: str, name: str) -> PodHere | None:
-        """Return the pod of that name, None where there is none."""
+    def pod(self, namespace: str, name: str) -> IndexedPod | None:
+        """Return the pod of that name, None where it does not exist."""
         with self._lock:
             return self._pods.get((namespace, name))
 
     def _see_pod(self, key: tuple[str, str], raw: Raw, *, is_gone: bool) -> None:
         uid = str(meta(raw).get("uid") or "")
-        known = self._pods.get(key)
+        indexed = self._pods.get(key)
         if is_gone:
-            # Another one may have taken the name already.
-            if known is not None and known.uid == uid:
+            # Another pod may have the name already.
+            if indexed is not None and indexed.uid == uid:
                 del self._pods[key]
             return
-        self._pods[key] = PodHere(uid=uid, node=node_name(raw))
+        self._pods[key] = IndexedPod(uid=uid, node=node_name(raw))
 
 
 def name_of(raw: Raw) -> tuple[str, str]:
@@ -147,65 +147,66 @@ def name_of(raw: Raw) -> tuple[str, str]:
 
 @dataclass(slots=True, kw_only=True)
 class UsageLog:
-    """The log of usage beside the frames: every so often, what each node and pod uses.
+    """Logs samples of the usage of nodes and pods.
 
     Lines {"arrival": TIME, "nodes": {NAME: AMOUNTS}, "pods": {UID: AMOUNTS}}. A node's amounts are
-    what is used beside its pods. The `source` is sampled until `ending` is set; `run` is a
-    thread's. `samples` counts those that told anything; `problem` is what went wrong last, "" for
-    nothing.
+    without those of its pods. `source` is sampled until `ending` is set; `run` is the body of a
+    thread. `samples` counts lines; `problem` is the last failure, "" after a success.
     """
 
     source: UsageSource
     file: LineFile
-    roster: Roster
+    index: ClusterIndex
     redactor: Redactor | None
     ending: Event
     now_ns: Callable[[], int]
     every_s: float
     samples: int = 0
     problem: str = ""
-    _asked: set[str] = field(default_factory=set)
-    _told: set[str] = field(default_factory=set)
+    _queried: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Sample at once and then every so often; what fails is tried again the next time."""
+        """Sample at once and then every `every_s`; a failure is retried with the next sample."""
         while not self.ending.is_set():
-            nodes = self.roster.nodes()
+            nodes = self.index.nodes()
             if nodes:
                 self._sample(nodes)
-            # Until the nodes are known there is nobody to ask.
+            # Before the first list of nodes there is no kubelet to query.
             self.ending.wait(self.every_s if nodes else min(0.1, self.every_s))
 
     def silent(self) -> list[str]:
-        """Return the nodes of which nothing was ever told."""
-        return sorted(self._asked - self._told)
+        """Return the nodes without any reported usage."""
+        return sorted(self._queried - self._reported)
 
     def _sample(self, nodes: Sequence[str]) -> None:
-        self._asked.update(nodes)
+        self._queried.update(nodes)
         try:
             found = self.source.sample(nodes)
             line = self._line(found)
-            self._told.update(each.node for each in found if each.whole)
+            self._reported.update(each.node for each in found if each.whole)
             if line["nodes"] or line["pods"]:
-                self.file.write({"arrival": arrival(self.now_ns()), **line})
+                self.file.write({"arrival": arrival_time(self.now_ns()), **line})
                 self.samples += 1
             self.problem = ""
         except (RecordError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # What a source answers is not ours to trust, and no reason to end a recording.
+            # A malformed answer must not end the recording.
             self.problem = f"usage ({self.source.name}): {error}"
 
     def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, int]]]:
         pods: dict[str, dict[str, int]] = {}
-        by_node: dict[str, list[Amounts]] = {}
+        by_node: dict[str, list[ResourceUsage]] = {}
         for each in found:
             for (namespace, name), amounts in each.pods.items():
-                pod = self.roster.pod(namespace, name)
+                pod = self.index.pod(namespace, name)
                 if pod is None:
                     continue
-                pods[self._shown(pod.uid)] = amounts.told()
+                pods[self._shown(pod.uid)] = amounts.to_mapping()
                 by_node.setdefault(each.node or pod.node, []).append(amounts)
         nodes = {
-            self._shown(each.node): beside(each.whole, summed(by_node.get(each.node, ())))
+            self._shown(each.node): usage_without_pods(
+                each.whole, total_usage(by_node.get(each.node, ()))
+            )
             for each in found
             if each.node and each.whole
         }
@@ -215,11 +216,9 @@ class UsageLog:
         return self.redactor.text(text) if self.redactor else text
 
 
-def beside(whole: Amounts, pods: Amounts) -> dict[str, int]:
-    """Return what is used beside the pods: never less than nothing."""
-    told: Mapping[str, int] = pods.told()
+def usage_without_pods(whole: ResourceUsage, pods: ResourceUsage) -> dict[str, int]:
+    """Return the usage of a node without that of its pods, at least 0."""
+    of_pods = pods.to_mapping()
     return {
-        name: max(0, value - told.get(name, 0))
-        for name, value in whole.told().items()
-        if name in AMOUNTS
+        name: max(0, value - of_pods.get(name, 0)) for name, value in whole.to_mapping().items()
     }

@@ -1,4 +1,4 @@
-"""Sources of usage, and which one a recording takes: one that is asked for, or the best there is.
+"""Sources of usage, and the selection of one: the source that the user names, or the best one.
 
 Source: kubernetes v1.34 kubelet/pkg/apis/stats/v1alpha1/types.go (Summary, through the API server's
 proxy), metrics/pkg/apis/metrics/v1beta1/types.go (NodeMetrics, PodMetrics); cAdvisor
@@ -21,7 +21,7 @@ from replay.errors import ApiError, RecordError, UnreachableError
 from replay.kube.changes import Raw
 from replay.kube.kinds import NODES
 from replay.record.api import ApiServer, plain_pool
-from replay.record.usage import Amounts, NodeUsage, UsageSource, number, summed
+from replay.record.usage import NodeUsage, ResourceUsage, UsageSource, number_at, total_usage
 from services.kube import quantity
 
 _PROMETHEUS = "prometheus="
@@ -43,39 +43,40 @@ _NODE_QUERIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The source, None for none; `why` is for people."""
+class ChosenSource:
+    """The selected source, or None; `why` is for people."""
 
     source: UsageSource | None
     why: str
 
 
-def choose(wish: str, api: ApiServer) -> Choice:
+def choose_source(selection: str, api: ApiServer) -> ChosenSource:
     """Return the source for "auto", "kubelet", "metrics", "prometheus=URL" or "off".
 
-    A kubelet tells more than metrics.k8s.io. Raises RecordError where a source that is asked for by
-    name does not answer.
+    "auto" prefers kubelets, which report more than metrics.k8s.io. Raises RecordError where a
+    source that is selected by name does not answer.
     """
-    if wish == "off":
-        return Choice(source=None, why="not asked for")
-    if wish.startswith(_PROMETHEUS):
-        source = PrometheusUsage(wish.removeprefix(_PROMETHEUS))
+    if selection == "off":
+        return ChosenSource(source=None, why="--usage off")
+    if selection.startswith(_PROMETHEUS):
+        source = PrometheusUsage(selection.removeprefix(_PROMETHEUS))
         source.sample([])
-        return Choice(source=source, why="asked for")
-    if wish in {"auto", "kubelet"} and _kubelets_answer(api):
-        return Choice(source=KubeletUsage(api), why=f"{wish}: kubelets answer")
-    if wish in {"auto", "metrics"} and _answers(api, f"{_METRICS}/nodes"):
-        return Choice(source=MetricsUsage(api), why=f"{wish}: metrics.k8s.io is served")
-    if wish != "auto":
-        needs = {"kubelet": "get on nodes/proxy", "metrics": "list on nodes and pods of it"}[wish]
+        return ChosenSource(source=source, why="--usage prometheus")
+    if selection in {"auto", "kubelet"} and _kubelets_answer(api):
+        return ChosenSource(source=KubeletUsage(api), why=f"{selection}: kubelets answer")
+    if selection in {"auto", "metrics"} and _answers(api, f"{_METRICS}/nodes"):
+        return ChosenSource(source=MetricsUsage(api), why=f"{selection}: metrics.k8s.io is served")
+    if selection != "auto":
+        rule = {"kubelet": "get nodes/proxy", "metrics": "list nodes and pods of metrics.k8s.io"}
         raise RecordError(
-            f"--usage {wish}: it does not answer us; is it there, and may we {needs}?"
+            f"--usage {selection}: the source does not answer, or refuses the request; check that "
+            f"it is installed, and that the user's role allows to {rule[selection]}"
         )
-    return Choice(source=None, why="neither kubelets nor metrics.k8s.io answer us")
+    return ChosenSource(source=None, why="neither kubelets nor metrics.k8s.io answer")
 
 
 def _kubelets_answer(api: ApiServer) -> bool:
-    """Tell whether one of the first nodes' kubelets may be asked; one alone may be down."""
+    """Return whether one of the first three nodes' kubelets answers; a single one may be down."""
     try:
         nodes = api.get(NODES.path, {"limit": 3}).get("items") or ()
     except RecordError:
@@ -84,7 +85,7 @@ def _kubelets_answer(api: ApiServer) -> bool:
 
 
 def _answers(api: ApiServer, path: str) -> bool:
-    """Tell whether a source may be asked. Raises RecordError where nobody answers."""
+    """Return whether the API server serves a path. Raises RecordError where it does not answer."""
     try:
         api.get(path)
     except ApiError:
@@ -97,7 +98,7 @@ def _summary_path(node: str) -> str:
 
 
 class KubeletUsage:
-    """Asks every node's kubelet, a few at once."""
+    """Queries the kubelet of each node, eight at a time."""
 
     name = "kubelet"
 
@@ -105,7 +106,7 @@ class KubeletUsage:
         self._api = api
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return what those nodes use that answer. Raises RecordError where none does."""
+        """Return the usage of nodes that answer. Raises RecordError where no node answers."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             answers = list(pool.map(self._ask, nodes))
         found = [each for each in answers if isinstance(each, NodeUsage)]
@@ -122,48 +123,48 @@ class KubeletUsage:
 
 
 def read_summary(node: str, summary: Raw) -> NodeUsage:
-    """Return what a kubelet's summary tells."""
+    """Return the usage in a kubelet's Summary."""
     own = summary.get("node") or {}
     pods = {}
     for each in summary.get("pods") or ():
         named = each.get("podRef") or {}
         if amounts := _of_pod(each):
             pods[str(named.get("namespace")), str(named.get("name"))] = amounts
-    whole = Amounts(
-        cpu_milli=_milli(number(own, "cpu", "usageNanoCores")),
-        memory_bytes=number(own, "memory", "workingSetBytes"),
-        storage_bytes=_taken(own, "capacityBytes", "availableBytes"),
-        inodes=_taken(own, "inodes", "inodesFree"),
-        processes=number(own, "rlimit", "curproc"),
+    whole = ResourceUsage(
+        cpu_milli=_milli(number_at(own, "cpu", "usageNanoCores")),
+        memory_bytes=number_at(own, "memory", "workingSetBytes"),
+        storage_bytes=_used(own, "capacityBytes", "availableBytes"),
+        inodes=_used(own, "inodes", "inodesFree"),
+        processes=number_at(own, "rlimit", "curproc"),
     )
     return NodeUsage(node=node, whole=whole, pods=pods)
 
 
-def _of_pod(raw: Raw) -> Amounts:
-    # A pod's own control group counts what its containers leave out; not every system has one.
-    containers = summed([_of_container(each) for each in raw.get("containers") or ()])
-    memory = number(raw, "memory", "workingSetBytes")
-    cpu = number(raw, "cpu", "usageNanoCores")
-    return Amounts(
+def _of_pod(raw: Raw) -> ResourceUsage:
+    # The pod's cgroup counts more than its containers; some systems do not report it.
+    containers = total_usage([_of_container(each) for each in raw.get("containers") or ()])
+    memory = number_at(raw, "memory", "workingSetBytes")
+    cpu = number_at(raw, "cpu", "usageNanoCores")
+    return ResourceUsage(
         cpu_milli=containers.cpu_milli if cpu is None else _milli(cpu),
         memory_bytes=containers.memory_bytes if memory is None else memory,
-        storage_bytes=number(raw, "ephemeral-storage", "usedBytes"),
-        inodes=number(raw, "ephemeral-storage", "inodesUsed"),
-        processes=number(raw, "process_stats", "process_count"),
+        storage_bytes=number_at(raw, "ephemeral-storage", "usedBytes"),
+        inodes=number_at(raw, "ephemeral-storage", "inodesUsed"),
+        processes=number_at(raw, "process_stats", "process_count"),
     )
 
 
-def _of_container(raw: Raw) -> Amounts:
-    return Amounts(
-        cpu_milli=_milli(number(raw, "cpu", "usageNanoCores")),
-        memory_bytes=number(raw, "memory", "workingSetBytes"),
+def _of_container(raw: Raw) -> ResourceUsage:
+    return ResourceUsage(
+        cpu_milli=_milli(number_at(raw, "cpu", "usageNanoCores")),
+        memory_bytes=number_at(raw, "memory", "workingSetBytes"),
     )
 
 
-def _taken(own: Raw, whole: str, free: str) -> int | None:
-    """Return what is taken of a node's own file system, as its kubelet's thresholds see it."""
-    there, left = number(own, "fs", whole), number(own, "fs", free)
-    return None if there is None or left is None else max(0, there - left)
+def _used(own: Raw, capacity: str, available: str) -> int | None:
+    """Return the usage of a node's file system, as the kubelet's thresholds read it."""
+    total, rest = number_at(own, "fs", capacity), number_at(own, "fs", available)
+    return None if total is None or rest is None else max(0, total - rest)
 
 
 def _milli(nano_cores: int | None) -> int | None:
@@ -171,7 +172,7 @@ def _milli(nano_cores: int | None) -> int | None:
 
 
 class MetricsUsage:
-    """Asks for the metrics of all nodes and pods."""
+    """Lists the metrics of all nodes and pods."""
 
     name = "metrics.k8s.io"
 
@@ -179,7 +180,7 @@ class MetricsUsage:
         self._api = api
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return what nodes and pods use; pods stand under the node "". Raises RecordError."""
+        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
         wanted = set(nodes)
         found = [
             NodeUsage(node=_item_name(each), whole=_metric_amounts(each.get("usage")))
@@ -187,7 +188,7 @@ class MetricsUsage:
             if _item_name(each) in wanted
         ]
         pods = {
-            (str((each.get("metadata") or {}).get("namespace")), _item_name(each)): summed(
+            (str((each.get("metadata") or {}).get("namespace")), _item_name(each)): total_usage(
                 [
                     _metric_amounts(container.get("usage"))
                     for container in each.get("containers") or ()
@@ -195,7 +196,7 @@ class MetricsUsage:
             )
             for each in self._items("pods")
         }
-        return [*found, NodeUsage(node="", whole=Amounts(), pods=pods)]
+        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _items(self, resource: str) -> list[Raw]:
         items = self._api.get(f"{_METRICS}/{resource}").get("items") or ()
@@ -206,11 +207,11 @@ def _item_name(raw: Raw) -> str:
     return str((raw.get("metadata") or {}).get("name"))
 
 
-def _metric_amounts(usage: object) -> Amounts:
-    told = usage if isinstance(usage, dict) else {}
-    return Amounts(
-        cpu_milli=_whole(told.get("cpu"), quantity.milli),
-        memory_bytes=_whole(told.get("memory"), quantity.value),
+def _metric_amounts(usage: object) -> ResourceUsage:
+    amounts = usage if isinstance(usage, dict) else {}
+    return ResourceUsage(
+        cpu_milli=_whole(amounts.get("cpu"), quantity.milli),
+        memory_bytes=_whole(amounts.get("memory"), quantity.value),
     )
 
 
@@ -223,7 +224,7 @@ def _whole(text: object, read: Callable[[str], int]) -> int | None:
 
 
 class PrometheusUsage:
-    """Asks a Prometheus at a URL; user and password may stand in it."""
+    """Queries the Prometheus at a URL, which may contain user and password."""
 
     name = "prometheus"
 
@@ -234,17 +235,17 @@ class PrometheusUsage:
         self._pool = plain_pool()
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return what nodes and pods use; pods stand under the node "". Raises RecordError."""
+        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
         wanted = set(nodes)
         of_nodes = self._gathered(_NODE_QUERIES, "node")
         found = [
-            NodeUsage(node=node, whole=Amounts(**amounts))
+            NodeUsage(node=node, whole=ResourceUsage(**amounts))
             for (node,), amounts in of_nodes.items()
             if node in wanted
         ]
         of_pods = self._gathered(_POD_QUERIES, "namespace", "pod")
-        pods = {(key[0], key[1]): Amounts(**amounts) for key, amounts in of_pods.items()}
-        return [*found, NodeUsage(node="", whole=Amounts(), pods=pods)]
+        pods = {(key[0], key[1]): ResourceUsage(**amounts) for key, amounts in of_pods.items()}
+        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _gathered(
         self, queries: dict[str, str], *labels: str
@@ -265,10 +266,11 @@ class PrometheusUsage:
         except (HTTPError, OSError) as error:
             raise UnreachableError(f"{self._url}: {error}") from error
         except orjson.JSONDecodeError as error:
-            raise RecordError(f"{self._url}: the answer is no JSON: no Prometheus?") from error
+            problem = "the answer is not JSON; check that this is a Prometheus"
+            raise RecordError(f"{self._url}: {problem}") from error
         if not isinstance(answer, dict) or answer.get("status") != "success":
-            said = answer.get("error") if isinstance(answer, dict) else response.status
-            raise RecordError(f"{self._url}: the query is refused: {said}")
+            why = answer.get("error") if isinstance(answer, dict) else response.status
+            raise RecordError(f"{self._url}: the query is refused: {why}")
         for each in answer["data"].get("result") or ():
             value = float(each["value"][1])
             # NaN compares with nothing.

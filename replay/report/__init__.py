@@ -1,1 +1,1 @@
-"""The report of a run: one page that opens without a network, made of the run's tables."""
+"""The report of a run: one HTML page, built from the run's tables, that needs no network."""

@@ -1,17 +1,17 @@
-"""What was free but could not be used, and why pods were unschedulable."""
+"""Capacity that waiting pods could not use, and why pods were unschedulable."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from replay.compare.verdict import PREEMPTION_MARK, counted_reasons
-from replay.report.figure import (
+from replay.report.section import (
     GROUPS_MAX,
     OTHER,
     Cell,
-    Figure,
     Option,
-    Source,
+    ReportSection,
+    ReportTables,
     grid,
     line,
     over_time,
@@ -48,8 +48,8 @@ WHERE ending = 'Pending' AND last_message IS NOT NULL GROUP BY ALL
 _NO_POD = "no pod waits"
 
 
-def fragmentation(source: Source) -> Figure:
-    """Return what was free while pods waited, by why they could not use it."""
+def fragmentation(source: ReportTables) -> ReportSection:
+    """Return the free capacity while pods waited, by why they could not use it."""
     points: dict[str, dict[int, dict[str, float]]] = {}
     for resource, reason, at_ns, share in source.rows(_FREE, {"limit": _RESOURCES_MAX}):
         at = points.setdefault(resource, {}).setdefault(at_ns, {})
@@ -59,21 +59,21 @@ def fragmentation(source: Source) -> Figure:
         [resource, reason, round(share, 2), moments]
         for resource, reason, share, moments in source.rows(_STRANDED)
     ]
-    return Figure(
+    return ReportSection(
         key="fragmentation",
-        title="Free, but not for the pods that waited",
-        note="What no pod had requested, as a share of what the nodes have, by why the average "
-        "waiting pod could not have it there: judged by taints, node affinity and requests. "
-        "Where it fits, other rules held the pod off, or its turn had not come.",
-        empty="No pod waited at any moment that was looked at.",
+        title="Free capacity that waiting pods could not use",
+        note="Capacity that no pod requested, as a share of allocatable, by why the average "
+        "waiting pod could not use it: judged by taints, node affinity and requests. Where the "
+        "pod fits, another rule refused it or it was not its turn.",
+        empty="No pod waited at any sampled moment.",
         charts=charts,
         choice="Resource",
-        columns=("Resource", "Why not", "Free while pods waited, % of allocatable", "Moments"),
+        columns=("Resource", "Reason", "Free while pods waited, % of allocatable", "Moments"),
         rows=rows,
     )
 
 
-def _free_chart(source: Source, at: dict[int, dict[str, float]]) -> Option:
+def _free_chart(source: ReportTables, at: dict[int, dict[str, float]]) -> Option:
     weight: Counter[str] = Counter()
     for shares in at.values():
         weight.update(shares)
@@ -95,8 +95,8 @@ def _part(shares: dict[str, float], name: str, kept: list[str]) -> float:
     return shares.get(name, 0.0)
 
 
-def reasons(source: Source) -> Figure:
-    """Return the plugins' words that refused most attempts."""
+def reasons(source: ReportTables) -> ReportSection:
+    """Return the reasons that refused most attempts."""
     attempts: Counter[str] = Counter()
     left: Counter[str] = Counter()
     for message, tried, pods in source.rows(_MESSAGES):
@@ -116,11 +116,11 @@ def reasons(source: Source) -> Figure:
             for name, counts in (("failed attempts", attempts), ("pods pending at the end", left))
         ],
     }
-    return Figure(
+    return ReportSection(
         key="reasons",
         title="Why pods were unschedulable",
         note="Failed scheduling attempts by each reason that refused at least one node, and the "
-        "pods without a node at the end whose last attempt says so.",
+        "pods without a node at the end whose last attempt had it.",
         empty="No scheduling attempt failed.",
         charts={"": chart} if ranked else {},
         columns=("Reason", "Failed attempts", "Pods pending at the end"),
@@ -133,9 +133,9 @@ def reasons(source: Source) -> Figure:
 
 
 def refusals(message: str) -> list[str]:
-    """Return the reasons of a fit error, each once; another message is a reason itself.
+    """Return the reasons in a FitError's message, each once; any other message is itself a reason.
 
-    What the message says of preemption and of resource claims is left out.
+    Parts on preemption and resource claims are left out.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error.
     """
     found = counted_reasons(message.partition(PREEMPTION_MARK)[0])

@@ -1,12 +1,20 @@
-"""Who displaced whom, whom kubelets evicted, and which of these go on and on."""
+"""Preemptions by preemptor and victim, evictions by signal, and eviction loops."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from replay.report.figure import BUCKETS, Cell, Figure, Option, Source, line, over_time
+from replay.report.section import (
+    BUCKETS,
+    Cell,
+    Option,
+    ReportSection,
+    ReportTables,
+    line,
+    over_time,
+)
 from replay.results import durations
-from replay.results.summary.tally import LEAST, Loops
+from replay.results.summary.tally import LOOP_EVICTIONS_MIN, EvictionLoops
 
 _GROUPS_MAX = 12
 _PREEMPTORS_MAX = 50
@@ -44,7 +52,7 @@ FROM evictions WHERE owner IS NOT NULL ORDER BY sequence
 """
 
 
-def preemptions(source: Source) -> Figure:
+def preemptions(source: ReportTables) -> ReportSection:
     """Return the preemption graph: from preemptors to victims, by controller and priority."""
     flows: Counter[tuple[str, str]] = Counter()
     for by, by_priority, whom, priority, victims in source.rows(_DISPLACED):
@@ -58,17 +66,17 @@ def preemptions(source: Source) -> Figure:
         more = f" and {victims - len(named)} more" if victims > len(named) else ""
         at = durations.simulated(at_ns - source.start_ns)
         rows.append([pod, str(priority), victims, violations, at, ", ".join(named) + more])
-    return Figure(
+    return ReportSection(
         key="preemptions",
-        title="Who displaced whom",
-        note="From the preemptors on the left to their victims on the right, by controller, with "
-        "the priority in parentheses; a band is as wide as it has victims.",
+        title="Preemptors and victims",
+        note="From preemptors on the left to victims on the right, by controller, with the "
+        "priority in parentheses; the width of a band is the number of victims.",
         empty="No pod was preempted.",
         charts={"": _sankey(flows)} if flows else {},
-        columns=("Preemptor", "Priority", "Victims", "Against a budget", "First at", "Whom"),
+        columns=("Preemptor", "Priority", "Victims", "Budget violations", "First at", "Pods"),
         rows=rows,
         left_out=(
-            f"preemptors beyond the {_PREEMPTORS_MAX} of most victims"
+            f"preemptors beyond the {_PREEMPTORS_MAX} with most victims"
             if len(rows) == _PREEMPTORS_MAX
             else ""
         ),
@@ -78,7 +86,7 @@ def preemptions(source: Source) -> Figure:
 
 
 def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
-    """Keep the largest groups of each side and put the others together."""
+    """Keep the largest groups of each side and merge the others."""
     left: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for (by, whom), victims in flows.items():
@@ -94,7 +102,7 @@ def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
 
 
 def _sankey(flows: Counter[tuple[str, str]]) -> Option:
-    """Return the graph; names of the two sides are kept apart by a mark that is not shown."""
+    """Return the graph; a prefix that is not shown keeps the names of the two sides apart."""
     left = dict.fromkeys(f"<{by}" for by, _ in flows)
     right = dict.fromkeys(f">{whom}" for _, whom in flows)
     return {
@@ -125,7 +133,7 @@ def _sankey(flows: Counter[tuple[str, str]]) -> Option:
     }
 
 
-def evictions(source: Source) -> Figure:
+def evictions(source: ReportTables) -> ReportSection:
     """Return evictions over time by signal, with the thresholds that were met."""
     width = source.end_s * 1e9 / _BARS
     bars: dict[str, list[int]] = {}
@@ -151,39 +159,39 @@ def evictions(source: Source) -> Figure:
     ]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
     each = durations.simulated(round(width))
-    return Figure(
+    return ReportSection(
         key="evictions",
         title="Evictions by signal",
-        note=f"Pods that kubelets evicted in each {each} of simulated time, by the signal and the "
-        "threshold that it was below.",
+        note=f"Pods that kubelets evicted in each {each} of simulated time, by signal and by the "
+        "threshold that was met.",
         empty="No pod was evicted.",
         charts={"": chart} if series else {},
         columns=(
             *("Signal", "Threshold", "Evicted", "Nodes"),
-            *("Least available", "Most available", "First", "Last"),
+            *("Lowest available", "Highest available", "First", "Last"),
         ),
         rows=rows,
     )
 
 
 def _signal_name(signal: str, thresholds: list[str]) -> str:
-    known = [each for each in thresholds if each != "-"]
-    match known:
+    named = [each for each in thresholds if each != "-"]
+    match named:
         case []:
             return signal
         case [only]:
             return f"{signal} < {only}"
-    return f"{signal} ({len(known)} thresholds)"
+    return f"{signal} ({len(named)} thresholds)"
 
 
-def loops(source: Source) -> Figure:
-    """Return the evict-reschedule loops that were found, and when each went round."""
-    follower = Loops()
+def loops(source: ReportTables) -> ReportSection:
+    """Return the eviction loops, and when each evicted."""
+    follower = EvictionLoops()
     times: dict[tuple[str, str], list[float]] = {}
     for at_ns, uid, owner, signal, node_name in source.rows(_EVICTED_OWNED):
         follower.pod_added(uid, owner)
         follower.evicted(at_ns, uid, signal, node_name)
-        follower.pod_gone(uid)
+        follower.pod_removed(uid)
         times.setdefault((owner, signal), []).append(source.seconds(at_ns))
     found = follower.found()[:_LOOPS_MAX]
     series = []
@@ -198,18 +206,18 @@ def loops(source: Source) -> Figure:
         ]
         for each in found
     ]
-    return Figure(
+    return ReportSection(
         key="loops",
-        title="Evicted, made anew and evicted again",
-        note=f"Controllers of which {LEAST} or more pods were evicted by one signal, and how many "
-        "so far: a line that goes on rising is a loop.",
-        empty="No controller lost pods again and again.",
+        title="Eviction loops",
+        note=f"Controllers of which {LOOP_EVICTIONS_MIN} or more pods were evicted by one signal, "
+        "and how many so far: a line that keeps rising is a loop.",
+        empty="No controller's pods were evicted again and again.",
         charts={"": over_time(series, end_s=source.end_s, y_format="@count", y_max=None)}
         if series
         else {},
         columns=("Controller", "Signal", "Evictions", "Every", "Nodes"),
         rows=rows,
         left_out=(
-            f"loops beyond the {_LOOPS_MAX} of most evictions" if len(rows) == _LOOPS_MAX else ""
+            f"loops beyond the {_LOOPS_MAX} with most evictions" if len(rows) == _LOOPS_MAX else ""
         ),
     )

@@ -1,17 +1,17 @@
-"""Utilisation, pending pods and waiting times by priority, and what the replay's steps took."""
+"""Utilisation, pending pods and waiting times by priority, and wall times of the steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replay.report.figure import (
+from replay.report.section import (
     BUCKETS,
     GROUPS_MAX,
     OTHER,
     Cell,
-    Figure,
     Option,
-    Source,
+    ReportSection,
+    ReportTables,
     bucket_s,
     grid,
     line,
@@ -54,7 +54,7 @@ GROUP BY resource
 ORDER BY resource NOT IN ('cpu', 'memory'), resource = 'pods', pods DESC, resource LIMIT {limit}
 """
 _FIRST_NS = 1_000_000
-"""Shorter waits are drawn here: a logarithmic axis has no 0."""
+"""Shorter waits are drawn here, since a logarithmic axis has no 0."""
 _PER_DECADE = 12
 
 _WAITS = f"""
@@ -83,8 +83,8 @@ _SYMBOLS = ("circle", "diamond", "triangle", "rect")
 _ROW_PX = 34
 
 
-def utilisation(source: Source) -> Figure:
-    """Return what bound pods request of each resource, as a share of what nodes have."""
+def utilisation(source: ReportTables) -> ReportSection:
+    """Return the requests of bound pods for each resource, as a share of allocatable."""
     found = source.rows(_RESOURCES.format(limit=_RESOURCES_MAX))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
@@ -102,41 +102,41 @@ def utilisation(source: Source) -> Figure:
         y_max = 100 if top <= 100 else None
         charts[resource] = over_time(series, end_s=source.end_s, y_format="@percent", y_max=y_max)
         rows += _rows(source, shares, resource)
-    return Figure(
+    return ReportSection(
         key="utilisation",
         title="Utilisation by priority",
-        note="What bound pods request, as a share of what the nodes have for pods; the mean over "
+        note="Requests of bound pods as a share of the nodes' allocatable: the mean over "
         f"each {durations.simulated(round(bucket_s(source) * 1e9))} of simulated time.",
-        empty="No pod was bound that requests anything.",
+        empty="No bound pod requests anything.",
         charts=charts,
         choice="Resource",
         columns=("Resource", "From", "Priority", "Requested, % of allocatable"),
         rows=rows,
-        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th of the moments that are charted",
+        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th interval of the chart",
     )
 
 
-def pending(source: Source) -> Figure:
+def pending(source: ReportTables) -> ReportSection:
     """Return how many pods have no node, by priority."""
     found = stepped(source, _PENDING)
     peaks = {name: steps.peaks for name, steps in found.items()}
     series = [line(_label(name), _points(source, peaks[name])) for name in by_priority(peaks)]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
-    return Figure(
+    return ReportSection(
         key="pending",
         title="Pending pods by priority",
-        note="Pods without a node: the most at once within each "
+        note="Pods without a node: the maximum within each "
         f"{durations.simulated(round(bucket_s(source) * 1e9))} of simulated time.",
-        empty="Every pod came with its node.",
+        empty="Every pod was created with its node.",
         charts={"": chart} if series else {},
         columns=("From", "Priority", "Most pending pods"),
         rows=[row[1:] for row in _rows(source, peaks, "")],
-        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th of the moments that are charted",
+        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th interval of the chart",
     )
 
 
 def by_priority(names: Mapping[str, object]) -> list[str]:
-    """Return names of priorities, the highest first, and what was put together last."""
+    """Return names of priorities, the highest first, OTHER last."""
     return sorted(names, key=lambda name: (name == OTHER, -int(name) if name != OTHER else 0))
 
 
@@ -148,13 +148,15 @@ def _share(used: Sequence[float], have: Sequence[float]) -> list[float]:
     return [round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=True)]
 
 
-def _points(source: Source, values: Sequence[float]) -> list[list[float]]:
+def _points(source: ReportTables, values: Sequence[float]) -> list[list[float]]:
     width = bucket_s(source)
     points = [[round(i * width, 3), value] for i, value in enumerate(values)]
     return [*points, [round(source.end_s, 3), values[-1]]]
 
 
-def _rows(source: Source, values: Mapping[str, Sequence[float]], what: str) -> list[list[Cell]]:
+def _rows(
+    source: ReportTables, values: Mapping[str, Sequence[float]], what: str
+) -> list[list[Cell]]:
     width = bucket_s(source)
     return [
         [what, durations.simulated(round(i * width * 1e9)), name, values[name][i]]
@@ -163,8 +165,8 @@ def _rows(source: Source, values: Mapping[str, Sequence[float]], what: str) -> l
     ]
 
 
-def waiting(source: Source) -> Figure:
-    """Return the share of pods that had a node after so long, by priority."""
+def waiting(source: ReportTables) -> ReportSection:
+    """Return the distribution of waiting times until the binding, by priority."""
     counts: dict[str, list[tuple[int, int]]] = {}
     for name, bucket, pods in source.rows(_WAITS):
         counts.setdefault(name, []).append((bucket, pods))
@@ -176,14 +178,14 @@ def waiting(source: Source) -> Figure:
         [str(priority), bound, *_simulated([*(quantiles or [None] * 3), longest]), left]
         for priority, bound, quantiles, longest, left in source.rows(_QUANTILES)
     ]
-    return Figure(
+    return ReportSection(
         key="waiting",
         title="Waiting time by priority",
-        note="The share of the pods that had a node after so long in the queue, of those that got "
-        "one; simulated time from the first entry into the queue to the binding.",
+        note="The share of bound pods that were bound within this time; simulated time from the "
+        "first entry into the queue to the binding.",
         empty="No pod was bound.",
         charts={"": _cumulative(series, longest_s * 1.2)} if series else {},
-        columns=("Priority", "Bound", "P50", "P90", "P99", "Longest", "Pending at the end"),
+        columns=("Priority", "Bound", "P50", "P90", "P99", "Max", "Pending at the end"),
         rows=rows,
     )
 
@@ -232,8 +234,8 @@ def _simulated(values: Sequence[int | None]) -> list[Cell]:
     return ["-" if each is None else durations.simulated(each) for each in values]
 
 
-def latencies(source: Source) -> Figure:
-    """Return what each step took on the wall clock."""
+def latencies(source: ReportTables) -> ReportSection:
+    """Return the wall time of each step."""
     found = list(source.rows(_LATENCIES))
     shown = list(reversed(found))
     series = [
@@ -245,7 +247,7 @@ def latencies(source: Source) -> Figure:
             "data": [[max(1, row[column]), row[0]] for row in shown],
         }
         for column, (name, symbol) in enumerate(
-            zip(("median", "90th percentile", "99th percentile", "longest"), _SYMBOLS, strict=True),
+            zip(("median", "90th percentile", "99th percentile", "maximum"), _SYMBOLS, strict=True),
             2,
         )
     ]
@@ -264,14 +266,13 @@ def latencies(source: Source) -> Figure:
         },
         "series": series,
     }
-    return Figure(
+    return ReportSection(
         key="latencies",
         title="Latency of each step",
-        note="What the steps of the replay took on the wall clock of the machine that ran it, "
-        "those that took most in total first.",
-        empty="Nothing was measured: the run broke off.",
+        note="Wall time of the replay's steps on the machine that ran it, by total time.",
+        empty="Nothing was measured: the run was aborted.",
         charts={"": chart} if found else {},
-        columns=("Step", "Count", "P50", "P90", "P99", "Longest"),
+        columns=("Step", "Count", "P50", "P90", "P99", "Max"),
         rows=[[row[0], row[1], *map(durations.wall, row[2:])] for row in found],
         height=110 + _ROW_PX * len(found),
     )

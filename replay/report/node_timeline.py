@@ -1,10 +1,10 @@
-"""What ran on a node, and how each of its pods ended."""
+"""A node's pods over time, and how each ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.report.figure import Cell, Figure, Option, Source, grid, time_axis
+from replay.report.section import Cell, Option, ReportSection, ReportTables, grid, time_axis
 from replay.results import durations
 from replay.results.spans.chrome_trace import Lanes
 
@@ -12,7 +12,7 @@ NODES_MAX = 40
 PODS_MAX = 200
 _ROWS_PER_NODE = 50
 _LANES_MIN = 7
-"""So that the bars of a node with few pods stay bars."""
+"""Lowest number of rows, so that the bars of a node with few pods are not too high."""
 _ENDINGS = (
     "Running",
     "Succeeded",
@@ -47,8 +47,8 @@ FROM kept ORDER BY place, from_ns, uid
 _Interval = tuple[str, int, float, float, str, str]
 
 
-def node_timeline(source: Source) -> Figure:
-    """Return the pods of the nodes on which most were displaced, over time."""
+def node_timeline(source: ReportTables) -> ReportSection:
+    """Return the pods over time of the nodes with most displaced pods."""
     nodes: dict[str, list[_Interval]] = {}
     counts: dict[str, int] = {}
     for node, pods, pod, priority, from_ns, to_ns, ending, why in source.rows(
@@ -64,18 +64,16 @@ def node_timeline(source: Source) -> Figure:
             rows.append([node, pod, str(priority), begun, ended, f"{ending} {why}".strip()])
     left_out = sum(counts[node] - len(nodes[node]) for node in nodes)
     total = next(source.rows("SELECT count(DISTINCT node_name) FROM nodes"))[0]
-    note = (
-        "A bar is a pod, from its binding to its end; overlapping pods stand in rows of their own."
-    )
+    note = "A bar is a pod, from its binding to its end; overlapping pods are in separate rows."
     if total > len(nodes):
-        note += f" The {len(nodes)} of {total:,} nodes with most displaced pods, then most pods."
+        note += f" Shown are the {len(nodes)} of {total:,} nodes with most displaced pods."
     if left_out:
-        note += f" Of a node's pods, the {PODS_MAX} that were displaced or stayed longest."
-    return Figure(
+        note += f" Of a node's pods, {PODS_MAX} are shown: the displaced and the longest ones."
+    return ReportSection(
         key="timeline",
-        title="One node's pods",
+        title="Pods on a node",
         note=note,
-        empty="No pod had a node.",
+        empty="No pod got a node.",
         charts={node: _chart(source, intervals) for node, intervals in nodes.items()},
         choice="Node",
         columns=("Node", "Pod", "Priority", "From", "To", "Ended"),
@@ -90,7 +88,7 @@ def node_timeline(source: Source) -> Figure:
     )
 
 
-def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
+def _chart(source: ReportTables, intervals: Sequence[_Interval]) -> Option:
     rows = Lanes()
     lanes = [rows.take(from_s, to_s) for _, _, from_s, to_s, _, _ in intervals]
     series = []

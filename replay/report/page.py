@@ -1,4 +1,4 @@
-"""The report's page: one HTML file with its style, its program, the chart library and the data."""
+"""The report's page: one HTML file with style, script, chart library and data."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ import orjson
 from replay.errors import RunError
 from replay.report.capacity import fragmentation, reasons
 from replay.report.displaced import evictions, loops, preemptions
-from replay.report.figure import Cell, Figure, Source, open_source
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import node_timeline
+from replay.report.section import Cell, ReportSection, ReportTables, open_source
 from replay.results import durations
 from replay.results.run.directory import REPORT, RunDirectory
 from replay.results.run.manifest import Manifest
+from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
 
-_COUNTS = """
-SELECT (SELECT count(*) FROM pods), (SELECT count(*) FROM nodes),
-    (SELECT count(*) FROM pods WHERE scheduled_ns IS NOT NULL),
-    (SELECT count(*) FROM preemptions), (SELECT count(DISTINCT by_uid) FROM preemptions),
-    (SELECT count(*) FROM evictions), (SELECT count(*) FROM pods WHERE ending = 'Pending'),
-    (SELECT count(*) FROM attempts WHERE result <> 'Scheduled')
-"""
-FIGURES = (
+_COUNTED = ("pods", "bound", "preempted", "evicted", "pending", "failed_attempts")
+_NODES = "SELECT count(*) FROM nodes"
+_PREEMPTORS = "SELECT count(DISTINCT by_uid) FROM preemptions"
+SECTIONS = (
     utilisation,
     pending,
     waiting,
@@ -44,23 +41,23 @@ FIGURES = (
 )
 
 
-def page(overview: Overview, figures: Iterable[Figure]) -> str:
-    """Return the whole page; what figures hold stands in it as JSON that no markup can leave."""
-    figures = list(figures)
+def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
+    """Return the page; the data of its sections is JSON that markup in it cannot break."""
+    sections = list(sections)
     charts = {
-        each.key: {"title": each.title, "charts": each.charts} for each in figures if each.charts
+        each.key: {"title": each.title, "charts": each.charts} for each in sections if each.charts
     }
     return Template(_asset("page.html")).substitute(
-        title=escape(overview.title),
+        title=escape(head.title),
         facts="".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
-            for name, text in overview.facts
+            for name, text in head.facts
         ),
-        described=" · ".join(f"{escape(name)} {escape(text)}" for name, text in overview.described),
+        described=" · ".join(f"{escape(name)} {escape(text)}" for name, text in head.described),
         contents="".join(
-            f'<li><a href="#{each.key}">{escape(each.title)}</a></li>' for each in figures
+            f'<li><a href="#{each.key}">{escape(each.title)}</a></li>' for each in sections
         ),
-        figures="".join(map(_figure, figures)),
+        figures="".join(map(_section, sections)),
         style=_asset("page.css"),
         data=_inlined(charts),
         library=_asset("echarts", "echarts.min.js"),
@@ -74,42 +71,42 @@ def _asset(*names: str) -> str:
 
 
 def _inlined(mapping: Mapping[str, object]) -> str:
-    """Return JSON for a script element: no "<" could end that."""
+    """Return JSON for a script element, in which no "<" can end the element."""
     return orjson.dumps(mapping).decode().replace("<", "\\u003c")
 
 
-def _figure(figure: Figure) -> str:
-    kind = ' class="wide"' if figure.wide else ""
-    inside = _drawn(figure) if figure.charts else f'<p class="empty">{escape(figure.empty)}</p>'
+def _section(section: ReportSection) -> str:
+    kind = ' class="wide"' if section.wide else ""
+    inside = _drawn(section) if section.charts else f'<p class="empty">{escape(section.empty)}</p>'
     return (
-        f'<section id="{figure.key}"{kind}><h2>{escape(figure.title)}</h2>'
-        f"<p>{escape(figure.note)}</p>{inside}</section>\n"
+        f'<section id="{section.key}"{kind}><h2>{escape(section.title)}</h2>'
+        f"<p>{escape(section.note)}</p>{inside}</section>\n"
     )
 
 
-def _drawn(figure: Figure) -> str:
+def _drawn(section: ReportSection) -> str:
     return (
-        f"{_choice(figure)}"
-        f'<div class="chart" data-figure="{figure.key}" style="height:{figure.height}px"></div>'
-        f"{_table(figure)}"
+        f"{_choice(section)}"
+        f'<div class="chart" data-figure="{section.key}" style="height:{section.height}px"></div>'
+        f"{_table(section)}"
     )
 
 
-def _choice(figure: Figure) -> str:
-    if list(figure.charts) == [""]:
+def _choice(section: ReportSection) -> str:
+    if list(section.charts) == [""]:
         return ""
-    options = "".join(f"<option>{escape(each)}</option>" for each in figure.charts)
-    label = escape(figure.choice)
-    return f'<label>{label} <select data-choice="{figure.key}">{options}</select></label>'
+    options = "".join(f"<option>{escape(each)}</option>" for each in section.charts)
+    label = escape(section.choice)
+    return f'<label>{label} <select data-choice="{section.key}">{options}</select></label>'
 
 
-def _table(figure: Figure) -> str:
-    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in figure.columns)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in figure.rows)
-    left_out = f"<p>Left out or thinned: {escape(figure.left_out)}.</p>" if figure.left_out else ""
+def _table(section: ReportSection) -> str:
+    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in section.columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
+    left_out = f"<p>Not in the table: {escape(section.left_out)}.</p>" if section.left_out else ""
     return (
-        f'<details><summary>As a table</summary>{left_out}<div class="scroll" tabindex="0"><table>'
-        f"<caption>{escape(figure.title)}</caption><thead><tr>{head}</tr></thead>"
+        f'<details><summary>Table</summary>{left_out}<div class="scroll" tabindex="0"><table>'
+        f"<caption>{escape(section.title)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div></details>"
     )
 
@@ -122,53 +119,59 @@ def _cell(cell: Cell) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """What stands above the figures: `facts` and `described` as (name, text)."""
+class ReportHead:
+    """The top of the page: `facts` and `described` as (name, text)."""
 
     title: str
     facts: Sequence[tuple[str, str]]
     described: Sequence[tuple[str, str]]
 
 
-def overview(source: Source, manifest: Manifest, name: str) -> Overview:
-    """Return the head of the report of a run of that `name`."""
-    pods, nodes, bound, preempted, preemptors, evicted, pending, failed = next(source.rows(_COUNTS))
+def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHead:
+    """Return the top of the page; `name` is the run's."""
+    counts = {name: _count(source, FIGURES[name].sql) for name in _COUNTED}
     traces = [PurePath(each.path).name for each in manifest.traces]
     shown = ", ".join(traces[:3]) + (f" and {len(traces) - 3} more" if len(traces) > 3 else "")
-    by = f" by {preemptors:,}" if preempted else ""
+    preempted = f"{counts['preempted']:,}"
+    if counts["preempted"]:
+        preempted += f" by {_count(source, _PREEMPTORS):,}"
     facts = [
-        ("pods", f"{pods:,}"),
-        ("nodes", f"{nodes:,}"),
-        ("bound", f"{bound:,}"),
-        ("preempted", f"{preempted:,}{by}"),
-        ("evicted", f"{evicted:,}"),
-        ("pending at the end", f"{pending:,}"),
-        ("failed attempts", f"{failed:,}"),
+        ("pods", f"{counts['pods']:,}"),
+        ("nodes", f"{_count(source, _NODES):,}"),
+        ("bound", f"{counts['bound']:,}"),
+        ("preempted", preempted),
+        ("evicted", f"{counts['evicted']:,}"),
+        ("pending at the end", f"{counts['pending']:,}"),
+        ("failed attempts", f"{counts['failed_attempts']:,}"),
     ]
     described = [
-        ("Trace", shown or "not named"),
+        ("Trace", shown or "unknown"),
         ("Simulated", durations.simulated(source.end_ns - source.start_ns)),
-        ("Ended", manifest.end if manifest.finished else "broke off before its end"),
+        ("Ended", manifest.end if manifest.finished else "aborted"),
         ("Rules", manifest.rules),
         ("Seed", str(manifest.seed)),
         ("Reprieve", manifest.version),
     ]
     if until := manifest.configuration.get("follow_until"):
-        described.insert(1, ("Followed", f"as recorded until {until}, free from there on"))
-    return Overview(title=name, facts=facts, described=described)
+        described.insert(1, ("Followed", f"the recording until {until}, then simulated"))
+    return ReportHead(title=name, facts=facts, described=described)
+
+
+def _count(source: ReportTables, sql: str) -> int:
+    return int(next(source.rows(sql))[0])
 
 
 def write_report(run: RunDirectory, path: Path | None = None) -> Path:
-    """Write a run's report and return where; None is report.html in its folder.
+    """Write a run's report and return its path; None: report.html in the run directory.
 
-    The run's tables are made first where they are missing. Raises RunError; a report that cannot be
-    written whole leaves a former one as it was.
+    The run's tables are built first where they are missing. Raises RunError where the report cannot
+    be written; a former report is left then.
     """
     path = path or run.path / REPORT
     with RunTables(run) as tables:
         source = open_source(tables)
-        head = overview(source, run.manifest(), run.path.resolve().name)
-        text = page(head, [each(source) for each in FIGURES])
+        head = report_head(source, run.manifest(), run.path.resolve().name)
+        text = page(head, [each(source) for each in SECTIONS])
     draft = path.with_name(f"{path.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")

@@ -1,6 +1,13 @@
-"""Lengths of time for people to read."""
+"""Durations for people to read, and counted in buckets.
+
+`DurationHistogram` has the quantiles of millions of values in bounded memory. A bucket is at most
+1/16 wide: a value's bucket is its highest five bits and their position, as in HdrHistogram with one
+significant hexadecimal digit. Count, sum and maximum are exact.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 _SECOND_NS = 1_000_000_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
@@ -61,3 +68,79 @@ def age(duration_ns: int) -> str:
 
 def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+_PRECISION_BITS = 4
+_FIRST = 1 << _PRECISION_BITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantiles:
+    """Quantiles of durations, ns; p50, p90 and p99 are at most 1/16 too high."""
+
+    count: int
+    sum_ns: int
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+class DurationHistogram:
+    """Counts durations of 0 ns and more; a negative one counts as 0."""
+
+    __slots__ = ("_buckets", "count", "max_ns", "sum_ns")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self.count = 0
+        self.sum_ns = 0
+        self.max_ns = 0
+
+    def record(self, *durations_ns: int) -> None:
+        """Count durations."""
+        buckets = self._buckets
+        for measured_ns in durations_ns:
+            duration_ns = bucket = max(measured_ns, 0)
+            if duration_ns >= _FIRST:
+                shift = duration_ns.bit_length() - _PRECISION_BITS - 1
+                bucket = (shift << _PRECISION_BITS) + (duration_ns >> shift)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+            self.sum_ns += duration_ns
+            self.max_ns = max(self.max_ns, duration_ns)
+        self.count += len(durations_ns)
+
+    def quantile(self, share: float) -> int:
+        """Return the duration, ns, that a share (0 to 1) of all do not exceed; 0 without any."""
+        wanted, seen = share * self.count, 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= wanted:
+                return min(_upper_bound(bucket), self.max_ns)
+        return 0
+
+    def buckets(self) -> list[tuple[int, int]]:
+        """Return (longest duration of a bucket, ns; count) for each, the shortest first."""
+        return [
+            (min(_upper_bound(bucket), self.max_ns), self._buckets[bucket])
+            for bucket in sorted(self._buckets)
+        ]
+
+    def quantiles(self) -> Quantiles:
+        """Return count, sum, percentiles and maximum."""
+        return Quantiles(
+            count=self.count,
+            sum_ns=self.sum_ns,
+            p50_ns=self.quantile(0.5),
+            p90_ns=self.quantile(0.9),
+            p99_ns=self.quantile(0.99),
+            max_ns=self.max_ns,
+        )
+
+
+def _upper_bound(bucket: int) -> int:
+    """Return the largest duration that falls into a bucket."""
+    if bucket < 2 * _FIRST:
+        return bucket
+    shift = (bucket >> _PRECISION_BITS) - 1
+    return ((bucket - (shift << _PRECISION_BITS) + 1) << shift) - 1

@@ -1,22 +1,22 @@
-"""The recorder sees all of a run, writes it down and counts it; nothing comes back into the run.
+"""Hands each round, its outcomes and its decisions to the parts that keep them.
 
-It stands at the edge, so it reads the wall clock: how long a round took is measured here.
+The parts are the decision log, the history, the log of extender responses, the tally, the spans of
+pods and the spans of rounds. Wall time is measured here; nothing flows back into the run.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from time import perf_counter_ns, time_ns
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from replay.results.run.decision_log import steps_of
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import RoundLog
 from replay.results.spans.pods import PodSpans, VirtualClock, WallClock
-from replay.results.spans.rounds import NOTHING_FOUND, RUN_ROUND, Exchange, RoundSpans
+from replay.results.spans.rounds import NOTHING_FOUND, RUN_ROUND, MeasuredExchange, RoundSpans
 from replay.results.summary.tally import Tally
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -26,11 +26,11 @@ from services.telemetry.span import Attribute, Delivery, Sampling, SpanContext, 
 
 
 class Recorder:
-    """Observes a replay (its Observer), takes its decisions (its Sink) and keeps the `tally`.
+    """Records a replay: its Observer, and the receiver of its decisions.
 
-    `spans` is where spans go, None for none; `sampling` which pods have some, `wall_clock` whether
-    these run on the wall clock instead of the simulation's. As a context manager
-    it leaves whole files behind of a run that breaks off; a run that ends calls `close`.
+    spans: where spans go; None for no spans. sampling: which pods have spans. wall_clock: whether
+    pods' spans show wall time in place of simulated time. wall_ns: the wall time of the run, set by
+    `close`. As a context manager it closes the files of a run that broke off.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Recorder:
         self._run = run
         self._decision_log = run.decision_log()
         self._round_log = run.round_log()
-        self._answers_log: RoundLog | None = None
+        self._responses_log: RoundLog | None = None
         self._began_ns = perf_counter_ns()
-        self._told_ns: deque[int] = deque()
-        self._exchange: Exchange | None = None
+        self._sent_ns: deque[int] = deque()
+        self._exchange: MeasuredExchange | None = None
         self._within: SpanContext | None = None
         self._epoch_ns = time_ns() - self._began_ns
         self._sink = spans
@@ -77,33 +77,33 @@ class Recorder:
 
     @property
     def traceparent(self) -> str:
-        """Return the context of the run's span, for the services' own; "" without spans."""
+        """Return the traceparent of the run's span, for the services' spans; "" without spans."""
         return traceparent(self._round_spans.root) if self._round_spans is not None else ""
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
-        """Write down a round and count what has happened."""
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
+        """Record a round that was sent to the scheduler."""
         self._round_log.write(round_)
-        self.tally.told(round_)
+        self.tally.sent(round_)
         for event in round_.events:
             match event.WhichOneof("event"):
                 case "add":
                     if event.add.HasField("pod"):
                         self._pod_added(event)
                 case "remove":
-                    self.tally.pod_gone(event.remove.uid)
+                    self.tally.pod_removed(event.remove.uid)
         if self._exchange is None:
-            self._told_ns.append(perf_counter_ns())
+            self._sent_ns.append(perf_counter_ns())
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Count what the scheduler answered."""
+        """Record the outcomes of a round."""
         if self._exchange is None:
-            self._exchange = Exchange(round_)
+            self._exchange = MeasuredExchange(round_)
             if self._round_spans is not None:
                 self._within = self._round_spans.begun(outcomes)
         steps = steps_of(outcomes)
         self.tally.outcomes(outcomes, steps)
         self._exchange.add(round_, outcomes, steps)
-        self._write_answers(round_, outcomes)
+        self._write_responses(round_, outcomes)
         if self._pod_spans is not None:
             for outcome in outcomes.outcomes:
                 self._pod_spans.outcome(outcome, self._within)
@@ -111,24 +111,24 @@ class Recorder:
             self._exchanged(self._exchange)
             self._exchange = None
 
-    def _exchanged(self, exchange: Exchange) -> None:
-        """Count a message to the scheduler, whose last round was answered just now."""
-        told_ns = self._told_ns.popleft()
-        taken_ns = perf_counter_ns() - told_ns
+    def _exchanged(self, exchange: MeasuredExchange) -> None:
+        """Measure a message to the scheduler, whose last round was answered just now."""
+        sent_ns = self._sent_ns.popleft()
+        taken_ns = perf_counter_ns() - sent_ns
         self.tally.step(RUN_ROUND, taken_ns, exchange.pods)
         if self._round_spans is not None:
-            began_ns = self._epoch_ns + told_ns
+            began_ns = self._epoch_ns + sent_ns
             self._round_spans.ended(self._within, began_ns, taken_ns, exchange)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
-        """Write down a decision and count it."""
+        """Record a decision."""
         self._decision_log.write(decision)
         self.tally.decided(decision)
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
 
     def failed(self, attempts: Sequence[FailedAttempt]) -> None:
-        """Write down attempts that bound nothing, as their decisions, and count them."""
+        """Record attempts that bound nothing, as decisions."""
         self._decision_log.write_failed(attempts)
         self.tally.failed(attempts)
         if self._pod_spans is not None:
@@ -142,60 +142,49 @@ class Recorder:
         nodes: int,
         found: Mapping[str, Attribute] = NOTHING_FOUND,
     ) -> None:
-        """Count an exchange of evictions, begun at `began_ns` of perf_counter_ns.
+        """Record an exchange with the eviction service, begun at `began_ns` of perf_counter_ns.
 
-        `found` is what its span shows beside the number of nodes.
+        `found` holds further attributes of its span.
         """
         self.tally.step(step, wall_ns, nodes)
         if self._round_spans is not None:
             self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, found)
 
     def close(self) -> Delivery:
-        """End the files and the spans, and tell what became of those.
+        """Close the files and the spans, and return how many spans were delivered.
 
-        `wall_ns` is then the time from the recorder's making to here, before the last writes.
+        Sets `wall_ns`, which does not include these last writes.
         """
         self.wall_ns = perf_counter_ns() - self._began_ns
         self._close_logs()
-        self._run.write_latencies(self._latencies())
+        self._run.write_latencies({"wall_ns": self.wall_ns, "steps": self.tally.latencies()})
         return self._close_spans()
 
-    def _write_answers(
+    def _write_responses(
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
     ) -> None:
-        """Write down what extenders answered, that the run can be told again without them."""
+        """Record extender responses so that the run can be replayed without calling extenders."""
         answered = [each for each in outcomes.outcomes if each.extender_answers]
         if not answered:
             return
-        self._answers_log = self._answers_log or self._run.answers_log()
-        noted = scheduler_pb2.Round(at_ns=round_.at_ns)
+        self._responses_log = self._responses_log or self._run.responses_log()
+        recorded = scheduler_pb2.Round(at_ns=round_.at_ns)
         for each in answered:
-            attempt = noted.recorded.add(attempt=each.attempts, answers=each.extender_answers)
+            attempt = recorded.recorded.add(attempt=each.attempts, answers=each.extender_answers)
             attempt.pod.uid = each.pop.uid
-        self._answers_log.write(noted)
+        self._responses_log.write(recorded)
 
     def _close_logs(self) -> None:
         self._decision_log.close()
         self._round_log.close()
-        if self._answers_log is not None:
-            self._answers_log.close()
+        if self._responses_log is not None:
+            self._responses_log.close()
 
     def _pod_added(self, event: scheduler_pb2.Event) -> None:
         pod = event.add.pod
         self.tally.pod_added(pod)
         if self._pod_spans is not None:
             self._pod_spans.created(event.at_ns, pod)
-
-    def _latencies(self) -> dict[str, Any]:
-        steps = {
-            name: {
-                "pods": step.pods,
-                **asdict(step.wall.quantiles()),
-                "buckets": step.wall.buckets(),
-            }
-            for name, step in sorted(self.tally.steps.items())
-        }
-        return {"wall_ns": self.wall_ns, "steps": steps}
 
     def _close_spans(self) -> Delivery:
         if self._sink is None:

@@ -2,7 +2,7 @@
 
 Times are simulated and in ns since the Unix epoch (a relative trace begins at 0), as in the
 decision log; only `latencies` and `latency_buckets` were measured on the wall clock. A column whose
-value is not known holds NULL.
+value is unknown holds NULL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its type in SQL, and what it means."""
+    """A column; `type` is DuckDB's."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: what a row is, in which order rows stand, and the columns."""
+    """A table; `row` says what a row is, `order` is the SQL order of the rows."""
 
     name: str
     row: str
@@ -30,7 +30,7 @@ class Table:
 
     @property
     def file_name(self) -> str:
-        """Return the name of its file in the run directory."""
+        """Return the file's name in the run directory."""
         return f"{self.name}.parquet"
 
 
@@ -53,9 +53,9 @@ _TABLES = (
             Column("start_ns", "BIGINT", "time of the first round"),
             Column("end_ns", "BIGINT", "time of the last round or decision"),
             Column("version", "VARCHAR", "Reprieve's version"),
-            Column("rules", "VARCHAR", "whose scheduling rules, such as v1.34"),
+            Column("rules", "VARCHAR", "version of the scheduling rules, such as v1.34"),
             Column("seed", "UBIGINT", "seed that breaks ties"),
-            Column("end", "VARCHAR", "why the run ended; empty where it broke off"),
+            Column("end", "VARCHAR", "why the run ended; empty where it was aborted"),
         ),
     ),
     Table(
@@ -73,16 +73,22 @@ _TABLES = (
             Column(
                 "requests", "MAP(VARCHAR, BIGINT)", "all requests by resource; cpu in thousandths"
             ),
-            Column("created_ns", "BIGINT", "when the scheduler was first told of it"),
-            Column("scheduled_ns", "BIGINT", "when it was bound; NULL where it came with its node"),
+            Column("created_ns", "BIGINT", "when the scheduler first received it"),
+            Column(
+                "scheduled_ns",
+                "BIGINT",
+                "when it was bound; NULL where it was created with its node",
+            ),
             Column("node_name", "VARCHAR", "its node"),
             Column("waited_ns", "BIGINT", "from its first entry into the queue to the binding"),
             Column("attempts", "INTEGER", "scheduling attempts that were made for it"),
-            Column("last_message", "VARCHAR", "kube-scheduler's words at its last failed attempt"),
+            Column(
+                "last_message", "VARCHAR", "kube-scheduler's message at its last failed attempt"
+            ),
             Column("nominations", "INTEGER", "how often it was nominated for a node"),
-            Column("started_ns", "BIGINT", "when it was Running first"),
-            Column("ended_ns", "BIGINT", "when it Succeeded or Failed, or was removed before"),
-            Column("removed_ns", "BIGINT", "when its object was deleted for good"),
+            Column("started_ns", "BIGINT", "when it was first Running"),
+            Column("ended_ns", "BIGINT", "when it Succeeded or Failed, or was removed before that"),
+            Column("removed_ns", "BIGINT", "when its object was removed"),
             Column(
                 "ending",
                 "VARCHAR",
@@ -118,12 +124,12 @@ _TABLES = (
             *_POD,
             Column("attempt", "INTEGER", "number of the pod's attempt, from 1"),
             Column("result", "VARCHAR", "Scheduled, Unschedulable or SchedulerError"),
-            Column("node_name", "VARCHAR", "the node that was taken"),
+            Column("node_name", "VARCHAR", "the node that was chosen"),
             Column("waited_ns", "BIGINT", "from the first entry into the queue to the binding"),
             Column("feasible_nodes", "INTEGER", "nodes that fitted"),
             Column("tied_nodes", "INTEGER", "nodes with the same best score"),
             Column("score", "BIGINT", "total score of the node; NULL where it was not scored"),
-            Column("message", "VARCHAR", "kube-scheduler's words where no node was taken"),
+            Column("message", "VARCHAR", "kube-scheduler's message where no node was chosen"),
             Column("nominated_node", "VARCHAR", "the node on which preemption makes room"),
             Column("decided_by", "VARCHAR", "the criterion that picked that node"),
             Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
@@ -162,12 +168,12 @@ _TABLES = (
             Column("owner", "VARCHAR", "its controller, as Kind namespace/name"),
             Column("node_name", "VARCHAR", "the node"),
             Column("signal", "VARCHAR", "such as memory.available; NULL: a local storage limit"),
-            Column("threshold", "VARCHAR", "the threshold's quantity, in the kubelet's words"),
-            Column("available", "VARCHAR", "what was available, in the kubelet's words"),
+            Column("threshold", "VARCHAR", "the threshold's quantity, as the kubelet prints it"),
+            Column("available", "VARCHAR", "what was available, as the kubelet prints it"),
             Column("threshold_amount", "BIGINT", "the threshold in bytes, inodes or processes"),
             Column("available_amount", "BIGINT", "what was available, in the same unit"),
             Column("grace_period_s", "BIGINT", "grace period; NULL: the pod's own"),
-            Column("message", "VARCHAR", "the kubelet's words"),
+            Column("message", "VARCHAR", "the kubelet's message"),
         ),
     ),
     Table(
@@ -176,8 +182,10 @@ _TABLES = (
         order="node_name, added_ns",
         columns=(
             Column("node_name", "VARCHAR", "the node"),
-            Column("added_ns", "BIGINT", "when the scheduler was first told of it"),
-            Column("removed_ns", "BIGINT", "when it went; NULL: it was there at the run's end"),
+            Column("added_ns", "BIGINT", "when the scheduler first received it"),
+            Column(
+                "removed_ns", "BIGINT", "when it was removed; NULL: it existed at the run's end"
+            ),
             Column("cpu_milli", "BIGINT", "allocatable CPU at first, thousandths of a core"),
             Column("memory_bytes", "BIGINT", "allocatable memory at first"),
             Column(
@@ -195,7 +203,7 @@ _TABLES = (
             Column("node_name", "VARCHAR", "the node"),
             Column("resource", "VARCHAR", "such as cpu (in thousandths of a core), memory or pods"),
             Column("requested", "BIGINT", "the sum over its bound pods that have not ended"),
-            Column("allocatable", "BIGINT", "what the node has for pods; 0 once it has gone"),
+            Column("allocatable", "BIGINT", "what the node has for pods; 0 after its removal"),
         ),
     ),
     Table(

@@ -1,9 +1,8 @@
-"""Files of a trace: compressed or not, frames of the binary form, and why one is refused.
+"""The files of traces: compression, and the frames of the binary form.
 
-The binary form, ".ktr": records in independent zstd frames.
-
-A frame holds about 1 MiB of records, each preceded by its length as a varint, and no record
-straddles two frames. So a reader can begin at any frame, and a writer can append frames.
+The binary form, ".ktr", is a sequence of independent zstd frames. A frame has about 1 MiB of
+records, each preceded by its length as a varint, and no record is in two frames. A reader can
+therefore begin at any frame, and a writer can append frames.
 """
 
 from __future__ import annotations
@@ -24,12 +23,16 @@ from reprieve.trace.v1beta1.trace_pb2 import Record
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+FRAME_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
+_RECORD_BYTES_MAX = 1 << 28
+_LEVEL = 6
 _BROKEN = (zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[io.BufferedReader]:
-    """Open `path` for reading and take gzip or zstd off.
+    """Open `path` for reading; gzip or zstd is removed.
 
     Raises TraceError where the file cannot be read, or where its compression is broken.
     """
@@ -46,7 +49,7 @@ def open_plain(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def head(path: Path, size: int = 65536) -> bytes:
-    """Return the first `size` bytes of what `path` holds, uncompressed; less of a broken file."""
+    """Return the first `size` uncompressed bytes of a file; fewer of a broken file."""
     with open_plain(path) as plain:
         start = bytearray()
         try:
@@ -66,14 +69,8 @@ def _uncompressed(file: io.BufferedReader, magic: bytes) -> io.BufferedReader:
     return file
 
 
-FRAME_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 16
-_RECORD_BYTES_MAX = 1 << 28
-_LEVEL = 6
-
-
 def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
-    """Yield each record with where it stands. Memory is bounded by the largest record."""
+    """Yield each record with file and frame. Memory is bounded by the largest record."""
     number, compressed = 1, file.read(_CHUNK_BYTES)
     while compressed:
         frame = zstandard.ZstdDecompressor().decompressobj()
@@ -84,7 +81,7 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
             try:
                 plain = rest + frame.decompress(compressed)
             except zstandard.ZstdError as error:
-                raise TraceError(where, f"is no zstd frame: {error}") from error
+                raise TraceError(where, f"is not a zstd frame: {error}") from error
             compressed = frame.unused_data
             at = 0
             for start, at in _spans(plain, where):
@@ -92,7 +89,7 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
                 try:
                     record = Record.FromString(plain[start:at])
                 except DecodeError as error:
-                    problem = "is no record of a trace"
+                    problem = "is not a record of a trace"
                     raise TraceError(f"{where}, record {count}", problem) from error
                 yield where, record
             rest = plain[at:]
@@ -103,7 +100,7 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
 
 
 def delimited(message: Message) -> bytes:
-    """Return the message preceded by its length: equal messages give equal bytes."""
+    """Return the message after its length; equal messages give equal bytes."""
     encoded = message.SerializeToString(deterministic=True)
     size, prefix = len(encoded), bytearray()
     while size > 0x7F:
@@ -119,17 +116,17 @@ def frame(records: bytes) -> bytes:
 
 
 def starts_like_records(plain: bytes) -> bool:
-    """Tell whether uncompressed bytes begin with a length and a record of a trace.
+    """Return whether uncompressed bytes begin with a length and a record of a trace.
 
-    A record begins with the tag of at_ns, sequence or header; in JSON a quote, a bracket or a space
-    stands there.
+    A record begins with the tag of at_ns, sequence or header; JSON has a quote, a bracket or a
+    space at that place.
     """
     size = next((at for at, byte in enumerate(plain[:5], 1) if byte < 0x80), 0)
     return 0 < size < len(plain) and plain[size] in (0x08, 0x10, 0x1A)
 
 
 def _spans(data: bytes, where: str) -> list[tuple[int, int]]:
-    """Return start and end of each record that is whole, by the varint before it."""
+    """Return start and end of each complete record, by the varint before it."""
     spans, at, end = list[tuple[int, int]](), 0, len(data)
     while at < end:
         size, shift = data[at], 0

@@ -1,10 +1,8 @@
-"""Reading the native trace, in its binary and its text form.
+"""Reads the native trace in its binary and its text form, and converts traces of format 1.
 
-Traces of format 1, as records of today.
-
-Format 1 had google.protobuf.Value where IntOrString is now, numbered the fields of an object's
-reference otherwise in PersistentVolume and CronJob, and had a wait of -1 ns for one not known. In
-the text form, where fields have names, the reference is as it is now.
+Format 1 had google.protobuf.Value in place of IntOrString, other numbers of the fields of object
+references in PersistentVolume and CronJob, and -1 ns for an unknown wait. In the text form, where
+fields have names, only the first and the last of these differ.
 """
 
 from __future__ import annotations
@@ -28,35 +26,46 @@ from reprieve.trace.v1beta1.trace_pb2 import Record
 _SNIFFED_BYTES = 4096
 _Reading = Callable[[BinaryIO, str], Iterator[tuple[str, Record]]]
 FORMAT_VERSION = 2
+_FORMAT_1 = 1
+_NUMBER_VALUE = 2
+"""The field number of google.protobuf.Value.number_value."""
+_UNKNOWN_WAIT_NS = -1
+_INT_OR_STRING_FIELDS = (
+    ("podDisruptionBudget", ("spec",), ("minAvailable", "maxUnavailable")),
+    ("deployment", ("spec", "strategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
+    ("daemonSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
+    ("statefulSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
+)
+"""The fields of type IntOrString by kind and path, as JSON names them."""
 
 
-def read(path: str | os.PathLike[str], *, former: bool = True) -> Iterator[Record]:
+def read(path: str | os.PathLike[str], *, converts: bool = True) -> Iterator[Record]:
     """Yield the trace's records in order, the header first. Memory is bounded.
 
-    The form is known by content: ".ktr", or JSON lines as they are, with gzip or with zstd. A trace
-    of format 1 is converted, or refused unless `former`.
-    Raises TraceError where the file is not a trace or is broken, with frame or line.
+    The form is recognised by content: ".ktr", or JSON lines, which may be compressed by gzip or
+    zstd. A trace of format 1 is converted, or refused unless `converts`. Raises TraceError, with
+    frame or line, where the file is not a trace or is broken.
     """
     file_path = Path(path)
     start = head(file_path, _SNIFFED_BYTES)
     if is_binary(file_path, start):
         with _opened(file_path) as file:
-            yield from _checked(file, file_path, read_frames, former)
+            yield from _checked(file, file_path, read_frames, converts)
     elif is_text(start):
         with open_plain(file_path) as file:
-            yield from _checked(file, file_path, read_lines, former)
+            yield from _checked(file, file_path, read_lines, converts)
     else:
         raise TraceError(str(file_path), "is neither a .ktr nor a .jsonl trace")
 
 
 def is_binary(path: Path, start: bytes) -> bool:
-    """Tell whether a file, whose content begins with `start`, is a ".ktr"."""
+    """Return whether a file whose content begins with `start` is a ".ktr"."""
     with _opened(path) as file:
         return file.read(4) == ZSTD_MAGIC and starts_like_records(start)
 
 
 def is_text(start: bytes) -> bool:
-    """Tell whether content that begins with `start` is a trace in JSON lines."""
+    """Return whether content that begins with `start` is a trace in JSON lines."""
     first = start.lstrip().partition(b"\n")[0]
     return first.startswith(b"{") and b'"header"' in first and b'"sequence"' in first
 
@@ -68,13 +77,13 @@ def _opened(path: Path) -> BinaryIO:
         raise TraceError(str(path), f"cannot be read: {error.strerror or error}") from error
 
 
-def _checked(file: BinaryIO, path: Path, reading: _Reading, former: bool) -> Iterator[Record]:
-    check, converts = OrderCheck(), False
+def _checked(file: BinaryIO, path: Path, reading: _Reading, converts: bool) -> Iterator[Record]:
+    check, is_format_1 = OrderCheck(), False
     for where, record in reading(file, str(path)):
         if record.HasField("header"):
-            converts = record.header.format_version == VERSION
-        if converts and former:
-            convert(record, is_text=reading is read_lines)
+            is_format_1 = record.header.format_version == _FORMAT_1
+        if is_format_1 and converts:
+            convert_from_format_1(record, is_text=reading is read_lines)
         if problem := check.problem(record):
             raise TraceError(f"{where}, record {record.sequence}", problem)
         yield record
@@ -83,29 +92,29 @@ def _checked(file: BinaryIO, path: Path, reading: _Reading, former: bool) -> Ite
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
-    """Yield each record with where it stands; empty lines are skipped."""
-    converts = False
+    """Yield each record with file and line; empty lines are skipped."""
+    is_format_1 = False
     for number, line in enumerate(file, 1):
         if line.isspace():
             continue
         where = f"{name}, line {number}"
         try:
             plain = orjson.loads(line)
-            converts = converts or is_begun(plain)
-            record = json_format.ParseDict(text(plain) if converts else plain, Record())
-            yield where, record
+            is_format_1 = is_format_1 or _is_format_1_header(plain)
+            plain = _converted_line(plain) if is_format_1 else plain
+            yield where, json_format.ParseDict(plain, Record())
         except (orjson.JSONDecodeError, json_format.ParseError) as error:
             raise TraceError(where, str(error)) from error
 
 
 def line(record: Record) -> bytes:
-    """Return the record as a line with its end: equal records give equal lines."""
+    """Return the record as a line of JSON; equal records give equal lines."""
     plain = json_format.MessageToDict(record)
     return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
 class OrderCheck:
-    """Header first, (at_ns, sequence) rising, as many records as counted: for reader and writer."""
+    """Checks a trace: header first, (at_ns, sequence) increasing, as many records as counted."""
 
     def __init__(self) -> None:
         self._at_ns = 0
@@ -114,7 +123,7 @@ class OrderCheck:
         self._counts: Counter[str] = Counter()
 
     def problem(self, record: Record) -> str:
-        """Return what is wrong with the next record, "" for nothing."""
+        """Return the problem of the next record, "" for a valid record."""
         kind, at_ns, sequence = record.WhichOneof("record"), record.at_ns, record.sequence
         wrong = ""
         if self._sequence == 0:
@@ -131,7 +140,7 @@ class OrderCheck:
         return wrong
 
     def missing(self) -> str:
-        """Return what is missing at the end, "" for nothing."""
+        """Return what is missing at the end, "" for a complete trace."""
         if self._sequence == 0:
             return "no header: the trace is empty"
         for kind, expected in sorted(self._expected.items()):
@@ -153,26 +162,11 @@ class OrderCheck:
         return ""
 
 
-VERSION = 1
-_NUMBER = 2
-_UNKNOWN_NS = -1
-_BOUNDS = (
-    ("podDisruptionBudget", ("spec",), ("minAvailable", "maxUnavailable")),
-    ("deployment", ("spec", "strategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
-    ("daemonSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
-    ("statefulSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
-)
-"""Where in an object the numbers stand that may be percentages, by the names of the text form."""
-
-
-def convert(record: Record, *, is_text: bool) -> None:
-    """Make a record of format 1 what it says today.
-
-    In one that was read from text (`is_text`), names have put each field in its place.
-    """
-    held: Any = getattr(record, record.WhichOneof("record") or "", None)
+def convert_from_format_1(record: Record, *, is_text: bool) -> None:
+    """Convert a record of format 1; in one of the text form, field numbers are right already."""
+    content: Any = getattr(record, record.WhichOneof("record") or "", None)
     if record.HasField("header"):
-        record.header.format_version = VERSION + 1
+        record.header.format_version = FORMAT_VERSION
         _clear_zeros(record.header, "window_end_ns", "cpu_milli_per_unit", "memory_bytes_per_unit")
     elif record.HasField("pod_create"):
         _clear_zeros(record.pod_create, "template_id")
@@ -184,12 +178,12 @@ def convert(record: Record, *, is_text: bool) -> None:
     elif record.HasField("controller_pod"):
         _clear_zeros(record.controller_pod.life, "usage_id")
     elif record.HasField("observed"):
-        if record.observed.scheduled.waited_ns == _UNKNOWN_NS:
+        if record.observed.scheduled.waited_ns == _UNKNOWN_WAIT_NS:
             record.observed.scheduled.waited_ns = 0
     elif not is_text and (record.HasField("create") or record.HasField("update")):
-        for bound in _bounds(held):
-            _convert_bound(bound)
-        for reference in _references(held):
+        for value in _int_or_strings(content):
+            _convert_value(value)
+        for reference in _references(content):
             reference.namespace, reference.name, reference.uid, reference.api_version = (
                 *(reference.name, reference.uid, reference.api_version),
                 reference.namespace,
@@ -197,24 +191,23 @@ def convert(record: Record, *, is_text: bool) -> None:
 
 
 def _clear_zeros(message: Any, *names: str) -> None:
-    """Clear fields whose zero meant none, where one was written."""
+    """Clear fields that are 0, which format 1 wrote for absent fields."""
     for name in names:
         if message.HasField(name) and not getattr(message, name):
             message.ClearField(name)
 
 
-def is_begun(plain: Any) -> bool:
-    """Tell whether a line is the header of a trace of format 1."""
+def _is_format_1_header(plain: Any) -> bool:
     header = plain.get("header") if isinstance(plain, dict) else None
     if not isinstance(header, dict):
         return False
-    return str(header.get("formatVersion", header.get("format_version"))) == str(VERSION)
+    return str(header.get("formatVersion", header.get("format_version"))) == str(_FORMAT_1)
 
 
-def text(plain: Any) -> Any:
-    """Return a line that was read from a ".jsonl" of format 1, its numbers as they are today."""
+def _converted_line(plain: Any) -> Any:
+    """Return a line of format 1 with its IntOrString values converted."""
     for change in ("create", "update"):
-        for kind, path, names in _BOUNDS:
+        for kind, path, names in _INT_OR_STRING_FIELDS:
             part: Any = plain.get(change) if isinstance(plain, dict) else None
             for step in (kind, *path):
                 part = part.get(_spelt(part, step)) if isinstance(part, dict) else None
@@ -223,54 +216,53 @@ def text(plain: Any) -> Any:
                     case str(text):
                         part[name] = {"stringValue": text}
                     case int() | float() as number if not isinstance(number, bool):
-                        part[name] = json_format.MessageToDict(_bound(number))
+                        part[name] = json_format.MessageToDict(_int_or_string(number))
     return plain
 
 
 def _spelt(part: dict[str, Any], name: str) -> str:
-    """Return a field's name as a line spells it: JSON has two ways."""
+    """Return a field's name as `part` has it: in camelCase or in snake_case."""
     snake = re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
     return snake if snake in part else name
 
 
-def _bounds(held: Any) -> Iterator[IntOrString]:
-    match held.WhichOneof("object"):
+def _int_or_strings(created: Any) -> Iterator[IntOrString]:
+    """Yield the IntOrString values of an object that are set."""
+    names: tuple[str, str] = ("max_unavailable", "max_surge")
+    match created.WhichOneof("object"):
         case "pod_disruption_budget":
-            spec = held.pod_disruption_budget.spec
-            parts, names = [spec], ("min_available", "max_unavailable")
+            part: Any = created.pod_disruption_budget.spec
+            names = ("min_available", "max_unavailable")
         case "deployment":
-            parts = [held.deployment.spec.strategy.rolling_update]
-            names = ("max_unavailable", "max_surge")
+            part = created.deployment.spec.strategy.rolling_update
         case "daemon_set" | "stateful_set" as kind:
-            parts = [getattr(held, kind).spec.update_strategy.rolling_update]
-            names = ("max_unavailable", "max_surge")
+            part = getattr(created, kind).spec.update_strategy.rolling_update
         case _:
             return
-    for part in parts:
-        yield from (getattr(part, name) for name in names if part.HasField(name))
+    yield from (getattr(part, name) for name in names if part.HasField(name))
 
 
-def _convert_bound(bound: IntOrString) -> None:
-    """Take the number, a double, which today's message has as a field that it does not know."""
-    unknown = unknown_fields.UnknownFieldSet(bound)
+def _convert_value(value: IntOrString) -> None:
+    """Convert a google.protobuf.Value, whose number is an unknown field of IntOrString."""
+    unknown = unknown_fields.UnknownFieldSet(value)
     for field in (unknown[index] for index in range(len(unknown))):
-        if field.field_number == _NUMBER:
+        if field.field_number == _NUMBER_VALUE:
             (number,) = struct.unpack("<d", struct.pack("<Q", field.data))
-            bound.CopyFrom(_bound(number))
+            value.CopyFrom(_int_or_string(number))
             return
 
 
-def _bound(number: float) -> IntOrString:
-    """Return a number as it is today; one that is not whole as a text, which nobody takes."""
+def _int_or_string(number: float) -> IntOrString:
+    """Return an integer, or any other number as a string, which a replay refuses."""
     if float(number).is_integer() and -(2**31) <= number < 2**31:
         return IntOrString(int_value=int(number))
     return IntOrString(string_value=str(number))
 
 
-def _references(held: Any) -> Iterator[ObjectReference]:
-    match held.WhichOneof("object"):
+def _references(created: Any) -> Iterator[ObjectReference]:
+    match created.WhichOneof("object"):
         case "persistent_volume":
-            if held.persistent_volume.spec.HasField("claim_ref"):
-                yield held.persistent_volume.spec.claim_ref
+            if created.persistent_volume.spec.HasField("claim_ref"):
+                yield created.persistent_volume.spec.claim_ref
         case "cron_job":
-            yield from held.cron_job.status.active
+            yield from created.cron_job.status.active

@@ -1,4 +1,4 @@
-"""What a trace holds, and what a replay of it will not be able to honour."""
+"""The content of a trace, and what in it a replay does not simulate."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CONTROLLERS = (
     "job",
     "cron_job",
 )
-"""The kinds that make pods, by the fields of an Object that hold them."""
-# Parts of a cluster that change it by themselves, known by their images.
+"""The kinds of controllers that make pods, by their fields of KubernetesObject."""
+# Components that change a cluster and are not simulated, recognised by their images.
 _ACTORS = ("cluster-autoscaler", "karpenter", "descheduler", "vertical-pod-autoscaler")
 
 
 def pod_template(message: KubernetesObject) -> PodTemplateSpec | None:
-    """Return the template in an object itself that its pods are made by, None for other kinds."""
+    """Return the pod template of a controller's object, which may be changed; None for others."""
     kind = message.WhichOneof("object")
     if kind not in CONTROLLERS:
         return None
@@ -39,7 +39,7 @@ def pod_template(message: KubernetesObject) -> PodTemplateSpec | None:
 
 
 def pod_features(spec: PodSpec) -> Iterator[str]:
-    """Yield what of a pod's spec is not simulated, in words."""
+    """Yield a message for each part of a pod's spec that is not simulated."""
     if spec.resource_claims or any(each.resources.claims for each in spec.containers):
         yield "device claims (resourceClaims) are not simulated: they always fit"
     for container in spec.containers:
@@ -49,11 +49,11 @@ def pod_features(spec: PodSpec) -> Iterator[str]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
-    """What a trace holds.
+class TraceReport:
+    """The content of a trace.
 
-    `counts` counts records by kind, `objects` what is created by kind, `observed` observations by
-    kind; times are ns. `warnings` counts, by text, what a replay will not do as a cluster would.
+    `counts` are records, `objects` created objects and `observed` observations, each by kind; times
+    are ns. `warnings` counts, by text, what a replay does not simulate.
     """
 
     header: Header = field(default_factory=Header)
@@ -66,21 +66,21 @@ class Report:
     warnings: Counter[str] = field(default_factory=Counter)
 
 
-def validate(records: Iterable[Record]) -> Report:
-    """Read a whole trace and report on it. Raises what its reader raises."""
+def validate(records: Iterable[Record]) -> TraceReport:
+    """Read a whole trace and return its report. Raises what `records` raises."""
     validation = _Validation()
     for record in records:
-        validation.see(record)
+        validation.add(record)
     return validation.finished()
 
 
 class _Validation:
     def __init__(self) -> None:
-        self._report = Report()
+        self._report = TraceReport()
         self._classes = {each.name for each in SYSTEM_CLASSES}
         self._templates: dict[int, tuple[str, ...]] = {}
 
-    def see(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
         report, kind = self._report, record.WhichOneof("record") or "unknown"
         if not report.counts:
             report.first_ns = record.at_ns
@@ -104,7 +104,7 @@ class _Validation:
             case "unknown":
                 report.warnings["a record of a kind that this version does not know"] += 1
 
-    def finished(self) -> Report:
+    def finished(self) -> TraceReport:
         report = self._report
         if not report.objects["node"]:
             report.warnings["no node is created: nothing can be scheduled"] += 1
@@ -116,8 +116,8 @@ class _Validation:
     def _of_create(self, create: PodCreate) -> tuple[str, ...]:
         if not create.template_id:
             return self._of_pod(create.pod.spec)
-        known = self._templates.get(create.template_id)
-        return (f"template {create.template_id} is not in the trace",) if known is None else known
+        missing = (f"template {create.template_id} is not in the trace",)
+        return self._templates.get(create.template_id, missing)
 
     def _of_pod(self, spec: PodSpec) -> tuple[str, ...]:
         result = list(pod_features(spec))

@@ -1,4 +1,4 @@
-"""Writing the native trace, in the form that the file's name asks for."""
+"""Writes the native trace, in the form of the file name's suffix."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Sink(Protocol):
 
 
 class Writer:
-    """Writes records to a file: ".ktr", or ".jsonl" as it is, with ".gz" or with ".zst".
+    """Writes records to a file: ".ktr", ".jsonl", ".jsonl.gz" or ".jsonl.zst".
 
-    A context manager. With `append`, what the file already holds is read first (and must be a whole
-    trace), and the records that are written go on from there. Raises TraceError where the name has
-    none of these endings, and where a record breaks the order of a trace.
+    A context manager. `append` continues the complete trace in an existing file, which is read
+    first. Raises TraceError for any other suffix, and for a record that breaks the order of a
+    trace.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, append: bool = False) -> None:
@@ -37,9 +37,11 @@ class Writer:
         self.records = 0
         self._order = OrderCheck()
         if not self.path.name.endswith(SUFFIXES):
-            raise TraceError(str(self.path), f"a trace's name ends in {', '.join(SUFFIXES)}")
+            raise TraceError(
+                str(self.path), f"has no suffix of a trace; write {' or '.join(SUFFIXES)}"
+            )
         if append and self.path.exists():
-            for record in read(self.path, former=False):
+            for record in read(self.path, converts=False):
                 self._order.problem(record)
         try:
             file = self.path.open("ab" if append else "wb")
@@ -49,18 +51,18 @@ class Writer:
         self._sink = _sink(file, self.path.name)
 
     def write(self, record: Record) -> None:
-        """Write one record."""
+        """Write one record. Raises TraceError where it breaks the order."""
         if problem := self._order.problem(record):
             raise TraceError(f"{self.path}, record {record.sequence}", problem)
         self._sink.write(record)
         self.records += 1
 
     def flush(self) -> None:
-        """Hand to the system all that was written; in a ".ktr" this ends the frame."""
+        """Flush the file; this ends the frame of a ".ktr"."""
         self._sink.flush()
 
     def close(self) -> None:
-        """End the file."""
+        """Flush and close the file."""
         self._sink.close()
 
     def __enter__(self) -> Self:
@@ -71,7 +73,7 @@ class Writer:
 
 
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write a whole trace and return how many records it has."""
+    """Write a whole trace and return the number of its records."""
     with Writer(path) as writer:
         for record in records:
             writer.write(record)

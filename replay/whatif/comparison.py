@@ -1,4 +1,4 @@
-"""Two runs, pod by pod: who moved, was preempted, evicted or waited longer; and every figure."""
+"""Two runs, pod by pod: which moved, were preempted, evicted or waited longer; and every figure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from replay.whatif.facts import PodFacts, RunFacts
-from replay.whatif.figures import all_figures
+from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
 _SAMPLES = 5
 WAITED_LONGER, WAITED_SHORTER = "waited longer", "waited shorter"
-"""Of pods that were bound in both runs: until their bindings."""
+"""Of pods that were bound in both runs: the time until their bindings."""
 STILL_LONGER, STILL_SHORTER = "still waiting longer", "still waiting shorter"
-"""Of pods that have no node at the end of a run: until then, 0 in a run where they have one."""
-KINDS = (
+"""Of pods without a node at the end of a run: the time until then; 0 in a run with a node."""
+EFFECTS = (
     "moved",
     "got a node",
     "got no node",
@@ -42,7 +41,7 @@ class FigureChange:
 
     @property
     def change(self) -> float:
-        """Return by how much B's is larger."""
+        """Return B's figure less A's."""
         return self.b - self.a
 
     @property
@@ -52,10 +51,10 @@ class FigureChange:
 
 
 @dataclass(slots=True, kw_only=True)
-class Group:
-    """The pods of one priority class and namespace; `counts` and `samples` by KINDS.
+class PodGroup:
+    """The pods of one priority class and namespace; `counts` and `samples` by EFFECTS.
 
-    totals_ns: by how much in all, of the kinds that are a length of time.
+    totals_ns: the sum over pods, of the effects that are a duration.
     """
 
     priority_class: str
@@ -66,14 +65,14 @@ class Group:
     totals_ns: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: str, key: str) -> None:
-        """Count a pod."""
+        """Count a pod; the first _SAMPLES are kept by name."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         shown = self.samples.setdefault(kind, [])
         if len(shown) < _SAMPLES:
             shown.append(key)
 
     def note_change(self, longer: str, shorter: str, key: str, change_ns: int) -> None:
-        """Count a pod under the kind that a change of a length of time is of; 0 is of neither."""
+        """Count a pod as longer or shorter; a change of 0 is neither."""
         if change_ns:
             kind = longer if change_ns > 0 else shorter
             self.note(kind, key)
@@ -81,14 +80,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What B came to beside A; groups with a change first, the larger first."""
+class RunComparison:
+    """The differences between A and B; groups with most changes first."""
 
     figures: tuple[FigureChange, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[PodGroup, ...]
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return what JSON holds."""
+        """Return the comparison as JSON has it."""
         return {
             "figures": {
                 each.name: {"a": each.a, "b": each.b, "change": each.change, "share": each.share}
@@ -98,23 +97,23 @@ class Comparison:
         }
 
 
-def compare(a: RunFacts, b: RunFacts) -> Comparison:
+def compare(a: RunFacts, b: RunFacts) -> RunComparison:
     """Compare two runs; pods pair by namespace and name."""
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[tuple[str, str], PodGroup] = {}
     for key in dict.fromkeys([*a.pods, *b.pods]):
         first, second = a.pods.get(key), b.pods.get(key)
-        known = first or second
-        assert known is not None  # noqa: S101 - the key is one of theirs
+        either = first or second
+        assert either is not None  # noqa: S101 - the key is one of theirs
         group = groups.setdefault(
-            (known.priority_class, known.namespace),
-            Group(priority_class=known.priority_class, namespace=known.namespace),
+            (either.priority_class, either.namespace),
+            PodGroup(priority_class=either.priority_class, namespace=either.namespace),
         )
         group.pods += 1
         if first is None or second is None:
             group.note("only in B" if first is None else "only in A", key)
         else:
             _pair(group, key, (a, first), (b, second))
-    return Comparison(
+    return RunComparison(
         figures=tuple(_figures(all_figures(a), all_figures(b))),
         groups=tuple(
             sorted(
@@ -131,18 +130,17 @@ def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> list[FigureChang
 
 
 def _pair(
-    group: Group, key: str, one: tuple[RunFacts, PodFacts], other: tuple[RunFacts, PodFacts]
+    group: PodGroup, key: str, one: tuple[RunFacts, PodFacts], other: tuple[RunFacts, PodFacts]
 ) -> None:
     (run_a, a), (run_b, b) = one, other
     if a.node and b.node and a.node != b.node:
         group.note("moved", key)
     elif bool(a.node) != bool(b.node):
         group.note("got a node" if b.node else "got no node", key)
-    if a.preempted != b.preempted:
-        group.note("more preempted" if b.preempted > a.preempted else "less preempted", key)
-    if a.evicted.total() != b.evicted.total():
-        more = b.evicted.total() > a.evicted.total()
-        group.note("more evicted" if more else "less evicted", key)
+    if change := b.counts.preempted - a.counts.preempted:
+        group.note("more preempted" if change > 0 else "less preempted", key)
+    if change := b.counts.evicted.total() - a.counts.evicted.total():
+        group.note("more evicted" if change > 0 else "less evicted", key)
     if a.waited_ns and b.waited_ns:
         change_ns = sum(b.waited_ns) - sum(a.waited_ns)
         group.note_change(WAITED_LONGER, WAITED_SHORTER, key, change_ns)

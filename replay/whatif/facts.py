@@ -1,34 +1,29 @@
-"""What befell each pod of a run, from its history and its decision log, each read once.
+"""What happened to each pod of a run, from its history and its decision log, each read once.
 
 Memory is bounded by the number of pods. Pods that follow each other under one name, as a
-StatefulSet's do, are one here, so that two runs of a trace pair by namespace and name.
+StatefulSet's do, are one here, so that pods of two runs pair by namespace and name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from replay.overrides.assignment import amounts
+from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
-from replay.results.run.history import Change, ClusterHistory, Verb
-from replay.results.summary.tally import LOCAL_STORAGE
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
-from reprieve.trace.v1beta1 import trace_pb2
-from services.kube.requests import PODS, pod_requests
-from services.rpc.kube.spec import PodSpecInterner
+from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
+from reprieve.kube.v1beta1 import pod_pb2
 
-_TERMINAL = frozenset({"Succeeded", "Failed"})
+_S = 1e9
 
 
 @dataclass(slots=True, kw_only=True)
 class PodFacts:
-    """What befell the pods of one name; times are ns.
+    """What happened to the pods of one name; times are ns.
 
-    node: where it was bound last, "" where never. pending: it is there at the end and has no node.
-    waited_ns: of each of its bindings, from its entry into the queue. preempted, evicted (by
-    signal), against_budget, failed_attempts: how often.
+    node: where it was bound last, "" where never. pending: it exists at the end and has no node.
+    waited_ns: for each of its bindings, the time since its entry into the queue.
     """
 
     namespace: str
@@ -39,11 +34,7 @@ class PodFacts:
     pending: bool = False
     pending_since_ns: int = 0
     waited_ns: list[int] = field(default_factory=list)
-    preempted: int = 0
-    against_budget: int = 0
-    evicted: Counter[str] = field(default_factory=Counter)
-    failed_attempts: int = 0
-    ended: Counter[str] = field(default_factory=Counter)
+    counts: DecisionCounts = field(default_factory=DecisionCounts)
 
     @property
     def key(self) -> str:
@@ -58,7 +49,6 @@ class RunFacts:
     start_ns: int = 0
     end_ns: int = 0
     pods: dict[str, PodFacts] = field(default_factory=dict)
-    nodes: int = 0
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
 
@@ -66,10 +56,40 @@ class RunFacts:
         """Return how long a pod without a node has waited by the end, 0 for any other."""
         return self.end_ns - pod.pending_since_ns if pod.pending else 0
 
+    def population(self, pods: Sequence[PodFacts]) -> Population:
+        """Return the sum over some of the run's pods."""
+        counts = DecisionCounts()
+        for pod in pods:
+            counts.add(pod.counts)
+        return Population(
+            pods=len(pods),
+            bound=sum(bool(pod.waited_ns) for pod in pods),
+            counts=counts,
+            waited_ns=[wait for pod in pods for wait in pod.waited_ns],
+            still_waiting_s=[self.still_waiting_ns(pod) / _S for pod in pods if pod.pending],
+            allocatable=self.allocatable,
+            allocated=self.allocated,
+        )
+
+
+def all_figures(run: RunFacts) -> dict[str, float]:
+    """Return every figure of all pods; `allocated` once for each resource that nodes have."""
+    everything = run.population(list(run.pods.values()))
+    found = {
+        name: float(figure.of(everything, ""))
+        for name, figure in FIGURES.items()
+        if name != ALLOCATED
+    }
+    for resource in sorted(run.allocatable):
+        if run.allocatable[resource]:
+            name = f"{ALLOCATED}{{resource={resource}}}"
+            found[name] = FIGURES[ALLOCATED].of(everything, resource)
+    return found
+
 
 def read_facts(run: RunDirectory) -> RunFacts:
-    """Read a run. Raises RunError for one that cannot be read."""
-    found, history, uids = RunFacts(), ClusterHistory(), dict[str, PodFacts]()
+    """Read a run. Raises RunError where its files are missing or broken."""
+    found, state, by_uid = RunFacts(), ClusterState(), dict[str, PodFacts]()
     played_ns = run.manifest().end_ns
     is_first = True
     for round_ in run.rounds():
@@ -77,18 +97,30 @@ def read_facts(run: RunDirectory) -> RunFacts:
             found.start_ns, is_first = round_.at_ns, False
         found.end_ns = max(round_.at_ns, played_ns)
         for event in round_.events:
-            change = history.take(event)
+            change = state.take(event)
             if change is not None and isinstance(change.message, pod_pb2.Pod):
-                _note_pod(found, uids, change, change.message)
+                _note_pod(found, by_uid, change, change.message)
     for decision in run.decisions():
-        if not decision.refused:
-            _note_decision(uids, decision)
-    _note_end(found, history)
+        observed = decision.observed
+        pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
+        if decision.refused or pod is None or kind is None:
+            continue
+        pod.counts.count(kind, observed)
+        if kind == "scheduled":
+            pod.node = observed.scheduled.node_name
+            pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+    for use in state.nodes.values():
+        found.allocatable.update(use.node.allocatable)
+        found.allocated.update(use.requested)
+    for uid, active in state.pods.items():
+        by_uid[uid].pending |= not active.node_name
     return found
 
 
-def _note_pod(found: RunFacts, uids: dict[str, PodFacts], change: Change, pod: pod_pb2.Pod) -> None:
-    if change.verb is not Verb.ADDED or pod.metadata.uid in uids:
+def _note_pod(
+    found: RunFacts, by_uid: dict[str, PodFacts], change: ObjectChange, pod: pod_pb2.Pod
+) -> None:
+    if change.type is not ChangeType.ADDED or pod.metadata.uid in by_uid:
         return
     meta, spec = pod.metadata, pod.spec
     key = f"{meta.namespace}/{meta.name}"
@@ -102,49 +134,4 @@ def _note_pod(found: RunFacts, uids: dict[str, PodFacts], change: Change, pod: p
         )
     facts.pending_since_ns = change.at_ns
     facts.node = spec.node_name or facts.node
-    uids[meta.uid] = facts
-
-
-def _note_decision(uids: dict[str, PodFacts], decision: trace_pb2.Decision) -> None:
-    observed = decision.observed
-    pod = uids.get(observed.object.uid)
-    if pod is None:
-        return
-    match observed.WhichOneof("observed"):
-        case "scheduled":
-            pod.node = observed.scheduled.node_name
-            pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
-        case "failed_scheduling":
-            pod.failed_attempts += 1
-        case "preempted":
-            pod.preempted += 1
-            pod.against_budget += observed.preempted.violates_budget
-        case "evicted":
-            pod.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
-        case "finished":
-            pod.ended[observed.finished.phase] += 1
-
-
-def _note_end(found: RunFacts, history: ClusterHistory) -> None:
-    nodes = set()
-    for message in history.objects.values():
-        if isinstance(message, node_pb2.Node):
-            nodes.add(message.metadata.name)
-            status = message.status
-            found.allocatable.update(amounts(status.allocatable or status.capacity))
-    found.nodes = len(nodes)
-    specs = PodSpecInterner()
-    for pod in _pods(history):
-        if pod.status.phase in _TERMINAL:
-            continue
-        if pod.spec.node_name in nodes:
-            found.allocated.update(pod_requests(specs.spec(pod.spec)))
-            found.allocated[PODS] += 1
-        elif not pod.spec.node_name:
-            found.pods[f"{pod.metadata.namespace}/{pod.metadata.name}"].pending = True
-
-
-def _pods(history: ClusterHistory) -> Iterator[pod_pb2.Pod]:
-    for message in history.objects.values():
-        if isinstance(message, pod_pb2.Pod):
-            yield message
+    by_uid[meta.uid] = facts

@@ -1,11 +1,11 @@
-"""A grid of runs: axes, the cells that they span, and how these are run.
+"""A sweep: a grid of replays, spanned by axes.
 
 An axis is `NAME=VALUES`: a replay option by its long name (`seed=1..10`,
 `scheduler-config=a.yaml,b.yaml`), or `set:KEY=VALUES` for an override
-(`set:priorityClass.batch.value=0,50,100`). Cells are run in local processes, or on a Dask cluster.
-Finished ones are kept, so that a sweep which was interrupted, or has grown, runs what is missing:
-a cell's folder holds `run/` (the run directory), `figures.json`, which is written last and whole
-and so tells a finished cell, and `replay.log`, what the replay said.
+(`set:priorityClass.batch.value=0,50,100`). Each combination of values is a cell, one replay. Cells
+run in local processes or on a Dask cluster. A sweep that was interrupted, or got more values, runs
+only the missing cells: a cell's folder holds `run/` (the run directory), `replay.log` (the replay's
+messages) and `figures.json`, which is written last and so marks a finished cell.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ import orjson
 
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
-from replay.whatif.facts import read_facts
-from replay.whatif.figures import all_figures
+from replay.whatif.facts import all_figures, read_facts
 
 GRID = "sweep.json"
 CELLS = "cells"
 FIGURES = "figures.json"
 RUN = "run"
 LOG = "replay.log"
-_WORDS_MAX = 2_000
+_MESSAGE_CHARS_MAX = 2_000
 SEED = "seed"
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -45,35 +44,35 @@ _OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A cell and its figures; `problem` is why it has none, "" where it has."""
+class FinishedCell:
+    """A cell with its figures; `problem` is why it has no figures, "" where it has."""
 
-    cell: Cell
+    cell: SweepCell
     figures: Mapping[str, float]
     problem: str = ""
 
 
-Report = Callable[[Finished, int, int], None]
-"""Is told of each cell that has ended, how many have, and how many there are."""
+CellReport = Callable[[FinishedCell, int, int], None]
+"""Receives each cell that has ended, the number of ended cells, and the number of all."""
 
 
 def run_sweep(
-    folder: Path, grid: Sequence[Cell], *, workers: int, dask: str, report: Report
-) -> list[Finished]:
+    folder: Path, grid: Sequence[SweepCell], *, workers: int, dask: str, report: CellReport
+) -> list[FinishedCell]:
     """Run the cells that are not finished and return all, in the grid's order.
 
-    `dask` is a scheduler's address, "" for local processes. Raises RunError where the folder
-    cannot be written or holds something else, and GridError where Dask cannot be had.
+    `dask` is the address of a Dask scheduler, "" for local processes. Raises RunError where the
+    folder cannot be written or is not a sweep's, and GridError where Dask is not available.
     """
     _prepare(folder, grid)
-    ended: dict[str, Finished] = {}
+    ended: dict[str, FinishedCell] = {}
     missing = []
     for cell in grid:
         figures = finished_figures(folder / CELLS / cell.name)
         if figures is None:
             missing.append(cell)
         else:
-            ended[cell.name] = Finished(cell=cell, figures=figures)
+            ended[cell.name] = FinishedCell(cell=cell, figures=figures)
             report(ended[cell.name], len(ended), len(grid))
     runner = _on_dask(folder, missing, dask) if dask else _locally(folder, missing, workers)
     for each in runner:
@@ -82,7 +81,7 @@ def run_sweep(
     return [ended[cell.name] for cell in grid]
 
 
-def _locally(folder: Path, missing: Sequence[Cell], workers: int) -> Iterator[Finished]:
+def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
     with ThreadPoolExecutor(max_workers=workers) as pool:
         futures = {
             pool.submit(run_cell, str(folder / CELLS / cell.name), cell.arguments): cell
@@ -91,24 +90,24 @@ def _locally(folder: Path, missing: Sequence[Cell], workers: int) -> Iterator[Fi
         try:
             for future in as_completed(futures):
                 try:
-                    yield Finished(cell=futures[future], figures=future.result())
+                    yield FinishedCell(cell=futures[future], figures=future.result())
                 except (CellError, RunError, OSError) as error:
-                    yield Finished(cell=futures[future], figures={}, problem=str(error))
+                    yield FinishedCell(cell=futures[future], figures={}, problem=str(error))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _on_dask(folder: Path, missing: Sequence[Cell], address: str) -> Iterator[Finished]:
-    """Run cells on a cluster whose machines see the same files and have Reprieve installed."""
+def _on_dask(folder: Path, missing: Sequence[SweepCell], address: str) -> Iterator[FinishedCell]:
+    """Run cells on a cluster; its machines need the same files and Reprieve installed."""
     try:
         distributed: Any = importlib.import_module("dask.distributed")
     except ImportError as error:
-        raise GridError('--dask needs the extra: pip install "reprieve[sweep]"') from error
+        raise GridError('--dask needs an extra: pip install "reprieve[sweep]"') from error
     try:
         client = distributed.Client(address)
     except OSError as error:
-        raise GridError(f"--dask {address}: no Dask scheduler answers: {error}") from error
+        raise GridError(f"--dask {address}: the Dask scheduler does not answer: {error}") from error
     with client:
         futures = {
             client.submit(
@@ -124,15 +123,15 @@ def _on_dask(folder: Path, missing: Sequence[Cell], address: str) -> Iterator[Fi
             cell = futures[future]
             failure = future.exception()
             if failure is None:
-                yield Finished(cell=cell, figures=future.result())
+                yield FinishedCell(cell=cell, figures=future.result())
             else:
-                yield Finished(cell=cell, figures={}, problem=str(failure))
+                yield FinishedCell(cell=cell, figures={}, problem=str(failure))
 
 
-def _prepare(folder: Path, grid: Sequence[Cell]) -> None:
+def _prepare(folder: Path, grid: Sequence[SweepCell]) -> None:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not (folder / GRID).is_file():
-            raise RunError(f"{folder} holds something else than a sweep and stays as it is")
+            raise RunError(f"{folder} holds files that are not of a sweep; nothing was changed")
         folder.mkdir(parents=True, exist_ok=True)
         text = [
             {"cell": cell.name, "place": dict(cell.place), "arguments": cell.arguments}
@@ -144,13 +143,13 @@ def _prepare(folder: Path, grid: Sequence[Cell]) -> None:
 
 
 class CellError(RuntimeError):
-    """A cell whose replay failed; the text is what it said last."""
+    """A cell whose replay failed; the text is the end of its messages."""
 
 
 def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
-    """Replay and return the figures; those of a finished cell are read. Raises CellError.
+    """Replay and return the figures; a finished cell's are read. Raises CellError.
 
-    Called in a worker process or on another machine, which is why all of it is plain values.
+    Called in a worker process or on another machine: arguments and result are plain values.
     """
     path = Path(folder)
     finished = finished_figures(path)
@@ -168,9 +167,9 @@ def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
 
 
 def run_into(run: Path, arguments: Sequence[str], log: Path) -> None:
-    """Replay into a run directory, in one process of its own. Raises CellError where that fails.
+    """Replay into a run directory, in a child process.
 
-    Raises OSError where `log` cannot be written.
+    Raises CellError where the replay fails, and OSError where `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
@@ -180,12 +179,14 @@ def run_into(run: Path, arguments: Sequence[str], log: Path) -> None:
             command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, check=False
         )
     if done.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip()
-        raise CellError(said[-_WORDS_MAX:] or f"the replay ended with {done.returncode}")
+        messages = log.read_text(encoding="utf-8", errors="replace").strip()
+        raise CellError(
+            messages[-_MESSAGE_CHARS_MAX:] or f"the replay ended with {done.returncode}"
+        )
 
 
 def finished_figures(path: Path) -> dict[str, float] | None:
-    """Return the figures of a finished cell, None of one that is to be run."""
+    """Return the figures of a finished cell, None for a cell that is still to be run."""
     try:
         found = orjson.loads((path / FIGURES).read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -194,18 +195,18 @@ def finished_figures(path: Path) -> dict[str, float] | None:
 
 
 class GridError(ValueError):
-    """An axis that is none; the text is for people."""
+    """An axis that is not valid; the text is for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """One axis: its name as given, and its values as texts."""
+class SweepAxis:
+    """An axis: its name as on the command line, and its values as texts."""
 
     name: str
     values: tuple[str, ...]
 
     def arguments(self, value: str) -> tuple[str, ...]:
-        """Return what a replay's command line has for one value."""
+        """Return a value's arguments of the replay's command line."""
         if self.name.startswith(_SET):
             return ("--set", f"{self.name.removeprefix(_SET)}={value}")
         if value in {"true", "false"}:
@@ -214,10 +215,10 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """One run of a grid: its place on each axis, and the replay's arguments.
+class SweepCell:
+    """One replay of a sweep: its value on each axis, and the replay's arguments.
 
-    `name` is a hash of the arguments, so that a grid which grows keeps the cells that it has.
+    `name` is a hash of the arguments, so that a sweep that gets more values keeps its cells.
     """
 
     place: tuple[tuple[str, str], ...]
@@ -225,44 +226,44 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the name of the cell's folder."""
+        """Return the name of the cell's folder: 16 hexadecimal digits."""
         text = "\x00".join(self.arguments).encode()
         return blake2b(text, digest_size=8, person=b"cell").hexdigest()
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
-        """Return the place without the seed, over which figures are averaged."""
+        """Return the place without the seed; figures of a group are averaged."""
         return tuple(each for each in self.place if each[0] != SEED)
 
 
-def parse_axis(text: str) -> Axis:
-    """Return an axis. Raises GridError for what is none."""
+def parse_axis(text: str) -> SweepAxis:
+    """Parse an axis. Raises GridError where it is not valid."""
     head, equals, values = text.rpartition("=") if text.startswith(_SET) else text.partition("=")
     if not equals or not head or not values:
         raise GridError(f"--over {text}: write seed=1..10 or set:priorityClass.batch.value=0,50")
     if not head.startswith(_SET) and not _NAME.fullmatch(head):
-        raise GridError(f"--over {text}: {head!r} is no option of replay")
+        raise GridError(f"--over {text}: {head!r} is not an option of replay")
     if head in _OURS:
-        raise GridError(f"--over {text}: the sweep itself sets --{head}")
+        raise GridError(f"--over {text}: --{head} is set by the sweep itself")
     found = tuple(itertools.chain.from_iterable(map(_expanded, values.split(","))))
     if len(set(found)) != len(found):
-        raise GridError(f"--over {text}: a value comes twice")
-    return Axis(name=head, values=found)
+        raise GridError(f"--over {text}: a value is given twice")
+    return SweepAxis(name=head, values=found)
 
 
-def cells(axes: Sequence[Axis], common: Sequence[str]) -> Iterator[Cell]:
-    """Yield all cells, the last axis fastest; `common` are the arguments of each.
+def cells(axes: Sequence[SweepAxis], common: Sequence[str]) -> Iterator[SweepCell]:
+    """Yield all cells, the last axis fastest; `common` are arguments of every replay.
 
-    Raises GridError for an axis that comes twice.
+    Raises GridError for an axis that is given twice.
     """
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            raise GridError(f"--over {name} comes twice")
+            raise GridError(f"--over {name} is given twice")
     for values in itertools.product(*(axis.values for axis in axes)):
         pairs = list(zip(axes, values, strict=True))
         chosen = itertools.chain.from_iterable(axis.arguments(value) for axis, value in pairs)
-        yield Cell(
+        yield SweepCell(
             place=tuple((axis.name, value) for axis, value in pairs),
             arguments=(*common, *chosen),
         )
@@ -272,9 +273,11 @@ def _expanded(text: str) -> Sequence[str]:
     match = _RANGE.fullmatch(text)
     if match is None:
         if not text:
-            raise GridError("--over: an empty value")
+            raise GridError("--over: a value is empty")
         return (text,)
     first, last = int(match[1]), int(match[2])
     if not first <= last < first + _VALUES_MAX:
-        raise GridError(f"--over {text}: a range goes up, by {_VALUES_MAX:,} values at most")
+        raise GridError(
+            f"--over {text}: a range must ascend and have at most {_VALUES_MAX:,} values"
+        )
     return [str(number) for number in range(first, last + 1)]

@@ -1,4 +1,4 @@
-"""What a sweep came to: for each place on its axes the mean and the deviation over seeds."""
+"""The result of a sweep: for each place on its axes, the mean and the deviation over seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from replay.whatif.sweep import Finished
+from replay.whatif.sweep import FinishedCell
 
 _ROW, _TOP, _LEFT, _WIDE, _RIGHT = 34, 56, 250, 460, 110
 _STYLE = """
@@ -30,8 +30,8 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summed:
-    """One figure over `count` runs; the deviation is that of a sample, 0 of a single run."""
+class FigureSpread:
+    """One figure over `count` runs; the deviation is a sample's, 0 for a single run."""
 
     mean: float
     deviation: float
@@ -41,21 +41,21 @@ class Summed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One place, without the seed, and each figure there; `failed` runs have none."""
+class SweepRow:
+    """One place, without the seed, and each figure there; `failed` runs have no figures."""
 
     place: tuple[tuple[str, str], ...]
-    figures: dict[str, Summed]
+    figures: dict[str, FigureSpread]
     failed: int = 0
 
 
-def table(finished: Sequence[Finished]) -> list[Row]:
+def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
     """Return the rows in the grid's order."""
-    groups: dict[tuple[tuple[str, str], ...], list[Finished]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[FinishedCell]] = {}
     for each in finished:
         groups.setdefault(each.cell.group, []).append(each)
     return [
-        Row(
+        SweepRow(
             place=place,
             figures={
                 name: _summed([each.figures[name] for each in group if name in each.figures])
@@ -67,7 +67,7 @@ def table(finished: Sequence[Finished]) -> list[Row]:
     ]
 
 
-def cells_csv(finished: Sequence[Finished]) -> str:
+def cells_csv(finished: Sequence[FinishedCell]) -> str:
     """Return a line for each run: its place, and every figure."""
     names = list(dict.fromkeys(name for each in finished for name in each.figures))
     axes = [axis for axis, _ in finished[0].cell.place] if finished else []
@@ -81,8 +81,8 @@ def cells_csv(finished: Sequence[Finished]) -> str:
     return text.getvalue()
 
 
-def table_csv(rows: Sequence[Row]) -> str:
-    """Return a line for each place and figure: mean, deviation, least, most, runs."""
+def table_csv(rows: Sequence[SweepRow]) -> str:
+    """Return a line for each place and figure: mean, deviation, lowest, highest, runs."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     axes = [axis for axis, _ in rows[0].place] if rows else []
@@ -94,11 +94,11 @@ def table_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def _summed(values: Sequence[float]) -> Summed:
+def _summed(values: Sequence[float]) -> FigureSpread:
     count = len(values)
     mean = math.fsum(values) / count
     spread = math.fsum((value - mean) ** 2 for value in values)
-    return Summed(
+    return FigureSpread(
         mean=mean,
         deviation=math.sqrt(spread / (count - 1)) if count > 1 else 0.0,
         least=min(values),
@@ -107,16 +107,16 @@ def _summed(values: Sequence[float]) -> Summed:
     )
 
 
-def plot(rows: Sequence[Row], figure: str, unit: str) -> str:
-    """Return the plot of a figure as SVG; places without it have no bar.
+def plot(rows: Sequence[SweepRow], figure: str, unit: str) -> str:
+    """Return the plot of a figure as SVG; places without the figure are left out.
 
-    A bar where the scale begins at 0, and a point where it does not.
+    A value is a bar where the scale begins at 0, and a point otherwise.
     """
     found = [(row, row.figures[figure]) for row in rows if figure in row.figures]
     low, high = _scale([each for _, each in found])
     height = _TOP + _ROW * len(found) + 44
     width = _LEFT + _WIDE + _RIGHT
-    label = f"{figure}{', ' + unit if unit else ''}: mean and deviation over the runs of a place"
+    label = f"{figure}{', ' + unit if unit else ''}: mean and deviation over the runs at each place"
     parts = [
         _open(width, height, label),
         f"<style>{_STYLE}</style>",
@@ -132,14 +132,14 @@ def plot(rows: Sequence[Row], figure: str, unit: str) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _bar(row: Row, summed: Summed, y: int, low: float, high: float) -> list[str]:
+def _bar(row: SweepRow, summed: FigureSpread, y: int, low: float, high: float) -> list[str]:
     def at(value: float) -> float:
         share = (value - low) / (high - low) if high > low else 1.0
         return round(_LEFT + _WIDE * min(1.0, max(0.0, share)), 1)
 
     name = ", ".join(_short(value) for _, value in row.place) or "all"
     middle, x = y + 12, at(summed.mean)
-    said = f"{summed.mean:,.4g} ± {summed.deviation:,.2g}"
+    label = f"{summed.mean:,.4g} ± {summed.deviation:,.2g}"
     if low == 0:
         mark = f'<rect class="bar" x="{_LEFT}" y="{y}" width="{x - _LEFT:.1f}" height="24"/>'
     else:
@@ -149,7 +149,7 @@ def _bar(row: Row, summed: Summed, y: int, low: float, high: float) -> list[str]
         f'<text x="{_LEFT - 10}" y="{y + 17}" text-anchor="end">{escape(name)}</text>',
         mark,
         f'<line class="whisker" x1="{first}" x2="{last}" y1="{middle}" y2="{middle}"/>',
-        f'<text x="{max(x, last) + 8}" y="{y + 17}">{said}</text>',
+        f'<text x="{max(x, last) + 8}" y="{y + 17}">{label}</text>',
     ]
 
 
@@ -160,8 +160,8 @@ def _open(width: int, height: int, label: str) -> str:
     )
 
 
-def _scale(found: Sequence[Summed]) -> tuple[float, float]:
-    """Return the ends of the scale: from 0, unless the values lie close together far from it."""
+def _scale(found: Sequence[FigureSpread]) -> tuple[float, float]:
+    """Return the ends of the scale: from 0, unless the values are close together far from 0."""
     if not found:
         return 0.0, 1.0
     least, most = min(each.least for each in found), max(each.most for each in found)
@@ -171,6 +171,6 @@ def _scale(found: Sequence[Summed]) -> tuple[float, float]:
 
 
 def _short(value: str) -> str:
-    """Return a value as a label: of a path its last part, and of anything its last letters."""
+    """Return a value as a label of at most 30 characters; a path's last part."""
     last = value.rpartition("/")[2] or value
     return last if len(last) <= 30 else f"...{last[-27:]}"

@@ -1,1 +1,1 @@
-"""The cluster around the services: clock, objects, controllers, pod and node lives."""
+"""The cluster around the services: clock, API objects, controllers, pod and node lifecycles."""

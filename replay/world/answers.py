@@ -1,8 +1,8 @@
-"""What services must answer: checked before anything of an answer is carried out.
+"""Checks of the services' responses, made before anything in them is carried out.
 
-The contract's comments say of each field whether it is required and what it may be; an answer
-that breaks them is refused by the field's path. What the API server would refuse, such as a binding
-of a pod that is being deleted, is no fault of the answer: it is refused in the next round.
+The contract's comments state for each field whether it is required and which values it may have; a
+response that breaks them is refused by the field's path. What an API server would refuse, such as
+the binding of a pod that is being deleted, is valid here: the next round reports the refusal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RESULTS = {
     "configure": ("configured",),
     "admit": ("admission",),
 }
-"""What each operation on a node is answered by."""
+"""The results that each operation on a node may have."""
 
 _COUNTS_OF_EVICTION = (
     *("grace_period_override_seconds", "rank", "ranked_pods"),
@@ -35,54 +35,55 @@ _COUNTS_OF_EVICTION = (
 
 
 class AnswerError(RuntimeError):
-    """An answer that breaks the contract; for people. `field` is the path of what is wrong."""
+    """A response that breaks the contract; `field` is the path of the invalid field."""
 
     def __init__(self, service: str, field: str, problem: str) -> None:
-        super().__init__(f"the {service} answers wrongly: {field}: {problem}")
+        super().__init__(f"the {service} returned an invalid response: {field}: {problem}")
         self.field = field
 
 
-class _WrongError(Exception):
-    """What is wrong, and where below the message that is looked at."""
+class _InvalidFieldError(Exception):
+    """A field's problem, and its path below the message that is being checked."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(problem)
         self.path = path
 
 
-class Known(Protocol):
-    """What a scheduler has been sent."""
+class SentObjects(Protocol):
+    """The objects that a scheduler has been sent."""
 
     def has_pod(self, uid: str) -> bool:
-        """Tell whether there is a pod of that UID."""
+        """Return whether the scheduler has a pod of that UID."""
 
     def has_node(self, name: str) -> bool:
-        """Tell whether there is a node of that name."""
+        """Return whether the scheduler has a node of that name."""
 
 
 def check_outcomes(
-    outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, known: Known, *, is_followed: bool
+    outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects, *, is_followed: bool
 ) -> None:
-    """Check what a scheduler answers to the round at `at_ns`.
+    """Check a scheduler's response to the round at `at_ns`, and fill in absent times.
 
-    `is_followed`: another round of its window was sent. Times that are absent are filled in. Raises
-    AnswerError.
+    `is_followed`: another round of its window was sent. Raises AnswerError.
     """
     place: int | None = None
     try:
-        for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - where an error is
-            _outcome(outcome, at_ns, known)
+        for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - for the error's path
+            _outcome(outcome, at_ns, sent)
         place = None
         _phases(outcomes.phases)
         if outcomes.HasField("next_wakeup_ns") and outcomes.next_wakeup_ns <= at_ns:
             problem = f"{outcomes.next_wakeup_ns} is not after the round's {at_ns}"
-            raise _WrongError("next_wakeup_ns", problem)
+            raise _InvalidFieldError("next_wakeup_ns", problem)
         if outcomes.more and not outcomes.outcomes:
-            raise _WrongError("more", "is set, and no pod was taken: the round would not end")
+            raise _InvalidFieldError(
+                "more", "is set, but no pod was taken: the round would not end"
+            )
         if outcomes.goes_on and not is_followed:
-            raise _WrongError("goes_on", "is set, and no round of a window follows")
+            raise _InvalidFieldError("goes_on", "is set, but no round of a window follows")
         _enum(scheduler_pb2.MayWait.values(), outcomes.may_wait, "may_wait")
-    except _WrongError as error:
+    except _InvalidFieldError as error:
         path = error.path if place is None else f"outcomes[{place}].{error.path}"
         raise AnswerError("scheduler", path, str(error)) from None
 
@@ -91,41 +92,43 @@ def check_results(
     results: Sequence[eviction_service_pb2.OperationResult],
     operations: Sequence[eviction_service_pb2.Operation],
 ) -> None:
-    """Check what an eviction service answers to operations. Raises AnswerError."""
-    asked = [each for each in operations if each.WhichOneof("operation") != "remove_node"]
+    """Check an eviction service's results of operations. Raises AnswerError."""
+    expecting = [each for each in operations if each.WhichOneof("operation") != "remove_node"]
     try:
-        if len(results) != len(asked):
-            problem = f"holds {len(results)}, and {len(asked)} operations have one"
-            raise _WrongError("results", problem)
-        for index, (result, operation) in enumerate(zip(results, asked, strict=True)):
+        if len(results) != len(expecting):
+            problem = f"has {len(results)} entries, but {len(expecting)} operations have a result"
+            raise _InvalidFieldError("results", problem)
+        for index, (result, operation) in enumerate(zip(results, expecting, strict=True)):
             _within(f"results[{index}]", _result, result, operation)
-    except _WrongError as error:
+    except _InvalidFieldError as error:
         raise AnswerError("eviction service", error.path, str(error)) from None
 
 
 def _within(path: str, check: Callable[..., None], *arguments: object) -> None:
-    """Check a part of a message that stands at `path`."""
+    """Check the part of a message at `path`, and put that in front of its errors' paths."""
     try:
         check(*arguments)
-    except _WrongError as error:
-        raise _WrongError(f"{path}.{error.path}" if error.path else path, str(error)) from None
+    except _InvalidFieldError as error:
+        raise _InvalidFieldError(
+            f"{path}.{error.path}" if error.path else path, str(error)
+        ) from None
 
 
 # A scheduler's outcomes
 
 
-def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
+def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> None:
     kind = outcome.WhichOneof("outcome")
     if kind is None:
-        raise _WrongError("outcome", "is required: bind, unschedulable, failure or refusals")
+        raise _InvalidFieldError("outcome", "is required: bind, unschedulable, failure or refusals")
     if outcome.at_ns != at_ns:
-        raise _WrongError("at_ns", f"{outcome.at_ns} is not the round's {at_ns}")
+        raise _InvalidFieldError("at_ns", f"{outcome.at_ns} is not the round's {at_ns}")
     if kind == "refusals":
         if outcome.HasField("pop"):
-            raise _WrongError("pop", "is not for refusals, which name their pods")
-        _within("refusals", _refusals, outcome.refusals, at_ns, known)
+            raise _InvalidFieldError("pop", "must be absent: refusals name their pods in uids")
+        _within("refusals", _refusals, outcome.refusals, at_ns, sent)
         return
-    _pop(outcome.pop, known)
+    _pop(outcome.pop, sent)
     if not outcome.HasField("first_enqueued_ns"):
         outcome.first_enqueued_ns = at_ns
     if not outcome.HasField("queued_ns"):
@@ -133,87 +136,93 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
     _attempt(outcome.attempts, outcome.first_enqueued_ns, outcome.queued_ns, at_ns)
     match kind:
         case "bind":
-            _bind(outcome.bind, known)
+            _bind(outcome.bind, sent)
         case "unschedulable":
-            _within("unschedulable", _unschedulable, outcome.unschedulable, known)
+            _within("unschedulable", _unschedulable, outcome.unschedulable, sent)
             _victims(outcome)
         case "failure":
-            _nominated(outcome.failure, "failure.nominated_node_name", known)
+            _nominated(outcome.failure, "failure.nominated_node_name", sent)
     _phases(outcome.phases)
     for index, answer in enumerate(outcome.extender_answers):
         _within(f"extender_answers[{index}]", _extender_answer, answer)
 
 
-def _pop(pop: session_pb2.PopId, known: Known) -> None:
-    if not known.has_pod(pop.uid):
+def _pop(pop: session_pb2.PopId, sent: SentObjects) -> None:
+    if not sent.has_pod(pop.uid):
         problem = f"{pop.uid!r}: {_UNKNOWN_POD}" if pop.uid else _REQUIRED
-        raise _WrongError("pop.uid", problem)
+        raise _InvalidFieldError("pop.uid", problem)
     if pop.cycle < 1:
-        raise _WrongError("pop.cycle", f"{pop.cycle} is no scheduling cycle: they count from 1")
+        raise _InvalidFieldError(
+            "pop.cycle", f"{pop.cycle} is not a scheduling cycle: they count from 1"
+        )
 
 
 def _attempt(attempts: int, first_ns: int, queued_ns: int, at_ns: int) -> None:
     if attempts < 1:
-        raise _WrongError("attempts", f"{attempts} is no attempt: they count from 1")
+        raise _InvalidFieldError("attempts", f"{attempts} is not an attempt: they count from 1")
     if not 0 <= first_ns <= at_ns:
-        raise _WrongError("first_enqueued_ns", f"{first_ns} is not from 0 to the round's {at_ns}")
+        raise _InvalidFieldError(
+            "first_enqueued_ns", f"{first_ns} is not from 0 to the round's {at_ns}"
+        )
     if not 0 <= queued_ns <= at_ns:
-        raise _WrongError("queued_ns", f"{queued_ns} is not from 0 to the round's {at_ns}")
+        raise _InvalidFieldError("queued_ns", f"{queued_ns} is not from 0 to the round's {at_ns}")
 
 
-def _bind(bind: scheduler_pb2.Bind, known: Known) -> None:
-    _node(bind.node_name, "bind.node_name", known)
+def _bind(bind: scheduler_pb2.Bind, sent: SentObjects) -> None:
+    _node(bind.node_name, "bind.node_name", sent)
     counted = (bind.evaluated_nodes, bind.feasible_nodes, bind.tied_nodes)
     if min(counted) < 0:
         for name in ("evaluated_nodes", "feasible_nodes", "tied_nodes"):
             _within("bind", _count, bind, name)
 
 
-def _unschedulable(verdict: scheduler_pb2.Unschedulable, known: Known) -> None:
-    _nominated(verdict, "nominated_node_name", known)
+def _unschedulable(verdict: scheduler_pb2.Unschedulable, sent: SentObjects) -> None:
+    _nominated(verdict, "nominated_node_name", sent)
     for index, reason in enumerate(verdict.reasons):
         _within(f"reasons[{index}]", _count, reason, "nodes")
     if verdict.HasField("preemption"):
-        _within("preemption", _preemption, verdict.preemption, known)
+        _within("preemption", _preemption, verdict.preemption, sent)
 
 
-def _preemption(preemption: scheduler_pb2.Preemption, known: Known) -> None:
-    _node(preemption.node_name, "node_name", known)
+def _preemption(preemption: scheduler_pb2.Preemption, sent: SentObjects) -> None:
+    _node(preemption.node_name, "node_name", sent)
     if not preemption.victims:
-        raise _WrongError("victims", "is required: a preemption deletes pods")
-    _pods([victim.pod for victim in preemption.victims], "victims[{}].pod.uid", known)
-    _pods(preemption.cleared_nominations, "cleared_nominations[{}].uid", known)
-    _pods(preemption.reprieved, "reprieved[{}].uid", known)
+        raise _InvalidFieldError("victims", "is required: a preemption deletes pods")
+    _pods([victim.pod for victim in preemption.victims], "victims[{}].pod.uid", sent)
+    _pods(preemption.cleared_nominations, "cleared_nominations[{}].uid", sent)
+    _pods(preemption.reprieved, "reprieved[{}].uid", sent)
     _count(preemption, "budget_violations")
     _count(preemption, "candidates")
 
 
 def _victims(outcome: scheduler_pb2.Outcome) -> None:
-    """Refuse a preemptor that is its own victim, and a victim that comes twice."""
+    """Refuse a preemptor that is its own victim, and a victim that is listed twice."""
     seen = {outcome.pop.uid}
     for index, victim in enumerate(outcome.unschedulable.preemption.victims):
         if victim.pod.uid in seen:
             path = f"unschedulable.preemption.victims[{index}].pod.uid"
-            raise _WrongError(path, f"{victim.pod.uid!r} is the preemptor, or comes twice")
+            raise _InvalidFieldError(
+                path, f"{victim.pod.uid!r} is the preemptor, or is listed twice"
+            )
         seen.add(victim.pod.uid)
 
 
-def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, known: Known) -> None:
+def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -> None:
     pods = len(refusals.uids)
     if not pods:
-        raise _WrongError("uids", _REQUIRED)
+        raise _InvalidFieldError("uids", _REQUIRED)
     columns = ("refused_by", "attempts", "first_enqueued_ns", "queued_ns", "wall_ns")
     for name in columns:
         if len(getattr(refusals, name)) != pods:
-            held = len(getattr(refusals, name))
-            raise _WrongError(name, f"holds {held} entries, and there are {pods} pods")
+            count = len(getattr(refusals, name))
+            raise _InvalidFieldError(name, f"has {count} entries, but there are {pods} pods")
     for index, uid in enumerate(refusals.uids):
-        if not known.has_pod(uid):
+        if not sent.has_pod(uid):
             problem = f"{uid!r}: {_UNKNOWN_POD}" if uid else _REQUIRED
-            raise _WrongError(f"uids[{index}]", problem)
+            raise _InvalidFieldError(f"uids[{index}]", problem)
     if refusals.first_cycle < 1:
-        problem = f"{refusals.first_cycle} is no scheduling cycle: they count from 1"
-        raise _WrongError("first_cycle", problem)
+        problem = f"{refusals.first_cycle} is not a scheduling cycle: they count from 1"
+        raise _InvalidFieldError("first_cycle", problem)
     _each(refusals, "refused_by", 0, len(refusals.verdicts) - 1)
     _each(refusals, "attempts", 1, 2**31)
     _each(refusals, "first_enqueued_ns", 0, at_ns)
@@ -222,50 +231,48 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, known: Known) -> Non
     for index, verdict in enumerate(refusals.verdicts):
         path = f"verdicts[{index}]"
         if verdict.HasField("preemption"):
-            raise _WrongError(f"{path}.preemption", "is not for refusals: send an Unschedulable")
-        _within(path, _unschedulable, verdict, known)
+            raise _InvalidFieldError(f"{path}.preemption", "must be absent: send an Unschedulable")
+        _within(path, _unschedulable, verdict, sent)
     for index, step in enumerate(refusals.steps):
         _within(f"steps[{index}]", _step_times, step, pods)
 
 
 def _step_times(step: scheduler_pb2.StepTimes, pods: int) -> None:
     if not step.name:
-        raise _WrongError("name", _REQUIRED)
+        raise _InvalidFieldError("name", _REQUIRED)
     if len(step.wall_ns) != len(step.places):
-        held = len(step.wall_ns)
-        raise _WrongError(
-            "wall_ns", f"holds {held} entries, and there are {len(step.places)} places"
-        )
+        problem = f"has {len(step.wall_ns)} entries, but there are {len(step.places)} places"
+        raise _InvalidFieldError("wall_ns", problem)
     _each(step, "places", 0, pods - 1)
     _each(step, "wall_ns", 0, 2**63)
 
 
 def _extender_answer(answer: scheduler_pb2.ExtenderAnswer) -> None:
     if not answer.extender:
-        raise _WrongError("extender", _REQUIRED)
+        raise _InvalidFieldError("extender", _REQUIRED)
     _enum(scheduler_pb2.ExtenderCall.values()[1:], answer.call, "call")
     if answer.WhichOneof("answer") is None:
-        raise _WrongError("answer", _REQUIRED)
+        raise _InvalidFieldError("answer", _REQUIRED)
 
 
 def _nominated(
-    verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure, path: str, known: Known
+    verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure, path: str, sent: SentObjects
 ) -> None:
     name = verdict.nominated_node_name
-    if name and not known.has_node(name):
-        raise _WrongError(path, f"{name!r}: no node has this name")
+    if name and not sent.has_node(name):
+        raise _InvalidFieldError(path, f"{name!r}: no node has this name")
 
 
-def _node(name: str, path: str, known: Known) -> None:
-    if not known.has_node(name):
-        raise _WrongError(path, f"{name!r}: no node has this name" if name else _REQUIRED)
+def _node(name: str, path: str, sent: SentObjects) -> None:
+    if not sent.has_node(name):
+        raise _InvalidFieldError(path, f"{name!r}: no node has this name" if name else _REQUIRED)
 
 
-def _pods(pods: Iterable[meta_pb2.ObjectReference], path: str, known: Known) -> None:
+def _pods(pods: Iterable[meta_pb2.ObjectReference], path: str, sent: SentObjects) -> None:
     for index, pod in enumerate(pods):
-        if not known.has_pod(pod.uid):
+        if not sent.has_pod(pod.uid):
             problem = f"{pod.uid!r}: {_UNKNOWN_POD}" if pod.uid else _REQUIRED
-            raise _WrongError(path.format(index), problem)
+            raise _InvalidFieldError(path.format(index), problem)
 
 
 # An eviction service's results
@@ -274,20 +281,21 @@ def _pods(pods: Iterable[meta_pb2.ObjectReference], path: str, known: Known) -> 
 def _result(
     result: eviction_service_pb2.OperationResult, operation: eviction_service_pb2.Operation
 ) -> None:
-    asked = operation.WhichOneof("operation") or ""
-    of_node = getattr(operation, asked).node_name
-    if result.node_name != of_node:
-        problem = f"is {result.node_name!r}, and the operation is of {of_node!r}"
-        raise _WrongError("node_name", problem if result.node_name else _REQUIRED)
+    requested = operation.WhichOneof("operation") or ""
+    node_name = getattr(operation, requested).node_name
+    if result.node_name != node_name:
+        problem = f"is {result.node_name!r}, but the operation's is {node_name!r}"
+        raise _InvalidFieldError("node_name", problem if result.node_name else _REQUIRED)
     kind = result.WhichOneof("result")
-    if kind not in _RESULTS[asked]:
+    if kind not in _RESULTS[requested]:
         problem = f"is {kind}" if kind else _REQUIRED
-        raise _WrongError("result", f"{problem}: {asked} is answered by {_RESULTS[asked][0]}")
+        expected = _RESULTS[requested][0]
+        raise _InvalidFieldError("result", f"{problem}: the result of {requested} is {expected}")
     if kind == "step":
-        at_ns = operation.step.at_ns if asked == "step" else None
+        at_ns = operation.step.at_ns if requested == "step" else None
         _within("step", _step_result, result.step, at_ns, frozenset(_active(operation)))
     elif kind == "admission" and not result.admission.admit and not result.admission.reason:
-        raise _WrongError("admission.reason", f"{_REQUIRED} of a pod that is refused")
+        raise _InvalidFieldError("admission.reason", f"{_REQUIRED} for a pod that is not admitted")
 
 
 def _active(operation: eviction_service_pb2.Operation) -> Iterator[str]:
@@ -296,44 +304,46 @@ def _active(operation: eviction_service_pb2.Operation) -> Iterator[str]:
 
 
 def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: frozenset[str]) -> None:
-    """Check a step's result; one of a step that goes on has no time, and names its pods before."""
+    """Check a step's result; `at_ns` None: a resumed step, whose pods were sent before."""
     for index, eviction in enumerate(step.evictions):
         path = f"evictions[{index}]"
         _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
         for name in _COUNTS_OF_EVICTION:
             _within(path, _count, eviction, name)
     if len({each.pod.uid for each in step.evictions}) < len(step.evictions):
-        raise _WrongError("evictions", "name a pod twice")
+        raise _InvalidFieldError("evictions", "list a pod twice")
     for index, place in enumerate(step.ranking):
         _active_pod(place.pod, f"ranking[{index}].pod.uid", at_ns, active)
     if at_ns is not None and step.next_step_ns <= at_ns:
         problem = f"{step.next_step_ns} is not after the step's {at_ns}"
-        raise _WrongError("next_step_ns", problem)
+        raise _InvalidFieldError("next_step_ns", problem)
     _conditions(step)
-    _seen(step)
+    _observed(step)
 
 
 def _conditions(step: eviction_pb2.StepResult) -> None:
     for index, condition in enumerate(step.conditions):
         _within(f"conditions[{index}]", _condition, condition)
     if step.quiet and step.evictions:
-        raise _WrongError("quiet", "is set, and pods are evicted")
+        raise _InvalidFieldError("quiet", "is set, but pods are evicted")
     if not step.quiet and sorted(each.type for each in step.conditions) != sorted(TAINTS):
         names = ", ".join(sorted(TAINTS))
-        raise _WrongError("conditions", f"are required of a step that is not quiet: {names}, once")
+        raise _InvalidFieldError(
+            "conditions", f"are required in a step that is not quiet: {names}, each once"
+        )
 
 
-def _seen(step: eviction_pb2.StepResult) -> None:
+def _observed(step: eviction_pb2.StepResult) -> None:
     for index, threshold in enumerate(step.thresholds_met):
         _within(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
     for name in ("first_observed", "condition_last_observed"):
-        for index, seen in enumerate(getattr(step, name)):
-            _within(f"{name}[{index}]", _count, seen, "at_ns")
+        for index, observed in enumerate(getattr(step, name)):
+            _within(f"{name}[{index}]", _count, observed, "at_ns")
     for name, amounts in (("notify_at", step.notify_at), ("calm.least", step.calm.least)):
         for index, amount in enumerate(amounts):
             path = f"{name}[{index}]"
             if not amount.signal:
-                raise _WrongError(f"{path}.signal", _REQUIRED)
+                raise _InvalidFieldError(f"{path}.signal", _REQUIRED)
             _within(path, _count, amount, "amount")
 
 
@@ -341,16 +351,18 @@ def _active_pod(
     pod: meta_pb2.ObjectReference, path: str, at_ns: int | None, active: frozenset[str]
 ) -> None:
     if not pod.uid:
-        raise _WrongError(path, _REQUIRED)
+        raise _InvalidFieldError(path, _REQUIRED)
     if at_ns is not None and pod.uid not in active:
-        raise _WrongError(path, f"{pod.uid!r} is no active pod of the step")
+        raise _InvalidFieldError(path, f"{pod.uid!r} is not an active pod of the step")
 
 
 def _condition(condition: node_pb2.NodeCondition) -> None:
     if condition.type not in TAINTS:
-        raise _WrongError("type", f"{condition.type!r} is none of {', '.join(sorted(TAINTS))}")
+        raise _InvalidFieldError(
+            "type", f"{condition.type!r} is not one of {', '.join(sorted(TAINTS))}"
+        )
     if condition.status not in {"True", "False"}:
-        raise _WrongError("status", f'{condition.status!r} is neither "True" nor "False"')
+        raise _InvalidFieldError("status", f'{condition.status!r} is neither "True" nor "False"')
 
 
 # Parts of both
@@ -359,23 +371,25 @@ def _condition(condition: node_pb2.NodeCondition) -> None:
 def _phases(phases: Iterable[session_pb2.Phase]) -> None:
     for index, phase in enumerate(phases):
         if not phase.name:
-            raise _WrongError(f"phases[{index}].name", _REQUIRED)
+            raise _InvalidFieldError(f"phases[{index}].name", _REQUIRED)
         if phase.wall_ns < 0:
-            raise _WrongError(f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative")
+            raise _InvalidFieldError(f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative")
 
 
-def _each(message: Message, name: str, least: int, most: int) -> None:
+def _each(message: Message, name: str, lowest: int, highest: int) -> None:
     values = getattr(message, name)
-    if values and (min(values) < least or max(values) > most):
-        index = next(place for place, each in enumerate(values) if not least <= each <= most)
-        raise _WrongError(f"{name}[{index}]", f"{values[index]} is not from {least} to {most}")
+    if values and (min(values) < lowest or max(values) > highest):
+        outside = (place for place, each in enumerate(values) if not lowest <= each <= highest)
+        index = next(outside)
+        problem = f"{values[index]} is not from {lowest} to {highest}"
+        raise _InvalidFieldError(f"{name}[{index}]", problem)
 
 
 def _count(message: Message, name: str) -> None:
     if getattr(message, name) < 0:
-        raise _WrongError(name, f"{getattr(message, name)} is negative")
+        raise _InvalidFieldError(name, f"{getattr(message, name)} is negative")
 
 
-def _enum(known: Iterable[int], value: int, path: str) -> None:
-    if value not in known:
-        raise _WrongError(path, f"{value} is no value of the enum")
+def _enum(values: Iterable[int], value: int, path: str) -> None:
+    if value not in values:
+        raise _InvalidFieldError(path, f"{value} is not a value of the enum")

@@ -1,7 +1,7 @@
-"""What happened, in order: the decision log's entries, and notes that the summary shows.
+"""The decision log's entries, in order, and the notes that the summary shows.
 
-An entry is a function of (trace, configuration, seed, version) only: it holds virtual time and a
-number, never a wall-clock value, and nothing of what was sent to the scheduler when.
+An entry is a function of (trace, configuration, seed, version) only: it holds virtual time and its
+number, never wall time, and nothing about when events were sent to the scheduler.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
-Sink = Callable[[trace_pb2.Decision], None]
+DecisionSink = Callable[[trace_pb2.Decision], None]
 
 
 class FailedAttempt(NamedTuple):
-    """An attempt that bound nothing: what its decision holds."""
+    """A scheduling attempt that bound nothing: the fields of its decision."""
 
     at_ns: int
     sequence: int
@@ -30,7 +30,7 @@ class FailedAttempt(NamedTuple):
     reason: str
 
     def decision(self) -> trace_pb2.Decision:
-        """Return the decision."""
+        """Return it as an entry of the log."""
         entry = trace_pb2.Decision(at_ns=self.at_ns, sequence=self.sequence)
         entry.observed.object.CopyFrom(self.pod)
         failed = entry.observed.failed_scheduling
@@ -38,16 +38,16 @@ class FailedAttempt(NamedTuple):
         return entry
 
 
-FailedSink = Callable[[Sequence[FailedAttempt]], None]
+FailedAttemptSink = Callable[[Sequence[FailedAttempt]], None]
 
 
 class Journal:
-    """Numbers what happens and hands it to `sink`.
+    """Numbers the entries of the log and passes them to `sink`.
 
-    Failed attempts go to `failed`, many at a time; None has their decisions go to `sink`, too.
+    Failed attempts go to `failed`, many at a time; where it is None, each goes to `sink`, too.
     """
 
-    def __init__(self, sink: Sink, failed: FailedSink | None = None) -> None:
+    def __init__(self, sink: DecisionSink, failed: FailedAttemptSink | None = None) -> None:
         self._sink = sink
         self._failed_sink = failed or self._sink_each
         self._failed: list[FailedAttempt] = []
@@ -55,13 +55,13 @@ class Journal:
         self.notes: Counter[tuple[str, str]] = Counter()
 
     def note(self, kind: str, text: str) -> None:
-        """Count something that people should know and no decision depends on."""
+        """Count a note for the summary, on which no decision depends."""
         self.notes[kind, text] += 1
 
     def scheduled(
         self, now_ns: int, pod: PodRecord, outcome: scheduler_pb2.Outcome, refused: str = ""
     ) -> None:
-        """Enter a binding, or one that was refused."""
+        """Record a binding; `refused` says why it was refused, "" for one that was applied."""
         bind = outcome.bind
         entry = self._entry(now_ns, pod.object_ref(), refused)
         scheduled = entry.observed.scheduled
@@ -75,14 +75,14 @@ class Journal:
         self._sink(entry)
 
     def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
-        """Enter an attempt that bound nothing; it is handed on by the next entry or `flush`."""
+        """Record an attempt that bound nothing; the next entry or `flush` passes it on."""
         self._sequence += 1
         self._failed.append(
             FailedAttempt(now_ns, self._sequence, pod.object_ref(), message, attempts, reason)
         )
 
     def flush(self) -> None:
-        """Hand on the failed attempts that were entered last."""
+        """Pass on the failed attempts since the last entry."""
         if self._failed:
             failed, self._failed = self._failed, []
             self._failed_sink(failed)
@@ -98,7 +98,7 @@ class Journal:
         preemption: scheduler_pb2.Preemption | None,
         refused: str = "",
     ) -> None:
-        """Enter a nomination with its victims, or (None) that it was cleared."""
+        """Record a nomination with its victims; `preemption` None: it was cleared."""
         entry = self._entry(now_ns, pod.object_ref(), refused)
         nominated = entry.observed.nominated
         nominated.SetInParent()
@@ -111,7 +111,7 @@ class Journal:
         self._sink(entry)
 
     def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:
-        """Enter a victim's lot."""
+        """Record the deletion of a victim; `violates`: its budget did not allow it."""
         entry = self._entry(now_ns, victim.object_ref())
         entry.observed.preempted.by.CopyFrom(by.object_ref())
         entry.observed.preempted.node_name = victim.node_name
@@ -125,7 +125,7 @@ class Journal:
         eviction: eviction_pb2.Eviction,
         ranking: Sequence[eviction_pb2.RankedPod],
     ) -> None:
-        """Enter a kubelet's eviction, with the head of the ranking that it followed from."""
+        """Record a kubelet's eviction, with the first pods of its ranking."""
         entry = self._entry(now_ns, pod.object_ref())
         evicted = entry.observed.evicted
         evicted.node_name = pod.node_name
@@ -141,35 +141,39 @@ class Journal:
         self._sink(entry)
 
     def made(
-        self, now_ns: int, pod: meta_pb2.ObjectReference, owner: meta_pb2.ObjectReference, born: int
+        self,
+        now_ns: int,
+        pod: meta_pb2.ObjectReference,
+        owner: meta_pb2.ObjectReference,
+        ordinal: int,
     ) -> None:
-        """Enter a pod that a controller has made, its number `born` of them, from 0."""
+        """Record a pod that a controller has made, the owner's pod `ordinal`, from 0."""
         entry = self._entry(now_ns, pod)
         entry.observed.made.owner.CopyFrom(owner)
-        entry.observed.made.ordinal = born
+        entry.observed.made.ordinal = ordinal
         self._sink(entry)
 
     def started(self, now_ns: int, pod: PodRecord) -> None:
-        """Enter that a pod runs."""
+        """Record that a pod's containers run."""
         entry = self._entry(now_ns, pod.object_ref())
         entry.observed.started.node_name = pod.node_name
         self._sink(entry)
 
     def finished(self, now_ns: int, pod: PodRecord) -> None:
-        """Enter that a pod has ended."""
+        """Record that a pod has ended, with its phase."""
         entry = self._entry(now_ns, pod.object_ref())
         entry.observed.finished.phase = pod.message.status.phase
         entry.observed.finished.reason = pod.message.status.reason
         self._sink(entry)
 
     def removed(self, now_ns: int, pod: PodRecord) -> None:
-        """Enter that a pod is no more."""
+        """Record that a pod was removed from the API server, with the cause."""
         entry = self._entry(now_ns, pod.object_ref())
         entry.observed.removed.cause = pod.removal or "finished"
         self._sink(entry)
 
     def condition_changed(self, now_ns: int, node_name: str, type_: str, value: str) -> None:
-        """Enter that a node's condition came or went."""
+        """Record the new status of a node's condition."""
         node = meta_pb2.ObjectReference(kind="Node", name=node_name)
         entry = self._entry(now_ns, node)
         entry.observed.condition_changed.type = type_

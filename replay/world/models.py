@@ -1,7 +1,7 @@
-"""The world's models: what a replay assumes where a trace does not say.
+"""The models: what a replay assumes where a trace has no value.
 
-Each has a name, a default, a source and a way to write its value or to switch it off; a recorded
-value always wins over a model.
+Each has a name, a default, a source, and a notation for its value or for switching it off. A
+recorded value always takes precedence over a model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _UNTIL_DELETED = "until the pod is deleted"
 
 
 def duration_ns(text: str) -> int:
-    """Return ns. Raises ValueError, with a text for people."""
+    """Return a text such as "1h30m", "90s" or "0.5d" in ns, at most a hundred years.
+
+    Unlike Go's durations (services.kube.quantity) it may have days, and no sign or empty number.
+    Raises ValueError, with a text for people.
+    """
     total_ns, end = 0.0, 0
     for match in _PART.finditer(text):
         if match.start() != end:
@@ -36,17 +40,17 @@ def duration_ns(text: str) -> int:
         total_ns += float(match[1]) * _UNITS_NS[match[2]]
         end = match.end()
     if end != len(text) or not text:
-        raise ValueError(f"{text!r} is no length of time; write 90s, 1h30m or 500ms")
+        raise ValueError(f"{text!r} is not a duration; write 90s, 1h30m or 500ms")
     if total_ns > _MOST_NS:
         raise ValueError(f"{text!r} is longer than a hundred years")
     return round(total_ns)
 
 
-def shown(at_ns: int) -> str:
-    """Return a length of time as it would be written, in the largest units that fit."""
-    if at_ns == 0:
+def shown(length_ns: int) -> str:
+    """Return a duration as `duration_ns` reads it, in whole units from days to ns."""
+    if length_ns == 0:
         return "0s"
-    parts, left = [], at_ns
+    parts, left = [], length_ns
     for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
         number, left = divmod(left, _UNITS_NS[unit])
         if number:
@@ -58,21 +62,21 @@ def shown(at_ns: int) -> str:
 class Models:
     """What a replay assumes, in ns unless the name says otherwise.
 
-    start_delay_ns: from bound to Running. Default 0: images are there and start at once.
-    image_pull_ns: what each image adds to that which the node does not hold yet. Default 0.
-    service_time_ns: how long a pod runs whose restartPolicy is OnFailure or Never. Default None:
-        until it is deleted.
-    shutdown_ns: from the request to stop to the end of a pod's containers, bounded by the grace
-        period. Default None: the whole grace period, as for a container that ignores SIGTERM.
-    eviction: whether node-pressure eviction is simulated. Default True.
-    recorded_budget_status: take a recorded PodDisruptionBudget status in place of the disruption
-        controller's. Default False.
-    node_grace_ns: how long a silent node is waited for before it counts as unreachable.
-    toleration_s: how long a pod that says nothing of it stays on a node that is not ready or
-        unreachable, s. None: the taint manager takes nobody.
-    cycle_cost_ns: what a scheduling cycle takes, one after the other. Default 0.
-    bind_cost_ns: what a binding takes, beside the cycles. Default 0.
-    pod_gc_ns: how long the pods of a node that has gone are there. 0: they go with it.
+    start_delay_ns: from bound to Running. 0: images are on the node and containers start at once.
+    image_pull_ns: the time to pull an image that the node does not have, added to the start delay.
+    service_time_ns: how long a pod runs whose restartPolicy is OnFailure or Never. None: until it
+        is deleted.
+    shutdown_ns: from the request to stop to the end of a pod's containers, at most the grace
+        period. None: the whole grace period, as for a container that ignores SIGTERM.
+    eviction: whether node-pressure eviction is simulated.
+    recorded_budget_status: use the recorded status of PodDisruptionBudgets in place of the
+        disruption controller's.
+    node_grace_ns: from a node's last report until it counts as unreachable.
+    toleration_s: how long a pod without tolerations of its own stays on a node that is not ready or
+        unreachable, s. None: the taint manager evicts no pods.
+    cycle_cost_ns: the duration of a scheduling cycle; cycles run one after the other.
+    bind_cost_ns: the duration of a binding; bindings run besides the cycles.
+    pod_gc_ns: how long the pods of a deleted node exist. 0: they are removed with it.
     ended_pods_max: how many pods that have ended a cluster keeps. 0: all of them.
     """
 
@@ -91,21 +95,22 @@ class Models:
 
 
 DEFAULT_GRACE_S = 30
-"""terminationGracePeriodSeconds of a pod that names none.
+"""terminationGracePeriodSeconds of a pod that does not set it.
 
 Source: kubernetes v1.34 pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec.
 """
 
 
 class ModelError(ValueError):
-    """A model or a value that is none; the text is for people."""
+    """An unknown model or a bad value; the text is for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model; `off` is what its field is when it is switched off, and `when_off` what that means.
+    """A model; `off` is its field's value when it is switched off, `when_off` what that means.
 
-    `read` makes its field's value of a text (ValueError where it is none), `show` the reverse.
+    `read` parses a text as its field's value (ValueError with a text for people), `show` is the
+    reverse.
     """
 
     name: str
@@ -118,7 +123,7 @@ class Model:
     show: Callable[[int], str]
 
     def shown(self, models: Models) -> str:
-        """Return the model's value as it would be given."""
+        """Return the model's value as `read` takes it, or OFF."""
         value = getattr(models, self.field)
         return OFF if value == self.off else self.show(value)
 
@@ -126,13 +131,13 @@ class Model:
 def _seconds(text: str) -> int:
     length_ns = duration_ns(text)
     if length_ns % SECOND_NS:
-        raise ValueError(f"{text!r} is no number of whole seconds")
+        raise ValueError(f"{text!r} is not a whole number of seconds")
     return length_ns // SECOND_NS
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX or int(text) < 1:
-        raise ValueError(f"{text!r} is no number of 1 to {'9' * _DIGITS_MAX}")
+        raise ValueError(f"{text!r} is not a number from 1 to {'9' * _DIGITS_MAX}")
     return int(text)
 
 
@@ -145,7 +150,7 @@ def _on(text: str) -> bool:
 def _time(
     name: str, meaning: str, source: str, *, off: int | None = 0, when_off: str = "no time"
 ) -> Model:
-    """Return a model whose value is a length of time and whose field is named after it."""
+    """Return a model whose value is a duration and whose field is named after it."""
     return Model(
         name=name,
         field=f"{name.replace('-', '_')}_ns",
@@ -159,15 +164,15 @@ def _time(
 
 
 _MODELS = (
-    _time("start-delay", "from bound to Running, where the trace does not say", "assumed"),
+    _time("start-delay", "from bound to Running, where the trace has no value", "assumed"),
     _time(
         "image-pull",
-        "added to that for each image that the node does not hold; a node pulls one by one",
+        "added to it for each image that the node does not have; a node pulls one by one",
         "kubelet v1.34, serializeImagePulls",
     ),
     _time(
         "service-time",
-        "how long a pod with restartPolicy OnFailure or Never runs, where nothing tells",
+        "how long a pod with restartPolicy OnFailure or Never runs, where no value is recorded",
         "assumed",
         off=None,
         when_off=_UNTIL_DELETED,
@@ -181,58 +186,58 @@ _MODELS = (
     ),
     _time(
         "node-grace",
-        "how long a silent node is waited for before it is unreachable",
+        "from a node's last report until it is unreachable",
         "kube-controller-manager v1.34, --node-monitor-grace-period",
     ),
     Model(
         name="taint-eviction",
         field="toleration_s",
-        meaning="how long pods that say nothing of it stay on nodes that are not ready",
+        meaning="how long pods without tolerations of their own stay on nodes that are not ready",
         source="kube-apiserver v1.34, --default-unreachable-toleration-seconds; tainteviction",
         off=None,
-        when_off="NoExecute taints take nobody",
+        when_off="NoExecute taints evict no pods",
         read=_seconds,
         show=lambda seconds: shown(seconds * SECOND_NS),
     ),
     _time(
         "pod-gc",
-        "how long the pods of a node that has gone are there",
-        "podgc v1.34: a quarantine of 40 s, looked at every 20 s",
-        when_off="they go with their node",
+        "how long the pods of a deleted node exist",
+        "podgc v1.34: a quarantine of 40 s, checked every 20 s",
+        when_off="they are removed with their node",
     ),
     Model(
         name="terminated-pod-gc",
         field="ended_pods_max",
-        meaning="how many pods that have ended are kept; of more, evicted and then old ones go",
+        meaning="how many ended pods are kept; of more, evicted and then old ones are deleted",
         source="kube-controller-manager v1.34, --terminated-pod-gc-threshold; podgc",
         off=0,
-        when_off="they stay until they are deleted",
+        when_off="they exist until they are deleted",
         read=_count,
         show=str,
     ),
     _time(
         "cycle-cost",
-        "what a scheduling cycle takes; the scheduler then takes one pod after the other",
+        "the duration of a scheduling cycle; the scheduler then takes one pod after the other",
         "measured: kube-scheduler's scheduler_scheduling_algorithm_duration_seconds",
     ),
     _time(
         "bind-cost",
-        "what a binding takes, beside the cycles that follow",
+        "the duration of a binding, besides the cycles that follow",
         "measured: kube-scheduler's scheduler_framework_extension_point_duration_seconds of Bind",
     ),
     Model(
         name="eviction",
         field="eviction",
-        meaning="node-pressure eviction, where the trace tells what pods use",
+        meaning="node-pressure eviction, where the trace has usage",
         source="kubelet v1.32, eviction manager",
         off=False,
-        when_off="nobody is evicted by a kubelet",
+        when_off="kubelets evict no pods",
         read=_on,
         show=lambda _: "on",
     ),
 )
 MODELS: Mapping[str, Model] = {each.name: each for each in _MODELS}
-"""All models by name, in the order in which people read them."""
+"""All models by name, in the order in which they are shown."""
 
 
 def with_values(models: Models, given: Iterable[str]) -> Models:
@@ -244,7 +249,7 @@ def with_values(models: Models, given: Iterable[str]) -> Models:
             known = ", ".join(MODELS)
             raise ModelError(f"there is no model {name!r}; the models are {known}")
         if not equals or not value:
-            raise ModelError(f"{text!r} gives no value; write {name}={model.shown(Models())}")
+            raise ModelError(f"{text!r} has no value; write {name}={model.shown(Models())}")
         try:
             read = model.off if value == OFF else model.read(value)
         except ValueError as error:

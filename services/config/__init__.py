@@ -1,1 +1,1 @@
-"""Readers of KubeSchedulerConfiguration and KubeletConfiguration files."""
+"""Configuration files, read strictly, and KubeletConfiguration."""

@@ -1,7 +1,7 @@
-"""KubeletConfiguration (kubelet.config.k8s.io/v1beta1), read as it is.
+"""KubeletConfiguration (kubelet.config.k8s.io/v1beta1) files.
 
-What eviction does not read is named in a warning where it is known, and refused where it is not,
-as a kubelet's strict decoding does.
+A field that eviction does not read gives a warning where a kubelet has it, and an error where not,
+as with a kubelet's strict decoding.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kubelet/config/v1beta1/types.go (the fields),
 pkg/kubelet/apis/config/v1beta1/defaults.go and cmd/kubelet/app/server.go, loadConfigFile (the
@@ -35,7 +35,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfiguration:
-    """What eviction reads of the file, and a sentence for each thing that is not served."""
+    """The eviction settings of a file, and a warning for each field that has no effect."""
 
     eviction: EvictionConfig
     warnings: tuple[str, ...]
@@ -70,10 +70,10 @@ def read_kubelet_configuration(
     dedicated_imagefs: bool = False,
     split_containerfs: bool = False,
 ) -> KubeletConfiguration:
-    """Read the file's text, YAML or JSON, with the defaults of the kubelet that `mode` names.
+    """Read a file's text, YAML or JSON, with the defaults of the kubelet that `mode` names.
 
-    The two file systems are the node's own and in no such file. Thresholds are checked where they
-    are parsed, by the eviction manager. Raises DataError.
+    The two file systems are the node's, and not in the file. The eviction manager parses and checks
+    the thresholds. Raises DataError.
     """
     fields = fields_of(text, KIND, API_VERSION)
     served = {name: value for name, value in fields.items() if name not in _NOT_SERVED}
@@ -86,7 +86,7 @@ def read_kubelet_configuration(
         soft_grace=file.eviction_soft_grace_period,
         min_reclaim=file.eviction_minimum_reclaim,
         enforce_node_allocatable=file.enforce_node_allocatable,
-        # A kubelet takes 0 for absent.
+        # A kubelet treats 0 as absent.
         pressure_transition_ns=file.eviction_pressure_transition_period
         or DEFAULT_PRESSURE_TRANSITION_NS,
         max_pod_grace_s=file.eviction_max_pod_grace_period,
@@ -96,13 +96,17 @@ def read_kubelet_configuration(
         allow_overwrite_tgps=gates.get(OVERWRITE_GRACE_GATE, False),
         kernel_memcg_notification=file.kernel_memcg_notification,
     )
-    known = [f"{name} is known but not served." for name in fields if name in _NOT_SERVED]
+    unread = [
+        f"{name} has no effect: eviction does not read it."
+        for name in fields
+        if name in _NOT_SERVED
+    ]
     others = [
-        f"featureGates[{name}] is known to no rule of eviction and has no effect."
+        f"featureGates[{name}] has no effect: eviction does not read it."
         for name in gates
         if name not in {OVERWRITE_GRACE_GATE, SPLIT_DISK_GATE}
     ]
-    return KubeletConfiguration(eviction=eviction, warnings=(*known, *others))
+    return KubeletConfiguration(eviction=eviction, warnings=(*unread, *others))
 
 
 @checked.register
@@ -111,16 +115,16 @@ def _(file: _File) -> _File:
         raise DataError("evictionPressureTransitionPeriod", "must not be negative")
     text = f"must lie between 0 and {_INT32_MAX}"
     within("evictionMaxPodGracePeriod", file.eviction_max_pod_grace_period, 0, _INT32_MAX, text)
-    given = file.enforce_node_allocatable
-    for index, each in enumerate(given):
+    enforced = file.enforce_node_allocatable
+    for index, each in enumerate(enforced):
         path = f"enforceNodeAllocatable[{index}]"
         if each not in ENFORCEMENTS:
-            known = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
-            raise DataError(path, f'unknown value "{each}": use one of {known}')
-        if each in given[:index]:
+            names = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
+            raise DataError(path, f'unknown value "{each}": use one of {names}')
+        if each in enforced[:index]:
             raise DataError(path, f'"{each}" comes twice')
-    if "none" in given and len(given) > 1:
-        raise DataError("enforceNodeAllocatable", '"none" stands alone')
+    if "none" in enforced and len(enforced) > 1:
+        raise DataError("enforceNodeAllocatable", '"none" must be the only value')
     return file
 
 

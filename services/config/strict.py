@@ -1,7 +1,7 @@
-"""A configuration file read strictly: each field once, none that is unknown, each of its type.
+"""A configuration file read strictly: each field once, known, and of its type.
 
-Paths are those that Kubernetes prints, such as `profiles[0].plugins.score`. A field that is null
-counts as absent.
+Paths are as Kubernetes prints them, such as `profiles[0].plugins.score`. A null field counts as
+absent.
 
 Source: kubernetes v1.34 apimachinery pkg/runtime/serializer/json/json.go, strict decoding;
 pkg/util/validation/validation.go, IsQualifiedName, IsDNS1123Subdomain (names of labels).
@@ -21,13 +21,13 @@ from services.kube.quantity import DurationError, parse_duration_ns
 from services.typed import DataError, Read, Reading, join
 
 Int64 = Annotated[int, 64]
-"""A whole number of 64 bits; others have 32."""
+"""An integer of 64 bits; a plain int has 32."""
 
 DurationNs = Annotated[int, "ns"]
-"""A duration, in the file as Go writes it."""
+"""A duration in ns, in the file as Go writes it."""
 
 Percentage = Annotated[int, "%"]
-"""A whole number from 0 to 100."""
+"""An integer from 0 to 100."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -37,7 +37,7 @@ _SUBDOMAIN_MAX = 253
 
 
 def document(text: str) -> object:
-    """Return what a YAML or JSON text holds. Raises DataError, for a repeated field too."""
+    """Return the data of a YAML or JSON text. Raises DataError, for a repeated field too."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -54,10 +54,10 @@ def document(text: str) -> object:
 
 
 def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
-    """Return the fields of a file of that kind and one of the versions. Raises DataError."""
+    """Return the fields of a file of that kind and one of those versions. Raises DataError."""
     fields = document(text)
     if not isinstance(fields, dict):
-        raise DataError("", f"is no {kind}: write a mapping of its fields")
+        raise DataError("", f"is not a {kind}: write a mapping of its fields")
     for name, expected in (("apiVersion", api_versions), ("kind", (kind,))):
         if fields.get(name) not in expected:
             raise DataError(name, f'must be "{expected[0]}"')
@@ -67,34 +67,34 @@ def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
 def reading(
     names: Mapping[tuple[type, str], str] = _NONE, hooks: Mapping[Any, Read] = _NONE
 ) -> Reading:
-    """Return what reads a file's fields, in camel case but for `names`; see Reading."""
+    """Return a Reading of a file's fields, which are in camel case except for `names`."""
     return Reading({**_NUMBERS, **hooks}, check=checked, names=names, rename=_camel)
 
 
 @singledispatch
 def checked(value: Any) -> Any:
-    """Return what an instance of a file's class means; classes register their own rules.
+    """Return the checked instance of a file's class; classes register their own rules.
 
     Raises DataError where upstream refuses it, its path relative to the instance.
     """
     return value
 
 
-def within(field: str, value: int, least: int, most: int, text: str) -> None:
-    """Refuse a value that does not lie between two others, ends included. Raises DataError."""
-    if not least <= value <= most:
+def within(field: str, value: int, low: int, high: int, text: str) -> None:
+    """Raise DataError with `text` unless low <= value <= high."""
+    if not low <= value <= high:
         raise DataError(field, text)
 
 
 def check_name(name: str, path: str) -> None:
-    """Raise DataError for what is no qualified name."""
+    """Raise DataError for what is not a qualified name."""
     problem = qualified_name_problem(name)
     if problem:
         raise DataError(path, f'"{name}": {problem}')
 
 
 def qualified_name_problem(name: str) -> str:
-    """Return what is wrong with a name such as "example.com/gpu", "" where nothing is."""
+    """Return upstream's problem of a name such as "example.com/gpu", "" for a valid one."""
     prefix, slash, rest = name.rpartition("/")
     if slash and (not prefix or "/" in prefix):
         return (
@@ -116,7 +116,7 @@ def qualified_name_problem(name: str) -> str:
 
 
 def _refuse_repeated(node: yaml.Node, path: str, seen: set[int]) -> None:
-    """Refuse what YAML's own loader passes over by taking the last; each node is looked at once."""
+    """Raise DataError for a repeated field, of which YAML's own loader takes the last."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -142,8 +142,8 @@ def _camel(name: str) -> str:
 
 def _whole(data: object, bits: int) -> int:
     number = Reading().read(int, data)
-    least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    within("", number, least, most, f"must lie between {least} and {most}")
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    within("", number, low, high, f"must lie between {low} and {high}")
     return number
 
 

@@ -17,7 +17,7 @@ from services.rpc.server import Listen, listen_options, serve
 def main(listen: Listen) -> None:
     """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1beta1.EvictionService).
 
-    Example, with a free port that the first line of output tells:
+    Example, with a free port that the first line of output shows:
 
         python -m services.eviction --listen 127.0.0.1:0
     """

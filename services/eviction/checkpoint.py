@@ -10,7 +10,7 @@ from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.state import ManagerSnapshot
-from services.eviction.fleet import Fleet, KnownPod, Node
+from services.eviction.fleet import ActivePod, Fleet, ManagedNode
 from services.kube.kubelet import EvictionConfig
 from services.kube.quantity import Format, Quantity
 from services.typed import DataError, Reading, write
@@ -18,7 +18,7 @@ from services.typed import DataError, Reading, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedNode:
-    """A Node; its pods in their order."""
+    """A ManagedNode; `pods` in the node's order."""
 
     own: EvictionConfig | None
     state: ManagerSnapshot
@@ -29,7 +29,7 @@ class _SavedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedFleet:
-    """A Fleet; its nodes by name."""
+    """A Fleet; `nodes` by name."""
 
     config: EvictionConfig
     live: bool
@@ -37,14 +37,14 @@ class _SavedFleet:
 
 
 def fleet_to_json(fleet: Fleet) -> bytes:
-    """Return the JSON that stands for the fleet."""
+    """Return the fleet as JSON."""
     nodes = {name: _saved_node(node) for name, node in fleet}
     saved = _SavedFleet(config=fleet.config, live=fleet.live, nodes=nodes)
     return write(saved, {Quantity: _quantity_to_row})
 
 
 def fleet_from_plain(plain: object) -> Fleet:
-    """Return the fleet that JSON, once loaded, stands for.
+    """Return the fleet of a checkpoint; `plain` is its JSON, loaded.
 
     Raises ValueError where `plain` is not what fleet_to_json wrote.
     """
@@ -53,10 +53,10 @@ def fleet_from_plain(plain: object) -> Fleet:
     for name, node in saved.nodes.items():
         manager = Manager(node.own or saved.config)
         manager.restore(node.state)
-        pods = {pod.uid: KnownPod(pod, may_be_evicted(pod)) for pod in node.pods}
+        pods = {pod.uid: ActivePod(pod, may_be_evicted(pod)) for pod in node.pods}
         fleet.put(
             name,
-            Node(
+            ManagedNode(
                 manager=manager,
                 own=node.own,
                 pods=pods,
@@ -67,7 +67,7 @@ def fleet_from_plain(plain: object) -> Fleet:
     return fleet
 
 
-def _saved_node(node: Node) -> _SavedNode:
+def _saved_node(node: ManagedNode) -> _SavedNode:
     return _SavedNode(
         own=node.own,
         state=node.manager.snapshot(),

@@ -1,19 +1,20 @@
-"""The nodes of one session: their managers, the pods they were told of, and their times.
+"""The nodes of one session: their managers, active pods and times.
 
-What a request asks of a node is checked here against what is known of the node. A batch is done
-whole or not at all: what is refused half-way is undone.
+An operation is checked against its node's state. A batch is applied as a whole or not at all: what
+a refused batch has changed is undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager, Memento
 from services.eviction.core.observations import NodeSummary, PodUsage, observe
 from services.eviction.core.pod import EvictionPod
-from services.eviction.core.results import Admission, NeedReclaim, StepResult
+from services.eviction.core.results import NeedReclaim, PodAdmitResult, StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold
 from services.kube.kubelet import EvictionConfig
@@ -26,12 +27,12 @@ from services.rpc.errors import (
 )
 
 BEFORE_ALL_NS = -(2**63)
-_NO_DISK_INFO = "the file systems could not be looked at"
+_NO_DISK_INFO = "the file systems could not be inspected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadConfig:
-    """A configuration, its thresholds as parsed, and what of it is known but not served."""
+class ParsedConfig:
+    """A configuration, its thresholds as parsed, and warnings about settings without effect."""
 
     config: EvictionConfig
     thresholds: tuple[Threshold, ...]
@@ -39,8 +40,8 @@ class ReadConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A node's statistics; `usage` reads what its pods use, once a step turns out to need it."""
+class NodeStatistics:
+    """A node's statistics; `usage` reads its pods' when a step needs them."""
 
     summary: NodeSummary
     usage: Callable[[], Mapping[str, PodUsage]]
@@ -51,17 +52,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A step at `now_ns`: over new `pods`, then those known by `active_uids`, in the node's order.
+class StepNode:
+    """A step at `now_ns` over new `pods`, then those of `active_uids`, in the node's order.
 
-    `field` is the step's path in its request, for refusals; `seen` is None where the kubelet
-    could not read its summary.
+    `active_uids` were active in the node's last step. `field` is the operation's path in its
+    request, for errors; `statistics` is None where the kubelet could not read its summary.
     """
 
     field: str
     node_name: str
     now_ns: int
-    seen: Seen | None
+    statistics: NodeStatistics | None
     pods: tuple[EvictionPod, ...] = ()
     active_uids: tuple[str, ...] = ()
     disk_info_failed: bool = False
@@ -69,155 +70,161 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resume:
-    """What a node sees after its collection; None where its summary could not be read.
-
-    `field` is its path in its request.
-    """
+class ResumeNode:
+    """The end of a step that waits, with the statistics after the collection, as in StepNode."""
 
     field: str
     node_name: str
-    seen: Seen | None
+    statistics: NodeStatistics | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNode:
-    """A node that has gone."""
+    """The removal of a node."""
 
     node_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configure:
-    """A node's own configuration."""
+class ConfigureNode:
+    """A configuration of the node's own."""
 
     node_name: str
-    read: ReadConfig
+    read: ParsedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admit:
-    """A pod that a node is asked to take; `field` is the question's path in its request."""
+class AdmitPod:
+    """A pod that a node is to admit or refuse."""
 
     field: str
     node_name: str
     pod: EvictionPod
 
 
-Operation = Step | Resume | RemoveNode | Configure | Admit
+Operation = StepNode | ResumeNode | RemoveNode | ConfigureNode | AdmitPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What an operation answers; `kill_failed` holds for all evictions of a step.
+class OperationResult:
+    """The result of an operation; `kill_failed` applies to all evictions of a step.
 
-    `calm` is how much of each signal makes steps change nothing, None where no amount does.
+    `calm` are the available amounts at which steps change nothing, None where no amounts do.
     """
 
     node_name: str
-    outcome: StepResult | NeedReclaim | ReadConfig | Admission
+    outcome: StepResult | NeedReclaim | ParsedConfig | PodAdmitResult
     kill_failed: bool = False
     calm: Mapping[Signal, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPod:
-    """An active pod; `limited` says that a limit on local storage could evict it."""
+class ActivePod:
+    """An active pod; `limited`: a limit on local storage could evict it."""
 
     pod: EvictionPod
     limited: bool
 
 
 @dataclass(slots=True, kw_only=True)
-class Node:
-    """A node: `own` is its configuration where it has one, `at_ns` the time of its last step."""
+class ManagedNode:
+    """A node: `own` is its own configuration, if any, `at_ns` the time of its last step in ns."""
 
     manager: Manager
     own: EvictionConfig | None = None
-    pods: Mapping[str, KnownPod] = field(default_factory=dict)
+    pods: Mapping[str, ActivePod] = field(default_factory=dict)
     at_ns: int = BEFORE_ALL_NS
     kill_fails: bool = False
 
 
-_Before = tuple[Node, Manager, EvictionConfig | None, Memento, Mapping[str, KnownPod], int, bool]
+class _NodeBefore(NamedTuple):
+    """A node as it was before a batch."""
+
+    node: ManagedNode
+    manager: Manager
+    memento: Memento
+    own: EvictionConfig | None
+    pods: Mapping[str, ActivePod]
+    at_ns: int
+    kill_fails: bool
 
 
 class Fleet:
-    """All nodes of a session; those that are stepped unasked have the session's configuration."""
+    """All nodes of a session. Those without a configuration of their own have the session's."""
 
     __slots__ = ("_before", "_nodes", "config", "live")
 
     def __init__(self, config: EvictionConfig, *, live: bool = False) -> None:
         self.config = config
         self.live = live
-        self._nodes: dict[str, Node] = {}
-        self._before: dict[str, _Before | None] = {}
+        self._nodes: dict[str, ManagedNode] = {}
+        self._before: dict[str, _NodeBefore | None] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, Node]]:
+    def __iter__(self) -> Iterator[tuple[str, ManagedNode]]:
         """Yield names and nodes in the names' order."""
         return iter(sorted(self._nodes.items()))
 
-    def put(self, name: str, node: Node) -> None:
-        """Take over a node as a checkpoint holds it."""
+    def put(self, name: str, node: ManagedNode) -> None:
+        """Set a node to that of a checkpoint."""
         self._nodes[name] = node
 
-    def apply(self, operations: Sequence[Operation]) -> list[Answer]:
-        """Do all operations in order and return the answers of those that have one.
+    def apply(self, operations: Sequence[Operation]) -> list[OperationResult]:
+        """Apply all operations in order and return the results of those that have one.
 
-        Raises a RefusalError where one cannot be done; then none of them was.
+        Raises RefusalError where one is refused; then none of them is applied.
         """
         self._before = {}
-        answers = []
+        results = []
         try:
             for operation in operations:
-                self._remember(operation.node_name)
-                answer = self._do(operation)
-                if answer is not None:
-                    answers.append(answer)
+                self._keep(operation.node_name)
+                result = self._apply_one(operation)
+                if result is not None:
+                    results.append(result)
         except RefusalError:
             self.take_back()
             raise
-        return answers
+        return results
 
-    def _do(self, operation: Operation) -> Answer | None:
+    def _apply_one(self, operation: Operation) -> OperationResult | None:
         match operation:
-            case Step():
+            case StepNode():
                 return self._step(operation)
-            case Resume():
+            case ResumeNode():
                 return self._resume(operation)
             case RemoveNode():
                 self._nodes.pop(operation.node_name, None)
                 return None
-            case Configure():
+            case ConfigureNode():
                 self._configure(operation.node_name, operation.read.config)
-                return Answer(node_name=operation.node_name, outcome=operation.read)
-            case Admit():
-                node = self._known(operation)
+                return OperationResult(node_name=operation.node_name, outcome=operation.read)
+            case AdmitPod():
+                node = self._node(operation)
                 outcome = node.manager.admit(operation.pod)
-                return Answer(node_name=operation.node_name, outcome=outcome)
+                return OperationResult(node_name=operation.node_name, outcome=outcome)
 
     def _configure(self, name: str, config: EvictionConfig) -> None:
-        """Add a node, or change its thresholds; what it remembers of those that stay is kept."""
+        """Add a node, or change its thresholds, with the state of those that remain."""
         manager = Manager(config)
-        known = self._nodes.get(name)
-        if known is None:
-            self._nodes[name] = Node(manager=manager, own=config)
+        node = self._nodes.get(name)
+        if node is None:
+            self._nodes[name] = ManagedNode(manager=manager, own=config)
             return
-        manager.restore(known.manager.snapshot())
-        known.manager, known.own = manager, config
+        manager.restore(node.manager.snapshot())
+        node.manager, node.own = manager, config
 
-    def _known(self, operation: Resume | Admit) -> Node:
+    def _node(self, operation: ResumeNode | AdmitPod) -> ManagedNode:
         node = self._nodes.get(operation.node_name)
         if node is None:
             raise NotFoundError(
-                f"{operation.field}.node_name: node {operation.node_name!r} was neither configured "
-                "nor stepped"
+                f"{operation.field}.node_name: node {operation.node_name!r} was neither "
+                "configured nor stepped: do either first"
             )
         return node
 
-    def _step(self, step: Step) -> Answer:
+    def _step(self, step: StepNode) -> OperationResult:
         name = step.node_name
-        node = self._nodes.get(name) or Node(manager=Manager(self.config))
+        node = self._nodes.get(name) or ManagedNode(manager=Manager(self.config))
         if node.manager.is_waiting:
             raise PreconditionError(
                 f"{step.field}: node {name!r} waits for Resume: its last step needs a collection"
@@ -232,50 +239,53 @@ class Fleet:
         node.at_ns, node.kill_fails = step.now_ns, step.kill_fails
         self._nodes[name] = node
         outcome = _stepped(node, step)
-        return _answer(name, node, outcome, _calm(node, step, outcome))
+        return _result(name, node, outcome, _calm(node, step, outcome))
 
-    def _resume(self, resume: Resume) -> Answer:
+    def _resume(self, resume: ResumeNode) -> OperationResult:
         name = resume.node_name
-        node = self._known(resume)
+        node = self._node(resume)
         if not node.manager.is_waiting:
             raise PreconditionError(f"{resume.field}: no step of node {name!r} waits for Resume")
-        result = node.manager.resume(_whole(resume.seen))
-        return _answer(name, node, result, None)
+        result = node.manager.resume(_whole(resume.statistics))
+        return _result(name, node, result, None)
 
-    def _remember(self, name: str) -> None:
+    def _keep(self, name: str) -> None:
         before = self._before
         if name in before:
             return
         node = self._nodes.get(name)
         before[name] = None
         if node is not None:
-            manager = node.manager
-            memento = manager.memento()
-            before[name] = (
-                *(node, manager, node.own, memento),
-                *(node.pods, node.at_ns, node.kill_fails),
+            before[name] = _NodeBefore(
+                node=node,
+                manager=node.manager,
+                memento=node.manager.memento(),
+                own=node.own,
+                pods=node.pods,
+                at_ns=node.at_ns,
+                kill_fails=node.kill_fails,
             )
 
     def take_back(self) -> None:
-        """Make the nodes what they were before the last apply."""
-        for name, kept in self._before.items():
-            if kept is None:
+        """Undo the last `apply`."""
+        for name, before in self._before.items():
+            if before is None:
                 self._nodes.pop(name, None)
                 continue
-            node, manager, own, memento, pods, at_ns, kill_fails = kept
-            manager.go_back(memento)
-            node.manager, node.own = manager, own
-            node.pods, node.at_ns, node.kill_fails = pods, at_ns, kill_fails
+            node = before.node
+            before.manager.go_back(before.memento)
+            node.manager, node.own = before.manager, before.own
+            node.pods, node.at_ns, node.kill_fails = before.pods, before.at_ns, before.kill_fails
             self._nodes[name] = node
 
 
-def _active_pods(node: Node, step: Step) -> Mapping[str, KnownPod]:
+def _active_pods(node: ManagedNode, step: StepNode) -> Mapping[str, ActivePod]:
     if not step.pods and step.active_uids == tuple(node.pods):
         return node.pods
-    active = {pod.uid: KnownPod(pod, may_be_evicted(pod)) for pod in step.pods}
+    active = {pod.uid: ActivePod(pod, may_be_evicted(pod)) for pod in step.pods}
     for index, uid in enumerate(step.active_uids):
         if uid in active:
-            raise FieldError(f"{step.field}.active_uids[{index}]", f"pod {uid!r} comes twice")
+            raise FieldError(f"{step.field}.active_uids[{index}]", f"pod {uid!r} occurs twice")
         if uid not in node.pods:
             raise FieldError(
                 f"{step.field}.active_uids[{index}]",
@@ -284,44 +294,46 @@ def _active_pods(node: Node, step: Step) -> Mapping[str, KnownPod]:
             )
         active[uid] = node.pods[uid]
     if len(active) != len(step.pods) + len(step.active_uids):
-        raise FieldError(f"{step.field}.pods", "holds a metadata.uid twice")
+        raise FieldError(f"{step.field}.pods", "has two pods of one metadata.uid")
     return active
 
 
-def _stepped(node: Node, step: Step) -> StepResult | NeedReclaim:
-    manager, seen = node.manager, step.seen
-    if seen is not None:
-        observations = observe(seen.summary)
+def _stepped(node: ManagedNode, step: StepNode) -> StepResult | NeedReclaim:
+    manager, statistics = node.manager, step.statistics
+    if statistics is not None:
+        observations = observe(statistics.summary)
         limited = _is_limited(node)
         if manager.may_skip(observations, now_ns=step.now_ns, limited=limited):
             return manager.skip(observations, now_ns=step.now_ns)
     return manager.synchronize(
         now_ns=step.now_ns,
-        summary=_whole(seen),
+        summary=_whole(statistics),
         pods=[each.pod for each in node.pods.values()],
         disk_info_error=_NO_DISK_INFO if step.disk_info_failed else "",
     )
 
 
-def _calm(node: Node, step: Step, outcome: StepResult | NeedReclaim) -> Mapping[Signal, int] | None:
-    if step.seen is None or isinstance(outcome, NeedReclaim):
+def _calm(
+    node: ManagedNode, step: StepNode, outcome: StepResult | NeedReclaim
+) -> Mapping[Signal, int] | None:
+    if step.statistics is None or isinstance(outcome, NeedReclaim):
         return None
-    observations = observe(step.seen.summary)
+    observations = observe(step.statistics.summary)
     return node.manager.calm(observations, now_ns=step.now_ns, limited=_is_limited(node))
 
 
-def _is_limited(node: Node) -> bool:
+def _is_limited(node: ManagedNode) -> bool:
     return any(each.limited for each in node.pods.values())
 
 
-def _whole(seen: Seen | None) -> NodeSummary | None:
-    return None if seen is None else seen.whole()
+def _whole(statistics: NodeStatistics | None) -> NodeSummary | None:
+    return None if statistics is None else statistics.whole()
 
 
-def _answer(
+def _result(
     name: str,
-    node: Node,
+    node: ManagedNode,
     outcome: StepResult | NeedReclaim,
     calm: Mapping[Signal, int] | None,
-) -> Answer:
-    return Answer(node_name=name, outcome=outcome, kill_failed=node.kill_fails, calm=calm)
+) -> OperationResult:
+    return OperationResult(node_name=name, outcome=outcome, kill_failed=node.kill_fails, calm=calm)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from services.eviction.core.results import StepResult
-from services.rpc.prometheus import Histogram, header, line
+from services.rpc.prometheus import PrometheusHistogram, header, line
 
 _EVICTIONS = "kubelet_evictions"
 _STATS_AGE = "kubelet_eviction_stats_age_seconds"
@@ -20,16 +20,16 @@ _NS_PER_S = 1e9
 
 
 class EvictionMetrics:
-    """What one process counts over all its sessions."""
+    """The metrics of one process, over all its sessions."""
 
     __slots__ = ("_evictions", "_stats_age")
 
     def __init__(self) -> None:
         self._evictions: Counter[str] = Counter()
-        self._stats_age: dict[str, Histogram] = {}
+        self._stats_age: dict[str, PrometheusHistogram] = {}
 
     def absorb(self, result: StepResult) -> None:
-        """Take in a step that has ended.
+        """Count a step that has ended.
 
         An eviction counts under its signal, or under the limit on local storage that the pod
         exceeds.
@@ -39,7 +39,7 @@ class EvictionMetrics:
         for signal, age_ns in result.stats_ages_ns:
             histogram = self._stats_age.get(signal.value)
             if histogram is None:
-                histogram = self._stats_age[signal.value] = Histogram(_SECONDS)
+                histogram = self._stats_age[signal.value] = PrometheusHistogram(_SECONDS)
             histogram.observe(age_ns / _NS_PER_S)
 
     def text(self) -> str:
@@ -47,14 +47,14 @@ class EvictionMetrics:
         return "".join(f"{each}\n" for each in self._lines())
 
     def _lines(self) -> Iterator[str]:
-        said = "Cumulative number of pod evictions by eviction signal"
-        yield from header(_EVICTIONS, "counter", said)
+        help_text = "Cumulative number of pod evictions by eviction signal"
+        yield from header(_EVICTIONS, "counter", help_text)
         for signal, count in sorted(self._evictions.items()):
             yield line(_EVICTIONS, ((_LABEL, signal),), count)
-        said = (
+        help_text = (
             "Time between when stats are collected, and when pod is evicted based on those stats "
             "by eviction signal"
         )
-        yield from header(_STATS_AGE, "histogram", said)
+        yield from header(_STATS_AGE, "histogram", help_text)
         for signal, histogram in sorted(self._stats_age.items()):
             yield from histogram.lines(_STATS_AGE, ((_LABEL, signal),))

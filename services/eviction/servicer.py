@@ -1,4 +1,4 @@
-"""EvictionService over gRPC: decode, one call into the fleet, encode."""
+"""EvictionService over gRPC: decode, one call of the fleet, encode."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from services.eviction.codec.configs import (
     read_config,
     threshold_to_message,
 )
-from services.eviction.codec.operations import Clock, operation_from_message
+from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
-from services.eviction.fleet import Fleet, Operation, ReadConfig, Step
+from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
 from services.eviction.metrics import EvictionMetrics
 from services.rpc.checkpoint import (
     checkpoint_info,
@@ -41,7 +41,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
-    """All sessions of one process; one event loop runs it, so nothing is locked."""
+    """All sessions of one process. One event loop runs it, so that it needs no locks."""
 
     def __init__(self) -> None:
         self._sessions: Sessions[Fleet] = Sessions(SERVICE)
@@ -53,30 +53,30 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         """Start a session without nodes."""
         read = config_from_message(request.config, field="config")
         session = self._sessions.create(Fleet(read.config, live=request.live))
-        return _shown(session, read)
+        return _session_message(session, read)
 
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        """Forget a session."""
+        """Remove a session; a name without a session is accepted."""
         self._sessions.delete(request.session)
         return Empty()
 
     async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
-        """Carry out a batch."""
+        """Apply a batch."""
         return self.apply(request)
 
     async def StreamingApply(
         self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
     ) -> AsyncIterator[pb.ApplyResponse]:
-        """Carry out batches."""
+        """Apply batches."""
         async for request in request_iterator:
             yield self.apply(request)
 
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
-        """Show the whole state."""
+        """Return the whole state."""
         fleet = self._sessions.get(request.stamp).core
         nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
         for part in split(pb.GetStateResponse(nodes=nodes)):
@@ -89,7 +89,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        """Save a session."""
+        """Return a session's checkpoint."""
         session = self._sessions.get(request.stamp)
         state = fleet_to_json(session.core)
         for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
@@ -98,19 +98,21 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> pb.Session:
-        """Start a session that goes on where a saved one stood."""
+        """Start a session with the state of a checkpoint."""
         info, plain = await read_checkpoint(SERVICE, request_iterator)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
-        return _shown(restore_session(self._sessions, info, fleet), read_config(fleet.config))
+        return _session_message(
+            restore_session(self._sessions, info, fleet), read_config(fleet.config)
+        )
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
-        """Answer a batch; raises what refuses it."""
+        """Apply a batch, or return the last response again. Raises RefusalError."""
         session = self._sessions.get(request.stamp)
-        counts = not session.core.live or request.stamp.HasField("sequence")
-        if counts and (said := session.repeated(request)) is not None:
-            repeated: pb.ApplyResponse = said
-            return repeated
+        answer: pb.ApplyResponse | None
+        answer = session.repeated_or_new(request, live=session.core.live)
+        if answer is not None:
+            return answer
         started_ns = time.perf_counter_ns()
         operations = [
             operation_from_message(each, field=f"operations[{index}]", clock=_clock(session))
@@ -137,16 +139,11 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
                 session_pb2.Phase(name="encode", wall_ns=encoded_ns - stepped_ns),
             ]
         )
-        at_ns = _latest_ns(session, operations)
-        if counts:
-            answer.sequence = request.stamp.sequence
-            session.advance(request, at_ns, answer)
-        else:
-            session.at_ns = at_ns
+        session.complete(request, _latest_ns(session, operations), answer)
         return answer
 
 
-def _shown(session: Session[Fleet], read: ReadConfig) -> pb.Session:
+def _session_message(session: Session[Fleet], read: ParsedConfig) -> pb.Session:
     return pb.Session(
         session=session.name,
         config=config_to_message(read.config),
@@ -157,13 +154,13 @@ def _shown(session: Session[Fleet], read: ReadConfig) -> pb.Session:
     )
 
 
-def _clock(session: Session[Fleet]) -> Clock | None:
-    """Return the wall clock of a live session, held where the machine's is set back."""
+def _clock(session: Session[Fleet]) -> WallClock | None:
+    """Return the wall clock of a live session, which never goes back; None for others."""
     if not session.core.live:
         return None
     return lambda: max(session.at_ns, time.time_ns())
 
 
 def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
-    times_ns = [each.now_ns for each in operations if isinstance(each, Step)]
+    times_ns = [each.now_ns for each in operations if isinstance(each, StepNode)]
     return max(session.at_ns, *times_ns) if times_ns else session.at_ns

@@ -53,7 +53,7 @@ class EvictionConfig:
     lie on a file system of their own, `split_containerfs` that writable layers do not lie with
     them. `local_storage_isolation` enforces limits on ephemeral storage;
     `allow_overwrite_tgps` (a feature gate of v1.32) lets a soft eviction grant more than the
-    pod's own grace period. `kernel_memcg_notification` lets the kernel tell at once when memory
+    pod's own grace period. `kernel_memcg_notification` lets the kernel notify at once when memory
     crosses a threshold.
     """
 

@@ -57,7 +57,7 @@ class Node:
         return f"{region}:\x00:{zone}" if region or zone else ""
 
     def matches(self, labels: Iterable[tuple[str, str]], required: NodeSelector | None) -> bool:
-        """Tell whether a pod's nodeSelector and required node affinity admit the node.
+        """Return whether a pod's nodeSelector and required node affinity admit the node.
 
         Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity,
         GetRequiredNodeAffinity.

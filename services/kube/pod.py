@@ -1,10 +1,10 @@
 """Pods: what the scheduler, the preemptor and the world read of them.
 
 A PodSpec holds what a controller's template fixes and is interned by the codec, so that pods
-made from one template share one object (`is` decides quickly whether two pods have one shape).
-What changes with the single pod (the node, the nomination, the times) stands in Pod.
+made from one template share one object (`is` decides quickly whether two pods are equivalent).
+What changes with the single pod (the node, the nomination, the times) is in Pod.
 
-Requests follow Kubernetes' units: "cpu" in thousandths of a core, everything else in whole
+Requests have Kubernetes' units: "cpu" in thousandths of a core, everything else in whole
 units (bytes, pods, devices).
 
 Source: kubernetes v1.34 api/core/v1/types.go.
@@ -36,7 +36,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class PodPhase(Enum):
-    """Where a pod stands in its life."""
+    """The phase of a pod's life (status.phase)."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -58,7 +58,7 @@ class PreemptionPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPort:
-    """A port; `host_port` 0 asks for none on the host."""
+    """A port; `host_port` 0 requests none on the host."""
 
     container_port: int = 0
     host_port: int = 0
@@ -70,7 +70,7 @@ class ContainerPort:
 class Container:
     """A container; `requests` and `limits` by resource name, in Kubernetes' units.
 
-    A name that is absent from `requests` was not asked for, which differs from 0.
+    A name that is absent from `requests` was not requested, which differs from 0.
     `restart_policy` "Always" on an init container makes it a sidecar.
     """
 
@@ -92,7 +92,7 @@ class PreferredSchedulingTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
-    """Node affinity; `required` None asks for nothing."""
+    """Node affinity; `required` None requests nothing."""
 
     required: NodeSelector | None = None
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
@@ -100,12 +100,12 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodSpec:
-    """What a pod asks for; compared by identity, since the codec interns it.
+    """What a pod requests; compared by identity, since the codec interns it.
 
     `resources` are pod-level requests, None where the pod has none.
     `node_selector` is a mapping of labels that a node must have. `volumes` are those that a
     scheduler's plugin reads.
-    `termination_grace_period_s` is None where the pod says nothing (30 s then).
+    `termination_grace_period_s` is None where the pod does not set it (30 s then).
     """
 
     containers: tuple[Container, ...] = ()
@@ -129,7 +129,7 @@ class PodSpec:
 
     @property
     def has_pod_affinity(self) -> bool:
-        """Tell whether it has any term of pod affinity or anti-affinity."""
+        """Return whether it has any term of pod affinity or anti-affinity."""
         near, away = self.pod_affinity, self.pod_anti_affinity
         return (near is not None and bool(near.required or near.preferred)) or (
             away is not None and bool(away.required or away.preferred)
@@ -160,7 +160,7 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResources:
-    """What a container was given, which a resize makes differ from what its spec asks for.
+    """A container's resources by its status, which differ from its spec after a resize in place.
 
     `actual` are the requests in force, and `allocated` those that the node has admitted; amounts
     by resource name as in a Container, sorted by name.
@@ -175,7 +175,7 @@ class ContainerResources:
 class Pod:
     """A pod as the API server holds it; times in ns since the Unix epoch.
 
-    `given` are the containers, sidecars among them, whose status tells their resources.
+    `container_resources` are those of containers and sidecars whose status has resources.
     `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
     `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
     """
@@ -191,7 +191,7 @@ class Pod:
     nominated_node_name: str = ""
     phase: PodPhase = PodPhase.PENDING
     conditions: tuple[Condition, ...] = field(default=())
-    given: tuple[ContainerResources, ...] = ()
+    container_resources: tuple[ContainerResources, ...] = ()
     creation_ns: int = 0
     start_time_ns: int | None = None
     deletion_ns: int | None = None
@@ -209,12 +209,12 @@ class Pod:
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the pod has finished and frees its node."""
+        """Return whether the pod has finished and frees its node."""
         return self.phase is _SUCCEEDED or self.phase is _FAILED
 
     @property
     def is_terminating(self) -> bool:
-        """Tell whether deletion was asked for."""
+        """Return whether deletion was requested."""
         return self.deletion_ns is not None
 
     def condition(self, type_: str) -> Condition | None:

@@ -1,14 +1,11 @@
-"""Quantities and durations as Kubernetes writes them.
+"""Quantities ("500m", "128Mi") and durations ("1m30s") as Kubernetes writes them.
 
-A quantity is an integer count of 1e-9 units plus the format it was written in,
-which only printing needs. Anything finer than 1e-9 rounds away from zero, as
-upstream's parser does.
+A quantity is an integer count of 1e-9 units plus the format it was written in, which only printing
+needs. Anything finer than 1e-9 rounds away from zero, as upstream's parser does. Durations are
+Go's.
 
-Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go.
-
-Durations as Go writes them: "1m30s", "1h2m3.5s".
-
-Source: Go's time package, ParseDuration and Duration.String.
+Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; Go's time
+package, ParseDuration and Duration.String.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ class Quantity:
 def parse(text: str) -> Quantity:
     """Read a quantity as an API server does.
 
-    Raises QuantityError, naming the text, where it is none.
+    Raises QuantityError, naming the text, where it is not a quantity.
     """
     if len(text) > _LENGTH_MAX:
         raise QuantityError(f"{text[:20]!r}... is not a quantity: it is too long")
@@ -161,7 +158,7 @@ class DurationError(ValueError):
 
 
 def parse_duration_ns(text: str) -> int:
-    """Return the duration in ns; raise DurationError with Go's text where it is none."""
+    """Return the duration in ns; raise DurationError with Go's text for any other text."""
     body = text[1:] if text[:1] in {"-", "+"} else text
     if body == "0":
         return 0

@@ -1,37 +1,37 @@
-"""What a pod requests of a node, in total.
+"""What a pod requests of a node: amounts of resources, and host ports.
 
 Containers add up; an init container counts alone beside the sidecars started before it, and a
-sidecar goes on beside everything after it. Requests of the pod as a whole replace these sums, and
-the overhead comes on top. Requests in a pod's status, as of a resize in place, are not read here.
+sidecar continues beside everything after it. Requests of the pod as a whole replace these sums, and
+the overhead is added. While containers are resized in place, each counts with the highest of what
+its spec requests, what the node has allocated and what is in force; where the resize is infeasible
+on its node, what the spec requests does not count. (A kubelet's eviction ranks pods by another
+rule, services/eviction/core/pod.py.)
 
-A kubelet's eviction ranks pods by another rule (services/eviction/core/pod.py).
+A host port is an address, a protocol and a number. Only "" and "0.0.0.0" stand for every address;
+"::" is an address like any other. Upstream keeps a set, so that a deleted pod frees its port even
+where another pod holds the same one; here holders are counted, which differs only where pods were
+placed past the filter.
 
 Source: kubernetes v1.34 component-helpers/resource/helpers.go, PodRequests,
-AggregateContainerRequests and IsSupportedPodLevelResource.
-
-Ports that pods hold on a node, and when two of them conflict.
-
-Only "" and "0.0.0.0" stand for every address; "::" is an address like any other.
-
-Upstream keeps a set, so that a pod that goes frees its port even where another pod holds the
-same one; here holders are counted, which differs only where pods were placed past the filter.
-
-Source: kubernetes v1.34 kube-scheduler/framework/types.go, HostPortInfo;
+AggregateContainerRequests, determineContainerReqs, IsPodResizeInfeasible and
+IsSupportedPodLevelResource; kube-scheduler/framework/types.go, HostPortInfo;
 pkg/scheduler/util/utils.go, GetHostPorts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from services.kube.pod import NO_RESOURCES, PodSpec
+from services.kube.pod import NO_RESOURCES, Container, ContainerResources, Pod, PodSpec
 
 CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
-_SIDECAR = "Always"
+_RESIZE_PENDING = "PodResizePending"
+_INFEASIBLE = "Infeasible"
 
 
 def pod_requests(
@@ -59,7 +59,7 @@ def pod_level_requests(spec: PodSpec) -> dict[str, int]:
 
 
 def scaled_down(old: PodSpec, new: PodSpec) -> bool:
-    """Tell whether a pod asks for less of anything than it did.
+    """Return whether a pod requests less of anything than it did.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/events.go, extractPodScaleDown.
     """
@@ -81,7 +81,7 @@ def _container_requests(spec: PodSpec, defaults: Mapping[str, int]) -> dict[str,
     peak: dict[str, int] = {}
     for container in spec.init_containers:
         own = _with(defaults, container.requests)
-        if container.restart_policy == _SIDECAR:
+        if is_sidecar(container):
             _add(total, own)
             _add(sidecars, own)
             _raise(peak, sidecars)
@@ -107,6 +107,48 @@ def _raise(total: dict[str, int], amounts: Mapping[str, int]) -> None:
         total[name] = max(total.get(name, amount), amount)
 
 
+def is_sidecar(container: Container) -> bool:
+    """Return whether an init container runs beside the containers that start after it."""
+    return container.restart_policy == "Always"
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """Return whether the kubelet has found the pod's resize impossible on its node."""
+    pending = pod.condition(_RESIZE_PENDING) if pod.conditions else None
+    return pending is not None and pending.reason == _INFEASIBLE
+
+
+def spec_in_force(pod: Pod) -> PodSpec:
+    """Return the pod's spec with the requests that its containers and sidecars count with."""
+    by_name = {each.name: each for each in pod.container_resources}
+    infeasible = is_resize_infeasible(pod)
+    return replace(
+        pod.spec,
+        containers=tuple(_in_force(each, by_name, infeasible) for each in pod.spec.containers),
+        init_containers=tuple(
+            _in_force(each, by_name, infeasible) if is_sidecar(each) else each
+            for each in pod.spec.init_containers
+        ),
+    )
+
+
+def _in_force(
+    container: Container, by_name: Mapping[str, ContainerResources], infeasible: bool
+) -> Container:
+    found = by_name.get(container.name)
+    if found is None:
+        return container
+    own = () if infeasible else tuple(container.requests.items())
+    return replace(container, requests=_highest((*own, *found.actual, *found.allocated)))
+
+
+def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for name, amount in amounts:
+        highest[name] = max(amount, highest.get(name, amount))
+    return highest
+
+
 HostPort = tuple[str, str, int]
 """Address ("0.0.0.0" for all), protocol and port."""
 
@@ -115,7 +157,7 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing li
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     """Return the host ports of the containers and of the sidecars."""
-    sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
+    sidecars = (each for each in spec.init_containers if is_sidecar(each))
     return tuple(
         (port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
         for container in (*spec.containers, *sidecars)
@@ -125,7 +167,7 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def conflicts(wanted: Iterable[HostPort], held: Mapping[HostPort, int]) -> bool:
-    """Tell whether one of the `wanted` ports is held already."""
+    """Return whether one of the `wanted` ports is held already."""
     return any(_is_held(port, held) for port in wanted)
 
 

@@ -1,19 +1,12 @@
 """Selectors, pod affinity terms and topology spread constraints, and what each matches.
 
-A selector is a conjunction of requirements. A label selector that is absent
-(None) matches nothing and an empty one everything; a node selector is a
-disjunction of terms, and an empty term matches nothing.
+A selector is a conjunction of requirements. A label selector that is absent (None) matches nothing
+and an empty one everything; a node selector is a disjunction of terms, and an empty term matches
+nothing.
 
 Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Requirement.Matches;
-component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
-
-Pod affinity and anti-affinity: which pods a pod wants near, and which away.
-
-Source: kubernetes v1.34 api/core/v1/types.go, PodAffinity, PodAntiAffinity.
-
-Topology spread constraints: how unevenly pods may spread over domains.
-
-Source: kubernetes v1.34 api/core/v1/types.go, TopologySpreadConstraint.
+component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go; api/core/v1/types.go, PodAffinity,
+PodAntiAffinity, TopologySpreadConstraint.
 """
 
 from __future__ import annotations
@@ -55,7 +48,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` meet the requirement; NotIn is met by an absent key."""
+        """Return whether `labels` meet the requirement; NotIn is met by an absent key."""
         actual = labels.get(self.key)
         match self.operator:
             case Operator.IN:
@@ -85,7 +78,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` meet every requirement."""
+        """Return whether `labels` meet every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -160,7 +153,7 @@ class NodeSelectorTerm:
     match_fields: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Tell whether a node meets every condition; a term without any matches nothing."""
+        """Return whether a node meets every condition; a term without any matches nothing."""
         if not self.match_expressions and not self.match_fields:
             return False
         fields = {"metadata.name": node_name}
@@ -176,7 +169,7 @@ class NodeSelector:
     terms: tuple[NodeSelectorTerm, ...] = ()
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Tell whether a node meets one of the terms."""
+        """Return whether a node meets one of the terms."""
         return any(term.matches(labels, node_name) for term in self.terms)
 
 
@@ -209,7 +202,7 @@ class PodAffinityTerm:
         """Return the term of a pod with `labels`, its label keys merged into the selector.
 
         Merging once more changes nothing that the selector matches. Keys that the pod lacks are
-        passed over, and a selector that is absent stays so.
+        ignored, and a selector that is absent stays so.
         Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go,
         applyMatchLabelKeysAndMismatchLabelKeys (an API server does it on admission).
         """

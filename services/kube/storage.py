@@ -1,6 +1,6 @@
-"""Persistent volumes, claims, classes and what CSI drivers tell of themselves.
+"""Persistent volumes, claims, classes and the objects that CSI drivers publish.
 
-Sizes are bytes; None where nothing is said.
+Sizes are bytes; None where they are not set.
 
 Source: kubernetes v1.34 api/core/v1/types.go and api/storage/v1/types.go.
 """
@@ -16,13 +16,12 @@ from services.kube.pod import EMPTY, OwnerReference
 from services.kube.selector import LabelSelector, NodeSelector
 from services.kube.volumes import DiskSource
 
-DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 CLASS_ANNOTATION_BETA = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 TOPOLOGY_LABELS = (LABEL_ZONE_BETA, LABEL_REGION_BETA, LABEL_ZONE, LABEL_REGION)
 """The labels that say where a volume or a node is."""
 ZONE_DELIMITER = "__"
-"""Stands between the zones of a volume that is in several."""
+"""Separates the zones of a volume that is in several."""
 
 
 class VolumeMode(Enum):
@@ -33,7 +32,7 @@ class VolumeMode(Enum):
 
 
 class VolumePhase(Enum):
-    """Where a persistent volume stands in its life; NONE before anyone has looked at it."""
+    """The phase of a persistent volume; NONE before a controller has set it."""
 
     NONE = ""
     PENDING = "Pending"
@@ -44,7 +43,7 @@ class VolumePhase(Enum):
 
 
 class ClaimPhase(Enum):
-    """Where a claim stands in its life; NONE before anyone has looked at it."""
+    """The phase of a claim; NONE before a controller has set it."""
 
     NONE = ""
     PENDING = "Pending"
@@ -94,7 +93,7 @@ class PersistentVolume:
 
     @property
     def zones(self) -> list[tuple[str, frozenset[str]]]:
-        """Return the places by label; a label that names an empty place is passed over.
+        """Return the places by label; a label that names an empty place is ignored.
 
         Source: kubernetes v1.34 plugins/volumezone/volume_zone.go, getPVTopologies;
         cloud-provider/volume/helpers/zones.go, LabelZonesToSet.
@@ -139,7 +138,7 @@ class PersistentVolumeClaim:
 
     @property
     def class_name(self) -> str:
-        """Return the class that is asked for, the old annotation first; "" for none.
+        """Return the class that is requested, the old annotation first; "" for none.
 
         Source: kubernetes v1.34 component-helpers/storage/volume/helpers.go,
         GetPersistentVolumeClaimClass.
@@ -205,7 +204,7 @@ class VolumeAttachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiDriver:
-    """A driver; `storage_capacity` tells that scheduling reads its capacities."""
+    """A driver; `storage_capacity` says that scheduling reads its capacities."""
 
     name: str
     attach_required: bool = True

@@ -20,7 +20,7 @@ class TaintEffect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A node's mark; `time_added_ns` is when the node got it, where known."""
+    """A node's mark; `time_added_ns` is when the node got it, None if unknown."""
 
     key: str
     effect: TaintEffect
@@ -48,7 +48,7 @@ class Toleration:
     seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether the toleration covers `taint`; with Equal, an empty key covers any key."""
+        """Return whether the toleration covers `taint`; with Equal, an empty key covers any key."""
         if self.effect is not None and self.effect is not taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -59,10 +59,10 @@ class Toleration:
 
 
 def repels(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Tell whether `taint` keeps a pod with `tolerations` from being scheduled to the node."""
+    """Return whether `taint` keeps a pod with `tolerations` from being scheduled to the node."""
     return taint.effect is not TaintEffect.PREFER_NO_SCHEDULE and not tolerated(taint, tolerations)
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Tell whether one of `tolerations` covers `taint`."""
+    """Return whether one of `tolerations` covers `taint`."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

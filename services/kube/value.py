@@ -1,8 +1,8 @@
-"""Values that are made several times a pod: frozen to the type checker, and made fast.
+"""Values of which a replay makes several per pod: frozen for the type checker only, and made fast.
 
-Pods are such values, and what the scheduler tells its queue of them. A frozen dataclass sets each
-of its fields by a call when one is made, and takes two to three times as long as a plain one. Here
-the type checker alone refuses a change.
+Pods are such values, and the steps that the scheduler sends its queue. A frozen dataclass sets each
+field by a call when one is made, which takes two to three times as long as a plain one. Here only
+the type checker refuses a change.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class EphemeralSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiSource:
-    """A CSI driver's volume; a volume that stands inline in a pod has no handle."""
+    """A CSI driver's volume; a volume inline in a pod has no handle."""
 
     driver: str
     volume_handle: str = ""
@@ -154,7 +154,7 @@ def claim_names(pod_name: str, volumes: Iterable[Volume]) -> Iterator[tuple[str,
 
 
 def conflict(disk: object, other: object) -> bool:
-    """Tell whether two pods on a node cannot both have these; only readers share, and not EBS.
+    """Return whether two pods on a node cannot both have these; only readers share, and not EBS.
 
     Source: kubernetes v1.34 plugins/volumerestrictions/volume_restrictions.go, isVolumeConflict.
     """

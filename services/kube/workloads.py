@@ -1,10 +1,6 @@
-"""Namespaces, services and controllers: whose labels select, and whose pods are spread by default.
+"""Namespaces, services, controllers and disruption budgets: the objects whose selectors pick pods.
 
-Source: kubernetes v1.34 api/core/v1/types.go and api/apps/v1/types.go.
-
-Pod disruption budgets.
-
-Source: kubernetes v1.34 api/policy/v1/types.go.
+Source: kubernetes v1.34 api/core/v1/types.go, api/apps/v1/types.go and api/policy/v1/types.go.
 """
 
 from __future__ import annotations

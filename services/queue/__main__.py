@@ -17,7 +17,7 @@ from services.rpc.server import Listen, listen_options, serve
 def main(listen: Listen) -> None:
     """Serve the scheduling queue (reprieve.queue.v1beta1.QueueService).
 
-    Example, with a free port that the first line of output tells:
+    Example, with a free port that the first line of output shows:
 
         python -m services.queue --listen 127.0.0.1:0
     """

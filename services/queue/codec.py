@@ -1,10 +1,8 @@
-"""Pods and pops: messages to the queue's values, and back.
+"""Messages to the queue's values and back: pods, pops, events, and the whole state.
 
-Of a Pod the queue reads its identity, priority, nomination and required affinity terms, and of
-an update also a digest of the rest. A refusal names the field below the message that is read;
-who reads that message adds the path to it.
-
-The queue's state as messages, for GetState and WatchPending.
+Of a Pod the queue reads its identity, priority, nomination and required affinity terms, and of an
+update also a digest of the rest. The field of a FieldError is relative to the message that is read;
+the caller that reads that message adds the path to it.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from services.queue.core.nominator import NodeNominations
 from services.queue.core.queued_pod import (
     AffinityTerm,
     AssignedPod,
-    Entry,
+    InFlightPod,
     PodRef,
     PopId,
-    Popped,
     QueuedPod,
+    QueuedPodInfo,
 )
 from services.queue.core.results import SubQueue
-from services.queue.core.rules.rules import QueueState
+from services.queue.core.rules.state import QueueState
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
@@ -43,7 +41,7 @@ _TERMS = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecuti
 def queued_pod(
     message: pod_pb2.Pod, *, field: str, sort_key: bytes = b"", compared: bool = False
 ) -> QueuedPod:
-    """Return a pending pod; `compared` asks for its digest, which only an update needs.
+    """Return a pending pod, with its digest where `compared`, which only an update needs.
 
     Raises FieldError without metadata.uid or metadata.name.
     """
@@ -56,15 +54,15 @@ def queued_pod(
     terms = affinity_terms(spec, namespace, field=field) if spec.HasField("affinity") else ()
     digest = spec_digest(message) if compared else b""
     nominated = message.status.nominated_node_name
-    # By place: by keyword this takes twice as long, and there is one for each Add.
+    # Positional: by keyword this takes twice as long, and there is one for each Add.
     return QueuedPod(uid, namespace, name, spec.priority, nominated, sort_key, (), digest, terms)
 
 
 def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Terms:
-    """Return the required affinity terms that an assigned pod can meet.
+    """Return the required affinity terms that an assigned pod can match, before v1.34.
 
-    A term without a selector matches no pod and is left out. The namespaces are those by name,
-    or the pod's own: the modes that look at terms here know no namespaceSelector.
+    A term without a selector matches no pod and is left out. The namespaces are those by name, or
+    the pod's own: the modes before v1.34 have no namespaceSelector.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
     getUnschedulablePodsWithMatchingAffinityTerm.
     """
@@ -72,8 +70,8 @@ def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Ter
     return tuple(_terms(required, namespace, f"{field}.{_TERMS}"))
 
 
-def spaced_terms(spec: PodSpec, labels: Mapping[str, str], namespace: str) -> _Terms:
-    """Return the required affinity terms of a pod, with the namespaces that they select.
+def affinity_terms_v134(spec: PodSpec, labels: Mapping[str, str], namespace: str) -> _Terms:
+    """Return the required affinity terms of a pod, with their namespace selectors.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, GetAffinityTerms.
     """
@@ -110,13 +108,13 @@ def assigned_pod(message: pod_pb2.Pod, *, field: str) -> AssignedPod:
     return AssignedPod(namespace=meta.namespace, labels=fields.strings(meta.labels))
 
 
-def known_event(label: str, field: str) -> ClusterEvent:
-    """Return the event that a label names. Raises FieldError for one that upstream cannot print."""
+def cluster_event(label: str, field: str) -> ClusterEvent:
+    """Return the event that a label names. Raises FieldError for an unknown resource."""
     if not label:
         raise FieldError(field, 'is required, such as "NodeAdd"')
     event = event_of(label)
-    if not event.is_known:
-        raise FieldError(field, f'"{label}" names no event: write one such as "NodeAdd"')
+    if not event.is_valid:
+        raise FieldError(field, f'"{label}" is not a cluster event: use one such as "NodeAdd"')
     return event
 
 
@@ -128,13 +126,18 @@ def pod_ref(message: meta_pb2.ObjectReference, path: str) -> PodRef:
 
 
 def pop_id(message: session_pb2.PopId, path: str = "pop.") -> PopId:
-    """Return what names the pop at `path`; raises FieldError without a uid or a cycle."""
+    """Return the identity of the pop at `path`; raises FieldError without a uid or a cycle."""
     uid, cycle = message.uid, message.cycle
     if not uid:
         raise FieldError(f"{path}uid", _REQUIRED)
+    return PopId(uid, scheduling_cycle(cycle, f"{path}cycle"))
+
+
+def scheduling_cycle(cycle: int, field: str) -> int:
+    """Return `cycle`; raises FieldError below 1."""
     if cycle < 1:
-        raise FieldError(f"{path}cycle", f"{cycle} is no scheduling cycle: they count from 1")
-    return PopId(uid, cycle)
+        raise FieldError(field, f"{cycle} is not a scheduling cycle: they count from 1")
+    return cycle
 
 
 def pod_ref_message(pod: PodRef | QueuedPod) -> meta_pb2.ObjectReference:
@@ -142,18 +145,18 @@ def pod_ref_message(pod: PodRef | QueuedPod) -> meta_pb2.ObjectReference:
     return meta_pb2.ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
 
 
-def head_message(popped: Popped) -> queue_pb2.Head:
-    """Return a pop, or what would be one, as a message."""
+def head_message(popped: InFlightPod) -> queue_pb2.Head:
+    """Return a pod in flight, or one that a pop would return, as a message."""
     message = queue_pb2.Head()
     write_head(message, popped)
     return message
 
 
-def write_head(message: queue_pb2.Head, popped: Popped) -> None:
-    """Write a pop into an empty message.
+def write_head(message: queue_pb2.Head, popped: InFlightPod) -> None:
+    """Write what `head_message` returns into an empty message.
 
-    Field by field, into a message that stands in its answer already: built from its parts by
-    keyword it takes three times as long, and there is one for each pod and batch.
+    Setting the fields of a message that is in its response already takes a third of the time of
+    building it by keyword, and there is one for each pod and batch.
     """
     pop = message.pop
     pop.uid = popped.pod.uid
@@ -174,13 +177,13 @@ _SUB_QUEUES = {
 }
 
 PODS_PER_NOMINATION = 1000
-_LATER = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
+_V134_ONLY = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
 
 
 def state_message(
     state: QueueState, *, limits: BackoffLimits, at_ns: int, next_wakeup_ns: int | None
 ) -> queue_pb2.QueueState:
-    """Return the whole state; `at_ns` is the session's time, which nominations advance too."""
+    """Return the state; `at_ns` is the session's time, which may be later than the queue's."""
     return queue_pb2.QueueState(
         entries=_entries(state),
         nominations=_nominations(state.nominations),
@@ -190,26 +193,26 @@ def state_message(
         closed=state.closed,
         at_ns=at_ns,
         next_wakeup_ns=next_wakeup_ns,
-        in_flight_events=[each.event.label for each in state.record.events],
-        in_flight=_tracked(state),
+        in_flight_events=[each.event.label for each in state.hint_state.events],
+        in_flight=_recorded_for(state),
     )
 
 
 def pending_views(
     queue: SchedulingQueue, count: int, *, has_gates: bool
 ) -> list[queue_service_pb2.SubQueueView]:
-    """Return the size of each sub-queue and its first `count` pods, pops in flight last.
+    """Return the size of each sub-queue and its first `count` pods, pods in flight last.
 
-    Without `has_gates` the sub-queues that only later modes know are left out.
+    Without `has_gates` the sub-queues that only v1.34 has are left out.
     """
     views = [
         queue_service_pb2.SubQueueView(
             sub_queue=_SUB_QUEUES[where],
             count=size,
-            heads=[_entry(entry, _SUB_QUEUES[where]) for entry in queue.first(where, count)],
+            heads=[_entry(pod_info, _SUB_QUEUES[where]) for pod_info in queue.first(where, count)],
         )
         for where, size in queue.sizes().items()
-        if has_gates or where not in _LATER
+        if has_gates or where not in _V134_ONLY
     ]
     in_flight = queue.in_flight
     views.append(
@@ -223,38 +226,39 @@ def pending_views(
 
 
 def _entries(state: QueueState) -> Iterator[queue_pb2.Entry]:
-    for entry in state.active:
-        yield _entry(entry, queue_pb2.SUB_QUEUE_ACTIVE)
-    for waiting in state.backoff:
-        yield _entry(waiting.entry, queue_pb2.SUB_QUEUE_BACKOFF, until_ns=waiting.expiry_ns)
-    for waiting in state.error_backoff:
-        until_ns = waiting.expiry_ns
-        yield _entry(waiting.entry, queue_pb2.SUB_QUEUE_ERROR_BACKOFF, until_ns=until_ns)
-    for entry in sorted(state.unschedulable, key=lambda each: each.key):
-        gated = queue_pb2.SUB_QUEUE_GATED if entry.gate else queue_pb2.SUB_QUEUE_UNSCHEDULABLE
-        yield _entry(entry, gated)
+    for pod_info in state.active:
+        yield _entry(pod_info, queue_pb2.SUB_QUEUE_ACTIVE)
+    for sub_queue, pods in (
+        (queue_pb2.SUB_QUEUE_BACKOFF, state.backoff),
+        (queue_pb2.SUB_QUEUE_ERROR_BACKOFF, state.error_backoff),
+    ):
+        for each in pods:
+            yield _entry(each.pod_info, sub_queue, until_ns=each.expiry_ns)
+    for pod_info in sorted(state.unschedulable, key=lambda each: each.key):
+        is_gated = bool(pod_info.gating_plugin)
+        yield _entry(pod_info, _SUB_QUEUES[SubQueue.GATED if is_gated else SubQueue.UNSCHEDULABLE])
     for popped in sorted(state.in_flight, key=lambda each: (each.pod.key, each.cycle)):
         yield _in_flight(popped)
 
 
 def _entry(
-    entry: Entry, sub_queue: queue_pb2.SubQueue.ValueType, *, until_ns: int | None = None
+    pod_info: QueuedPodInfo, sub_queue: queue_pb2.SubQueue.ValueType, *, until_ns: int | None = None
 ) -> queue_pb2.Entry:
-    failure = entry.failure
+    failure = pod_info.failure
     return queue_pb2.Entry(
-        pod=pod_ref_message(entry.pod),
+        pod=pod_ref_message(pod_info.pod),
         sub_queue=sub_queue,
-        attempts=entry.attempts,
-        queued_ns=entry.timestamp_ns,
-        first_enqueued_ns=entry.initial_attempt_ns or 0,
+        attempts=pod_info.attempts,
+        queued_ns=pod_info.timestamp_ns,
+        first_enqueued_ns=pod_info.initial_attempt_ns or 0,
         backoff_until_ns=until_ns,
         unschedulable_plugins=failure.plugins if failure else (),
         pending_plugins=failure.pending_plugins if failure else (),
-        gates=entry.pod.gates if entry.gate else (),
+        gates=pod_info.pod.gates if pod_info.gating_plugin else (),
     )
 
 
-def _in_flight(popped: Popped) -> queue_pb2.Entry:
+def _in_flight(popped: InFlightPod) -> queue_pb2.Entry:
     return queue_pb2.Entry(
         pod=pod_ref_message(popped.pod),
         sub_queue=queue_pb2.SUB_QUEUE_IN_FLIGHT,
@@ -267,9 +271,9 @@ def _in_flight(popped: Popped) -> queue_pb2.Entry:
     )
 
 
-def _tracked(state: QueueState) -> Iterator[meta_pb2.ObjectReference]:
-    held = {popped.entry.pod.uid: popped.entry.pod for popped in state.in_flight}
-    for uid, _since in state.record.pods:
+def _recorded_for(state: QueueState) -> Iterator[meta_pb2.ObjectReference]:
+    held = {popped.pod_info.pod.uid: popped.pod_info.pod for popped in state.in_flight}
+    for uid, _since in state.hint_state.pods:
         yield pod_ref_message(held[uid])
 
 

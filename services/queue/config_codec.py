@@ -1,4 +1,4 @@
-"""A session's rules: QueueConfig as a message and as the core's value."""
+"""QueueConfig: the message and the core's value."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.selector import LabelSelector
-from services.queue.codec import known_event
+from services.queue.codec import cluster_event
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import Happening, HintFunction
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn
 from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile
 from services.queue.core.queued_pod import QueuedPod
-from services.queue.core.registrations import QueueConfig, Registration
-from services.queue.core.rules.mode import MODES, QueueMode
+from services.queue.core.registrations import Registration
+from services.queue.core.rules.mode import MODES, QueueConfig, QueueMode
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec
 
 TIME_NS_MAX = 2**62
-"""No time may be later, so that the end of a backoff stays an int64."""
+"""The latest time, so that the end of a backoff stays an int64."""
 
 DEFAULT_MODE = "v1.34"
-"""The mode of a session that names none."""
+"""The mode of a session whose configuration names no rules."""
 
 _DURATION_NS_MAX = 2**61
 _SERVED = " and ".join(f'"{name}"' for name in MODES)
@@ -30,22 +30,22 @@ _NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 
 
 def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -> QueueConfig:
-    """Return the rules, defaults filled in.
+    """Return the configuration, defaults filled in.
 
-    Raises FieldError for unknown rules, for what only later ones have, for a lease outside a
-    live session, and for a registration without a plugin or an event.
+    Raises FieldError for unknown rules, for settings that only later rules have, for a lease
+    outside a live session, and for a registration without a plugin or an event.
     """
     mode = _mode(message.rules)
-    _check_later(message, mode)
-    lease_ns = _duration_ns(message, "lease_ns", 0, least=1)
+    _check_settings(message, mode)
+    lease_ns = _duration_ns(message, "lease_ns", 0, at_least=1)
     if lease_ns and not live:
-        raise FieldError("config.lease_ns", "leases act in live sessions only: leave it out")
+        raise FieldError("config.lease_ns", "only live sessions have leases: leave it out")
     hints = _flag(message, "queueing_hints")
     return QueueConfig(
         mode=mode.name,
         backoff=_backoff(message, mode),
         max_unschedulable_ns=_duration_ns(
-            message, "max_unschedulable_ns", mode.max_unschedulable_ns, least=1
+            message, "max_unschedulable_ns", mode.max_unschedulable_ns, at_least=1
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
@@ -61,7 +61,7 @@ def _mode(name: str) -> QueueMode:
     return mode
 
 
-def _check_later(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
+def _check_settings(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
     if mode.has_gates:
         return
     for name in ("pop_from_backoff_q", "queueing_hints", "hints", "profiles"):
@@ -74,31 +74,31 @@ def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
 
 
 def _backoff(message: queue_pb2.QueueConfig, mode: QueueMode) -> BackoffLimits:
-    usual = BackoffLimits()
-    initial_ns = _duration_ns(message, "initial_backoff_ns", usual.initial_ns, least=1)
-    least = 0 if mode.has_gates else 1
-    max_ns = _duration_ns(message, "max_backoff_ns", usual.max_ns, least=least)
+    defaults = BackoffLimits()
+    initial_ns = _duration_ns(message, "initial_backoff_ns", defaults.initial_ns, at_least=1)
+    lowest = 0 if mode.has_gates else 1
+    max_ns = _duration_ns(message, "max_backoff_ns", defaults.max_ns, at_least=lowest)
     return BackoffLimits(initial_ns=initial_ns, max_ns=max_ns) if max_ns else _NO_BACKOFF
 
 
 def _duration_ns(
-    message: queue_pb2.QueueConfig, name: str, absent_ns: int, *, least: int = 0
+    message: queue_pb2.QueueConfig, name: str, absent_ns: int, *, at_least: int
 ) -> int:
     if not message.HasField(name):  # type: ignore[arg-type] # its names are literals
         return absent_ns
     duration_ns: int = getattr(message, name)
-    if not least <= duration_ns <= _DURATION_NS_MAX:
-        raise FieldError(f"config.{name}", f"{duration_ns} ns is not from {least} to 2^61 ns")
+    if not at_least <= duration_ns <= _DURATION_NS_MAX:
+        raise FieldError(f"config.{name}", f"{duration_ns} ns is not from {at_least} to 2^61 ns")
     return duration_ns
 
 
 def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Registration, ...]:
-    ours = in_tree(_profiles(message.profiles))
+    built_in = in_tree(_profiles(message.profiles))
     named = tuple(
-        _registration(each, f"config.hints[{index}]", ours if hints else ())
+        _registration(each, f"config.hints[{index}]", built_in if hints else ())
         for index, each in enumerate(message.hints)
     )
-    return named or (ours if hints else WITHOUT_HINTS)
+    return named or (built_in if hints else WITHOUT_HINTS)
 
 
 def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfile]:
@@ -108,7 +108,7 @@ def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfil
         if not name:
             raise FieldError(f"{field}.scheduler_name", "is required")
         if name in found:
-            raise FieldError(f"{field}.scheduler_name", f'"{name}" is there twice: name it once')
+            raise FieldError(f"{field}.scheduler_name", f'"{name}" occurs twice: name it once')
         found[name] = _profile(message, field)
     return found
 
@@ -123,59 +123,59 @@ def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:
     defaults = spec.spread_constraints(message.default_constraints, path)
     for index, each in enumerate(defaults):
         if each.selector is not None or each.match_label_keys:
-            problem = "must not be set: it follows from a pod's services and its controller"
+            problem = "must not be set: a pod's services and its controller determine it"
             raise FieldError(f"{path}[{index}].label_selector", problem)
     return HintProfile(added_required=added, default_constraints=defaults)
 
 
 def _registration(
-    message: queue_pb2.HintRegistration, field: str, known: tuple[Registration, ...]
+    message: queue_pb2.HintRegistration, field: str, in_tree_registrations: tuple[Registration, ...]
 ) -> Registration:
     plugin, label = message.plugin, message.event
     if not plugin:
         raise FieldError(f"{field}.plugin", "is required")
-    event = known_event(label, f"{field}.event")
+    event = cluster_event(label, f"{field}.event")
     if message.hint and all(each.plugin != plugin for each in IN_TREE):
-        problem = f"the queue has no hint of {plugin}: leave it out, or say it by only_if"
+        problem = f"the queue has no hint for {plugin}: leave it out, or use only_if"
         raise FieldError(f"{field}.hint", problem)
-    ours = hint_of(plugin, label, known) if message.hint else None
+    own_hint = hint_of(plugin, label, in_tree_registrations) if message.hint else None
     condition = _condition(message, field) if message.HasField("only_if") else None
-    return Registration(plugin=plugin, event=event, hint=_both(condition, ours))
+    return Registration(plugin=plugin, event=event, hint=_both(condition, own_hint))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Condition:
-    """A hint in data: HintCondition."""
+class _HintCondition:
+    """A hint as data: HintCondition."""
 
     never: bool
     own_pod: bool
     new_labels: LabelSelector | None
 
-    def __call__(self, pod: QueuedPod, happening: Happening) -> bool:
-        """Tell whether every part that is set holds."""
-        new = happening.new
+    def __call__(self, pod: QueuedPod, object_event: ObjectEvent) -> bool:
+        """Return whether every condition that is set holds."""
+        new = object_event.new
         if self.never or (self.own_pod and getattr(new, "uid", "") != pod.uid):
             return False
         return self.new_labels is None or self.new_labels.matches(getattr(new, "labels", {}))
 
 
-def _condition(message: queue_pb2.HintRegistration, field: str) -> _Condition:
-    said = message.only_if
+def _condition(message: queue_pb2.HintRegistration, field: str) -> _HintCondition:
+    only_if = message.only_if
     selector = None
-    if said.HasField("new_labels"):
+    if only_if.HasField("new_labels"):
         path = f"{field}.only_if.new_labels"
-        selector = fields.label_selector(said.new_labels, path)
-    return _Condition(never=said.never, own_pod=said.own_pod, new_labels=selector)
+        selector = fields.label_selector(only_if.new_labels, path)
+    return _HintCondition(never=only_if.never, own_pod=only_if.own_pod, new_labels=selector)
 
 
-def _both(condition: _Condition | None, hint: HintFunction | None) -> HintFunction | None:
+def _both(condition: _HintCondition | None, hint: QueueingHintFn | None) -> QueueingHintFn | None:
     if condition is None or hint is None:
         return condition or hint
-    return lambda pod, happening: condition(pod, happening) and hint(pod, happening)
+    return lambda pod, object_event: condition(pod, object_event) and hint(pod, object_event)
 
 
-def config_message(config: QueueConfig, asked: queue_pb2.QueueConfig) -> queue_pb2.QueueConfig:
-    """Return the rules in force; registrations are those that were asked for."""
+def config_message(config: QueueConfig, requested: queue_pb2.QueueConfig) -> queue_pb2.QueueConfig:
+    """Return the configuration in force, with the requested registrations and profiles."""
     gates = MODES[config.mode].has_gates
     return queue_pb2.QueueConfig(
         rules=config.mode,
@@ -184,7 +184,7 @@ def config_message(config: QueueConfig, asked: queue_pb2.QueueConfig) -> queue_p
         max_unschedulable_ns=config.max_unschedulable_ns,
         pop_from_backoff_q=config.pop_from_backoff_q if gates else None,
         queueing_hints=config.queueing_hints if gates else None,
-        hints=asked.hints,
+        hints=requested.hints,
         lease_ns=config.lease_ns or None,
-        profiles=asked.profiles,
+        profiles=requested.profiles,
     )

@@ -1,7 +1,7 @@
 """The queue's metrics, with upstream's names and labels, as Prometheus' text.
 
-Counts are kept by the cores and taken from them after each request, so that no operation pays for
-a metric; only hints are timed where they run.
+The cores count, and their counts are taken after each request, so that an operation spends no time
+on metrics; only hints are timed where they run.
 
 Source: kubernetes v1.34 pkg/scheduler/metrics/metrics.go.
 """
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
-from services.queue.core.cluster_event import Happening, HintFunction
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn
 from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.rpc.prometheus import Histogram, header, line
+from services.rpc.prometheus import PrometheusHistogram, header, line
 
 _PENDING = {
     SubQueue.ACTIVE: "active",
@@ -33,30 +33,30 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedHint:
-    """A hint function that tells how long it took, and what it said."""
+    """A hint that records its latency and result."""
 
     plugin: str
-    hint: HintFunction
+    hint: QueueingHintFn
     metrics: QueueMetrics
 
-    def __call__(self, pod: QueuedPod, happening: Happening) -> bool:
-        """Answer as the hint does."""
+    def __call__(self, pod: QueuedPod, object_event: ObjectEvent) -> bool:
+        """Return the hint's result."""
         started_ns = perf_counter_ns()
-        queued = self.hint(pod, happening)
+        queued = self.hint(pod, object_event)
         took_s = (perf_counter_ns() - started_ns) / _NS_PER_S
-        self.metrics.hint_ran(self.plugin, happening.event.label, took_s, queued=queued)
+        self.metrics.record_hint(self.plugin, object_event.event.label, took_s, queued=queued)
         return queued
 
 
 class QueueMetrics:
-    """What one process counts over all its sessions."""
+    """The metrics of one process, over all its sessions."""
 
     __slots__ = ("_attempts", "_hints", "_incoming")
 
     def __init__(self) -> None:
         self._incoming: dict[tuple[str, str], int] = {}
-        self._attempts = Histogram(_ATTEMPTS)
-        self._hints: dict[tuple[str, str, bool], Histogram] = {}
+        self._attempts = PrometheusHistogram(_ATTEMPTS)
+        self._hints: dict[tuple[str, str, bool], PrometheusHistogram] = {}
 
     def timed(self, registrations: Iterable[Registration]) -> tuple[Registration, ...]:
         """Return the registrations with their hints timed."""
@@ -67,16 +67,16 @@ class QueueMetrics:
             for each in registrations
         )
 
-    def hint_ran(self, plugin: str, event: str, took_s: float, *, queued: bool) -> None:
-        """Take in one run of a hint."""
+    def record_hint(self, plugin: str, event: str, took_s: float, *, queued: bool) -> None:
+        """Record one call of a hint; `took_s` in seconds."""
         key = (plugin, event, queued)
         histogram = self._hints.get(key)
         if histogram is None:
-            histogram = self._hints[key] = Histogram(_SECONDS)
+            histogram = self._hints[key] = PrometheusHistogram(_SECONDS)
         histogram.observe(took_s)
 
     def absorb(self, queue: SchedulingQueue) -> None:
-        """Take over what a queue has counted since the last time."""
+        """Add what a queue has counted since the last call."""
         for (where, event), count in queue.take_incoming().items():
             key = (where.value, event)
             self._incoming[key] = self._incoming.get(key, 0) + count
@@ -84,7 +84,7 @@ class QueueMetrics:
             self._attempts.observe(attempts, count)
 
     def text(self, queues: Iterable[SchedulingQueue]) -> str:
-        """Return the metrics, with what is pending in `queues` now."""
+        """Return the metrics, with the pods pending in `queues` now."""
         pending = dict.fromkeys(_PENDING.values(), 0)
         for queue in queues:
             for where, size in queue.sizes().items():
@@ -97,13 +97,13 @@ class QueueMetrics:
         for where, count in pending.items():
             yield line(name, (("queue", where),), count)
         name = "scheduler_queue_incoming_pods_total"
-        said = "Number of pods added to scheduling queues by event and queue type."
-        yield from header(name, "counter", said)
+        help_text = "Number of pods added to scheduling queues by event and queue type."
+        yield from header(name, "counter", help_text)
         for (where, event), count in sorted(self._incoming.items()):
             yield line(name, (("event", event), ("queue", where)), count)
         name = "scheduler_pod_scheduling_attempts"
-        said = "Number of attempts to successfully schedule a pod."
-        yield from header(name, "histogram", said)
+        help_text = "Number of attempts to successfully schedule a pod."
+        yield from header(name, "histogram", help_text)
         yield from self._attempts.lines(name)
         name = "scheduler_queueing_hint_execution_duration_seconds"
         yield from header(name, "histogram", "Latency for running a queueing hint of a plugin.")

@@ -1,7 +1,6 @@
-"""The operations as a table: how each is read, and which call of the core it is.
+"""The operations as a table: how each message is checked, and which method of the core applies it.
 
-Reading checks everything that can be wrong with a request, so that nothing is refused once the core
-has begun to change.
+Checking finds everything that can be wrong with an operation, so that applying refuses nothing.
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.codec import head_message
-from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, Happening
+from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, ObjectEvent
 from services.queue.core.queued_pod import (
     AssignedPod,
     FailedPod,
     Failure,
+    InFlightPod,
     PodRef,
     PopId,
-    Popped,
     QueuedPod,
 )
 from services.queue.core.results import (
     AlreadyPresent,
-    Closed,
-    Done,
     NotInFlight,
     NotNext,
+    QueueClosed,
     Requeued,
     SubQueue,
     WouldBlock,
 )
-from services.queue.core.rules.rules import MoveFilter
+from services.queue.core.rules.rules import PreEnqueueCheck
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError, UnservedError
@@ -45,10 +43,10 @@ _NO_TEXT: Mapping[type, queue_pb2.OutcomeCode.ValueType] = {
     WouldBlock: queue_pb2.OUTCOME_CODE_WOULD_BLOCK,
     NotInFlight: queue_pb2.OUTCOME_CODE_UNKNOWN_POP,
 }
-Outcome = (
-    Popped
+OperationOutcome = (
+    InFlightPod
     | WouldBlock
-    | Closed
+    | QueueClosed
     | NotNext
     | Requeued
     | AlreadyPresent
@@ -57,31 +55,31 @@ Outcome = (
     | int
     | None
 )
-"""What a call of the core answers; a count and a sub-queue are plainly applied."""
+"""What the core's methods return; None, a count and a sub-queue mean APPLIED."""
 
 _PLAIN: frozenset[type] = frozenset({NoneType, int, SubQueue, Requeued})
-_NOT_IN_FLIGHT = NotInFlight()
 
 
 @dataclass(frozen=True, slots=True)
 class OperationKind:
     """One row: `read` checks a message and returns the argument that `apply` takes.
 
-    `read` gets the session's reader, `apply` the queue, the argument and the time in ns. A stream
-    does not tell outcomes of the types in `untold`. The argument's type is the row's own affair.
+    `read` receives the session's reader and the message, `apply` the queue, the argument and the
+    time in ns. Outcomes of the types in `unreported` have no result. The argument's type is the
+    row's own.
     """
 
     read: Callable[[QueueReader, Any], Any]
-    apply: Callable[[SchedulingQueue, Any, int], Outcome]
-    untold: frozenset[type] = _PLAIN
+    apply: Callable[[SchedulingQueue, Any, int], OperationOutcome]
+    unreported: frozenset[type] = _PLAIN
 
 
-Step = tuple[OperationKind, Any, int]
+CheckedOperation = tuple[OperationKind, Any, int]
 """A checked operation: its row, its argument, and its time in ns."""
 
 
 def read_operation(message: queue_pb2.Operation, reader: QueueReader) -> tuple[OperationKind, Any]:
-    """Return the row of an operation and its argument; a refusal's path is within it."""
+    """Return an operation's row and argument. Raises FieldError, its path relative to it."""
     name = message.WhichOneof("operation")
     if name is None:
         raise FieldError("operation", "is required")
@@ -130,10 +128,7 @@ def _read_commit_unschedulable(
     uids, failed_by = message.uids, message.failed_by
     if not uids or not all(uids):
         raise FieldError("uids", "is required, and no uid may be empty")
-    if message.first_cycle < 1:
-        raise FieldError(
-            "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
-        )
+    first_cycle = codec.scheduling_cycle(message.first_cycle, "first_cycle")
     failures = [
         _failure_at(reader, f"failures[{index}]", each)
         for index, each in enumerate(message.failures)
@@ -141,7 +136,7 @@ def _read_commit_unschedulable(
     if len(failed_by) != len(uids) or max(failed_by) >= len(failures):
         raise FieldError("failed_by", "must name one of `failures` for each of `uids`")
     pods = [FailedPod(uid, *failures[each]) for uid, each in zip(uids, failed_by, strict=True)]
-    return _FailedPods(message.first_cycle, pods)
+    return _FailedPods(first_cycle, pods)
 
 
 def _failure_at(
@@ -155,14 +150,13 @@ def _failure_at(
 
 def _read_pass_through(reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
     if not reader.passes_through:
-        raise UnservedError("pass_through: these rules keep backoff by a pod's name")
-    if message.first_cycle < 1:
-        raise FieldError(
-            "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
+        raise UnservedError(
+            "pass_through: these rules keep backoffs by pod name; send Add and Pop instead"
         )
+    first_cycle = codec.scheduling_cycle(message.first_cycle, "first_cycle")
     if not message.pods:
-        raise FieldError("pods", "is required: how many have passed")
-    return message.first_cycle, message.pods
+        raise FieldError("pods", "is required: the number of pods that have passed through")
+    return first_cycle, message.pods
 
 
 class _FailedPop(NamedTuple):
@@ -176,33 +170,31 @@ class _FailedPop(NamedTuple):
 
 def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedulable) -> _FailedPop:
     pop = codec.pop_id(message.pop)
-    if message.HasField("cycle") and message.cycle < 1:
-        raise FieldError("cycle", f"{message.cycle} is no scheduling cycle: they count from 1")
+    cycle = codec.scheduling_cycle(message.cycle, "cycle") if message.HasField("cycle") else None
     gates, pod = reader.gates(message.gates), None
     if message.HasField("pod"):
         pod = reader.pod(message.pod, field="pod", gates=gates)
         if pod.uid != pop.uid:
             raise FieldError("pod.metadata.uid", f"{pod.uid!r} is not the pop's {pop.uid!r}")
     failure, selector = _failure_at(reader, "failure", message.failure)
-    cycle = message.cycle if message.HasField("cycle") else None
     return _FailedPop(pop, failure, cycle, pod, gates, selector)
 
 
-class _WantedMove(NamedTuple):
-    happening: Happening
-    wanted: MoveFilter
+class _MoveArguments(NamedTuple):
+    object_event: ObjectEvent
+    pre_check: PreEnqueueCheck
 
 
-def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _WantedMove:
-    happening = reader.happening(message.event, field="event")
+def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _MoveArguments:
+    object_event = reader.object_event(message.event, field="event")
     priority = message.priority_at_most if message.HasField("priority_at_most") else None
     if message.HasField("all_but"):
         codec.pod_ref(message.all_but, "all_but.")
-    wanted = MoveFilter(priority_at_most=priority, all_but_uid=message.all_but.uid)
-    return _WantedMove(happening, wanted)
+    pre_check = PreEnqueueCheck(priority_at_most=priority, all_but_uid=message.all_but.uid)
+    return _MoveArguments(object_event, pre_check)
 
 
-_Assigned = tuple[AssignedPod, Happening]
+_Assigned = tuple[AssignedPod, ObjectEvent]
 
 
 def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -> _Assigned:
@@ -211,7 +203,7 @@ def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -
 
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
     if message.label:
-        codec.known_event(message.label, "label")
+        codec.cluster_event(message.label, "label")
     label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
     old = message.old_pod if message.HasField("old_pod") else None
     return reader.assigned(label, old, message.pod, message.namespace_labels)
@@ -227,7 +219,7 @@ def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[Pod
 
 def _read_owner(_reader: QueueReader, owner: str) -> str:
     if not owner:
-        raise FieldError("", "is required: an owner's name")
+        raise FieldError("", "is required: the owner's name")
     return owner
 
 
@@ -251,7 +243,7 @@ _KINDS: Mapping[str, OperationKind] = {
     "commit_pop": OperationKind(
         lambda _, message: (codec.pop_id(message.pop), message.owner),
         lambda queue, wanted, at_ns: queue.commit_pop(wanted[0], now_ns=at_ns, owner=wanted[1]),
-        untold=_PLAIN | {Popped},
+        unreported=_PLAIN | {InFlightPod},
     ),
     "commit_unschedulable": OperationKind(
         _read_commit_unschedulable,
@@ -271,22 +263,24 @@ _KINDS: Mapping[str, OperationKind] = {
     ),
     "done": OperationKind(
         lambda _, message: codec.pop_id(message, ""),
-        lambda queue, pop, _: None if queue.done(pop) is Done.APPLIED else _NOT_IN_FLIGHT,
+        lambda queue, pop, _: queue.done(pop),
     ),
     "move": OperationKind(
         _read_move,
-        lambda queue, move, at_ns: queue.move_all(move.happening, now_ns=at_ns, wanted=move.wanted),
+        lambda queue, move, at_ns: queue.move_all(
+            move.object_event, now_ns=at_ns, pre_check=move.pre_check
+        ),
     ),
     "assigned_pod_add": OperationKind(
         _read_assigned_add,
-        lambda queue, assigned, at_ns: queue.assigned_add(
-            assigned[0], now_ns=at_ns, happening=assigned[1]
+        lambda queue, assigned, at_ns: queue.assigned_pod_added(
+            assigned[0], now_ns=at_ns, object_event=assigned[1]
         ),
     ),
     "assigned_pod_update": OperationKind(
         _read_assigned_update,
-        lambda queue, assigned, at_ns: queue.assigned_update(
-            assigned[0], now_ns=at_ns, happening=assigned[1]
+        lambda queue, assigned, at_ns: queue.assigned_pod_updated(
+            assigned[0], now_ns=at_ns, object_event=assigned[1]
         ),
     ),
     "nominate": OperationKind(
@@ -295,14 +289,14 @@ _KINDS: Mapping[str, OperationKind] = {
     ),
     "delete_nomination": OperationKind(
         lambda _, message: codec.pod_ref(message, "").uid,
-        lambda queue, uid, _: queue.nominate_delete(uid),
+        lambda queue, uid, _: queue.delete_nomination(uid),
     ),
     "activate": OperationKind(
         _read_activate, lambda queue, pods, at_ns: queue.activate(pods, now_ns=at_ns)
     ),
     "set_gates": OperationKind(
         lambda reader, message: (_named_ref(message.pod, "pod."), reader.gates(message.gates)),
-        lambda queue, held, at_ns: queue.hold(*held, now_ns=at_ns),
+        lambda queue, held, at_ns: queue.set_gates(*held, now_ns=at_ns),
     ),
     "renew_leases": OperationKind(
         _read_owner, lambda queue, owner, at_ns: queue.renew_leases(owner, now_ns=at_ns)
@@ -320,15 +314,15 @@ _KINDS: Mapping[str, OperationKind] = {
 }
 
 
-def result_message(outcome: Outcome, index: int) -> queue_pb2.OperationResult:
-    """Return how an operation ended; whatever has no code of its own was plainly applied."""
+def result_message(outcome: OperationOutcome, index: int) -> queue_pb2.OperationResult:
+    """Return an operation's outcome; one without a code of its own is APPLIED."""
     code, text, popped, pods = queue_pb2.OUTCOME_CODE_APPLIED, "", None, 0
     match outcome:
-        case Popped():
+        case InFlightPod():
             popped = head_message(outcome)
         case NotNext():
             code, pods = queue_pb2.OUTCOME_CODE_NOT_NEXT, outcome.committed
-        case Closed():
+        case QueueClosed():
             code, text = queue_pb2.OUTCOME_CODE_CLOSED, outcome.text
         case AlreadyPresent():
             code, text = queue_pb2.OUTCOME_CODE_ALREADY_PRESENT, outcome.text

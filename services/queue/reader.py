@@ -1,8 +1,8 @@
-"""A session's reader: what its mode takes of pods and events, as the core's values.
+"""What a session reads of pods and events, by its mode: messages to the core's values.
 
-v1.34 reads more of a pod than the older modes: gates, and what queueing hints compare. Specs and
-labels are shared among pods of one template, for there may be a million. Objects of events are
-read only where some hint of the session looks at them, or a wildcard names its pod.
+v1.34 reads more of a pod than the older modes: gates, and what queueing hints compare. Pods of one
+template share specs and labels, since there may be a million pods. Objects of events are read only
+where a hint of the session looks at them, or a wildcard names its pod.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
-from services.queue.core.cluster_event import ClusterEvent, Happening, event_of
+from services.queue.core.cluster_event import ClusterEvent, ObjectEvent, event_of
 from services.queue.core.queued_pod import AssignedPod, Failure, QueuedPod
-from services.queue.core.registrations import QueueConfig, Registrations
-from services.queue.core.rules.mode import MODES
+from services.queue.core.registrations import QueueingHintMap
+from services.queue.core.rules.mode import MODES, QueueConfig
 from services.rpc.errors import FieldError
 from services.rpc.kube import codec as kube_codec
 from services.rpc.kube import fields, storage
 from services.rpc.kube.spec import PodSpecInterner
 
-_NO_GATES = "these rules hold no pods back by PreEnqueue: send none"
+_NO_GATES = "these rules have no PreEnqueue: send no gates"
 _LABELS_MAX = 65536
 _NO_FAILURE = Failure()
 
 
 class QueueReader:
-    """Reads messages for one session; what it shares is only a saving, never an answer."""
+    """Reads messages for one session; sharing equal values changes no result."""
 
     __slots__ = (
         "_compares",
@@ -45,23 +45,23 @@ class QueueReader:
 
     def __init__(self, config: QueueConfig) -> None:
         self._has_gates = MODES[config.mode].has_gates
-        self._passes_through = not MODES[config.mode].backoff(config).goes_by_name
+        self._passes_through = not MODES[config.mode].backoff(config).is_by_name
         self._compares = not (self._has_gates and config.queueing_hints)
         self._specs = PodSpecInterner()
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._failures: dict[Failure, Failure] = {}
         self._selectors: dict[LabelSelector, LabelSelector] = {}
-        registered = Registrations(config.registrations)
-        self._reads_objects = registered.reads_objects if self._has_gates else _never
+        hint_map = QueueingHintMap(config.registrations)
+        self._reads_objects = hint_map.reads_objects if self._has_gates else _never
 
     @property
     def has_gates(self) -> bool:
-        """Whether the mode knows PreEnqueue, hints and Activate."""
+        """Whether the mode has PreEnqueue, hints and Activate."""
         return self._has_gates
 
     @property
     def passes_through(self) -> bool:
-        """Whether nothing stays of a pod that has gone, so that PassThrough is served."""
+        """Whether the queue keeps nothing of a deleted pod, so that PassThrough is served."""
         return self._passes_through
 
     def pod(
@@ -73,9 +73,9 @@ class QueueReader:
         gates: Iterable[str] = (),
         compared: bool = False,
     ) -> QueuedPod:
-        """Return a pending pod. Raises FieldError; `compared` asks for its digest.
+        """Return a pending pod, with its digest where `compared`. Raises FieldError.
 
-        With queueing hints there is none: the versions themselves are compared.
+        With queueing hints there is no digest: the versions themselves are compared.
         """
         held = self.gates(gates)
         compared = compared and self._compares
@@ -87,13 +87,13 @@ class QueueReader:
         return pod._replace(
             gates=held,
             digest=_digest(message) if compared else b"",
-            affinity_terms=codec.spaced_terms(spec, labels, pod.namespace),
+            affinity_terms=codec.affinity_terms_v134(spec, labels, pod.namespace),
             labels=labels,
             spec=spec,
         )
 
     def gates(self, gates: Iterable[str]) -> tuple[str, ...]:
-        """Return the gates, which only some modes know. Raises FieldError."""
+        """Return the gates. Raises FieldError for gates in a mode without PreEnqueue."""
         held = tuple(gates)
         if held and not self._has_gates:
             raise FieldError("gates", _NO_GATES)
@@ -114,27 +114,28 @@ class QueueReader:
         return self._failures.setdefault(failure, failure)
 
     def spread_selector(self, message: queue_pb2.Failure) -> LabelSelector | None:
-        """Return what default spread constraints counted; equal ones are one object.
+        """Return what default spread constraints counted; equal selectors are one object.
 
         Raises FieldError.
         """
         if not message.HasField("default_spread_selector"):
             return None
         if not self._has_gates:
-            raise FieldError("default_spread_selector", "these rules have no hints: send none")
-        said = message.default_spread_selector
-        selector = fields.label_selector(said, "default_spread_selector")
+            raise FieldError(
+                "default_spread_selector", "these rules have no queueing hints: send no selector"
+            )
+        selector = fields.label_selector(message.default_spread_selector, "default_spread_selector")
         if len(self._selectors) >= _LABELS_MAX:
             self._selectors.clear()
         return self._selectors.setdefault(selector, selector)
 
-    def happening(self, message: queue_pb2.ClusterEvent, *, field: str) -> Happening:
+    def object_event(self, message: queue_pb2.ClusterEvent, *, field: str) -> ObjectEvent:
         """Return an event; its objects only where a hint reads them. Raises FieldError."""
-        event = codec.known_event(message.label, f"{field}.label")
-        told = message.HasField("old_object") or message.HasField("new_object")
-        if not told or not (event.is_wildcard or self._reads_objects(event)):
-            return Happening(event=event)
-        return Happening(
+        event = codec.cluster_event(message.label, f"{field}.label")
+        has_objects = message.HasField("old_object") or message.HasField("new_object")
+        if not has_objects or not (event.is_wildcard or self._reads_objects(event)):
+            return ObjectEvent(event=event)
+        return ObjectEvent(
             event=event,
             old=self._object(message.old_object, f"{field}.old_object"),
             new=self._object(message.new_object, f"{field}.new_object"),
@@ -143,31 +144,35 @@ class QueueReader:
         )
 
     def spec(self, message: pod_pb2.PodSpec) -> PodSpec:
-        """Return the spec that a checkpoint holds."""
+        """Return a spec of a checkpoint. Raises FieldError."""
         return self._specs.spec(message)
 
-    def from_source(self, source: bytes) -> Happening:
-        """Return the event that a checkpoint holds."""
+    def from_source(self, source: bytes) -> ObjectEvent:
+        """Return an event of a checkpoint, from ObjectEvent.source. Raises FieldError."""
         message = queue_pb2.ClusterEvent.FromString(source)
-        return self.happening(message, field="event")
+        return self.object_event(message, field="event")
 
     def assigned(
-        self, label: str, old: pod_pb2.Pod | None, new: pod_pb2.Pod, spaces: Mapping[str, str]
-    ) -> tuple[AssignedPod, Happening]:
-        """Return an assigned pod and the event that it is. Raises FieldError."""
+        self,
+        label: str,
+        old: pod_pb2.Pod | None,
+        new: pod_pb2.Pod,
+        namespace_labels: Mapping[str, str],
+    ) -> tuple[AssignedPod, ObjectEvent]:
+        """Return an assigned pod and its event. Raises FieldError."""
         pod = codec.assigned_pod(new, field="pod")
         if not self._has_gates:
-            return pod, Happening(event=event_of(label))
-        message = queue_pb2.ClusterEvent(label=label, namespace_labels=spaces)
+            return pod, ObjectEvent(event=event_of(label))
+        message = queue_pb2.ClusterEvent(label=label, namespace_labels=namespace_labels)
         message.new_object.pod.CopyFrom(new)
         if old is not None:
             message.old_object.pod.CopyFrom(old)
-        spaced = AssignedPod(
+        pod = AssignedPod(
             namespace=pod.namespace,
             labels=pod.labels,
-            namespace_labels=fields.strings(spaces),
+            namespace_labels=fields.strings(namespace_labels),
         )
-        return spaced, self.happening(message, field="pod")
+        return pod, self.object_event(message, field="pod")
 
     def _object(self, message: object_pb2.KubernetesObject, field: str) -> object | None:
         kind = message.WhichOneof("object")
@@ -182,12 +187,12 @@ class QueueReader:
         if not labels:
             return fields.strings(labels)
         key = tuple(sorted(labels.items()))
-        known = self._labels.get(key)
-        if known is None:
+        shared = self._labels.get(key)
+        if shared is None:
             if len(self._labels) >= _LABELS_MAX:
                 self._labels.clear()
-            known = self._labels[key] = dict(key)
-        return known
+            shared = self._labels[key] = dict(key)
+        return shared
 
 
 def _never(_event: ClusterEvent) -> bool:
@@ -195,7 +200,7 @@ def _never(_event: ClusterEvent) -> bool:
 
 
 def _digest(message: pod_pb2.Pod) -> bytes:
-    """Return the digest of what makes a pod worth another try; v1.34 leaves finalizers out.
+    """Return the digest of what may make a pod schedulable; v1.34 leaves finalizers out.
 
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, isPodUpdated.
     """

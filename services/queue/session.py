@@ -1,27 +1,72 @@
-"""A batch of operations: all of it is checked before the first is applied."""
+"""A session of the queue: its core, and how a batch of operations is checked and applied.
+
+All operations of a batch are checked before the first one is applied.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
-from services.queue.checkpoint import QueueSession
-from services.queue.config_codec import TIME_NS_MAX
+from services.queue.config_codec import TIME_NS_MAX, config_from_message
 from services.queue.core.results import NotNext
+from services.queue.core.rules.mode import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.queue.operations import Step, read_operation, result_message
+from services.queue.metrics import QueueMetrics
+from services.queue.operations import CheckedOperation, read_operation, result_message
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
 from services.rpc.parts import PART_BYTES
 from services.rpc.sessions import Session
 
 
-class Clock:
+@dataclass(slots=True, kw_only=True)
+class QueueSession:
+    """A session's state: its configuration as requested and in force, its queue and reader.
+
+    In a live session an operation's at_ns may be 0, and pops may have leases. `revision` counts
+    changes, for WatchPending.
+    """
+
+    requested: queue_pb2.QueueConfig
+    config: QueueConfig
+    queue: SchedulingQueue
+    reader: QueueReader
+    live: bool = False
+    revision: int = 0
+
+    @classmethod
+    def start(
+        cls, requested: queue_pb2.QueueConfig, *, live: bool, metrics: QueueMetrics
+    ) -> QueueSession:
+        """Return a session with an empty queue. Raises FieldError for a refused configuration."""
+        config = timed_config(requested, live=live, metrics=metrics)
+        named = queue_pb2.QueueConfig()
+        named.CopyFrom(requested)
+        named.rules = config.mode  # a later version may have another default
+        return cls(
+            requested=named,
+            config=config,
+            queue=SchedulingQueue(config),
+            reader=QueueReader(config),
+            live=live,
+        )
+
+
+def timed_config(
+    requested: queue_pb2.QueueConfig, *, live: bool, metrics: QueueMetrics
+) -> QueueConfig:
+    """Return the configuration in force, whose hints `metrics` times. Raises FieldError."""
+    config = config_from_message(requested, live=live)
+    return replace(config, registrations=metrics.timed(config.registrations))
+
+
+class RequestClock:
     """The times of one request's operations, which never go back.
 
-    In a live session 0 stands for the request's arrival, or for the last operation's time where
-    the wall clock has gone back since.
+    In a live session 0 stands for the time of the request's arrival, or for the last operation's
+    where the wall clock has been set back since.
     """
 
     __slots__ = ("_arrival_ns", "_last_ns")
@@ -31,9 +76,10 @@ class Clock:
         self._arrival_ns = arrival_ns
 
     def read(self, at_ns: int) -> int:
-        """Return an operation's time; `at_ns` is the request's.
+        """Return an operation's time in ns; `at_ns` is the one in its message.
 
-        Raises TimeGoesBackwardsError before the last operation, FieldError for no time at all.
+        Raises TimeGoesBackwardsError for one before the last operation's, FieldError for one above
+        TIME_NS_MAX.
         """
         if at_ns == 0 and self._arrival_ns is not None:
             at_ns = max(self._last_ns, self._arrival_ns)
@@ -49,8 +95,8 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
-    """What became of a batch: `count` operations were applied, the last of them at `at_ns`."""
+class AppliedBatch:
+    """A batch's outcome: `count` operations were applied, the last of them at `at_ns`."""
 
     count: int
     at_ns: int
@@ -58,10 +104,10 @@ class Applied:
 
 
 def read_batch(
-    operations: Iterable[queue_pb2.Operation], clock: Clock, reader: QueueReader
-) -> list[Step]:
-    """Return the checked operations; a refusal names the operation by its place."""
-    steps: list[Step] = []
+    operations: Iterable[queue_pb2.Operation], clock: RequestClock, reader: QueueReader
+) -> list[CheckedOperation]:
+    """Return the checked operations; the field of a FieldError begins with operations[INDEX]."""
+    steps: list[CheckedOperation] = []
     try:
         for message in operations:
             at_ns = clock.read(message.at_ns)
@@ -76,30 +122,32 @@ def read_batch(
     return steps
 
 
-def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) -> Applied:
+def apply_batch(
+    queue: SchedulingQueue, steps: Sequence[CheckedOperation], *, at_ns: int
+) -> AppliedBatch:
     """Apply the operations in order, until one commits a pod that is not next.
 
-    `at_ns` is the time of the last operation before them. The results are the outcomes that are not
-    plainly applied, and what Pop has popped; where they come to PART_BYTES, the rest is left.
+    `at_ns` is the time of the last operation before them. The results are the outcomes other than
+    APPLIED, and what Pop has popped; once they exceed PART_BYTES, no further operation is applied.
     """
     size = 0
     results: list[queue_pb2.OperationResult] = []
     for index, (kind, argument, step_ns) in enumerate(steps):
         outcome = kind.apply(queue, argument, step_ns)
-        if type(outcome) not in kind.untold:
+        if type(outcome) not in kind.unreported:
             results.append(result_message(outcome, index))
             size += results[-1].ByteSize()
             if type(outcome) is NotNext:
                 begun_ns = step_ns if outcome.committed else at_ns
-                return Applied(count=index, at_ns=begun_ns, results=results)
+                return AppliedBatch(count=index, at_ns=begun_ns, results=results)
         at_ns = step_ns
         if size > PART_BYTES:
-            return Applied(count=index + 1, at_ns=at_ns, results=results)
-    return Applied(count=len(steps), at_ns=at_ns, results=results)
+            return AppliedBatch(count=index + 1, at_ns=at_ns, results=results)
+    return AppliedBatch(count=len(steps), at_ns=at_ns, results=results)
 
 
 def owners_of(request: queue_service_pb2.ApplyRequest) -> list[str]:
-    """Return the owners that pop in `request`."""
+    """Return the owners that `request` pops for."""
     return [owner for each in request.operations if (owner := _owner(each))]
 
 
@@ -112,17 +160,16 @@ def _owner(operation: queue_pb2.Operation) -> str:
     return ""
 
 
-def give_back(session: Session[QueueSession], owners: Iterable[str], clock: Clock) -> None:
-    """Give the pops of owners that have gone back to a live session's queue."""
+def release_owner(session: Session[QueueSession], owner: str, clock: RequestClock) -> None:
+    """Undo the pops of an owner of a live session that has gone away."""
     at_ns = clock.read(0)
-    for owner in owners:
-        session.core.queue.release_owner(owner, now_ns=at_ns)
+    session.core.queue.release_owner(owner, now_ns=at_ns)
     session.at_ns = at_ns
     session.core.revision += 1
 
 
 def expire_leases(session: Session[QueueSession], at_ns: int) -> None:
-    """Give back the pops whose owners have not been heard of in time."""
+    """Undo the pops whose lease has expired by `at_ns`."""
     if session.core.config.lease_ns:
         session.core.queue.expire_leases(now_ns=at_ns)
         session.at_ns = at_ns

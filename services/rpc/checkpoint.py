@@ -1,7 +1,7 @@
 """Checkpoints: a service's state as JSON, to chunks and back.
 
-The state is one zstd frame, cut into chunks. The first chunk names the service that wrote it, its
-version and FORMAT; only the same service of the same version and format reads it.
+The state is one zstd frame, split into chunks. The first chunk has the name of the service that
+wrote it, its version and FORMAT; only the same service of the same version and format reads it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from services.rpc.sessions import Core, Session, Sessions
 from services.rpc.version import package_version
 from services.typed import DataError
 
-FORMAT = 3
-"""Number of the form in which all services write their states; 1 had fields without names."""
+FORMAT = 4
+"""Number of the format in which all services write their states; 1 had fields without names."""
 
 CHUNK_BYTES_MAX = 1024 * 1024
 STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
@@ -30,13 +30,13 @@ _NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError, Re
 
 
 class ForeignCheckpointError(PreconditionError):
-    """A checkpoint that another service, or another version, wrote."""
+    """A checkpoint of another service, version or format."""
 
     reason = "FOREIGN_CHECKPOINT"
 
 
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
-    """Return what a checkpoint of `session` begins with; `service` is its short name."""
+    """Return the info of a checkpoint of `session`; `service` is the service's short name."""
     return session_pb2.CheckpointInfo(
         service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
     )
@@ -45,7 +45,7 @@ def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.Checkpo
 def restore_session(
     sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
 ) -> Session[Core]:
-    """Start a session that goes on where the saved one stood. Raises LimitError."""
+    """Start a session with the state of a checkpoint. Raises LimitError."""
     session = sessions.create(core)
     session.at_ns = info.at_ns
     return session
@@ -54,7 +54,7 @@ def restore_session(
 def write_checkpoint(
     info: session_pb2.CheckpointInfo, state: bytes
 ) -> Iterator[session_pb2.CheckpointChunk]:
-    """Yield the chunks of a state in JSON."""
+    """Yield the chunks of a checkpoint; `state` is JSON."""
     data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(state)
     yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
     for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
@@ -64,10 +64,10 @@ def write_checkpoint(
 async def read_checkpoint(
     service: str, chunks: AsyncIterator[session_pb2.CheckpointChunk]
 ) -> tuple[session_pb2.CheckpointInfo, Any]:
-    """Return what a checkpoint of `service` belongs to, and its state, loaded from JSON.
+    """Return the info of a checkpoint of `service`, and its state, loaded from JSON.
 
-    The state is not checked further. Raises FieldError for what is no
-    checkpoint, ForeignCheckpointError for another's, and LimitError above STATE_BYTES_MAX.
+    The state is not checked further. Raises FieldError for what is not a checkpoint,
+    ForeignCheckpointError for another service's, and LimitError above STATE_BYTES_MAX.
     """
     info: session_pb2.CheckpointInfo | None = None
     reader = zstandard.ZstdDecompressor().decompressobj()
@@ -76,11 +76,11 @@ async def read_checkpoint(
         if info is None:
             info = _checked(service, chunk)
         elif chunk.HasField("info"):
-            raise FieldError("info", "is for the first chunk alone")
+            raise FieldError("info", "is for the first chunk only")
         try:
             state += reader.decompress(chunk.data)
         except zstandard.ZstdError as error:
-            raise FieldError("data", f"is no checkpoint: {error}") from None
+            raise FieldError("data", f"is not a checkpoint: {error}") from None
         if len(state) > STATE_BYTES_MAX:
             raise LimitError(f"a checkpoint may hold {STATE_BYTES_MAX} bytes of state")
     if info is None:
@@ -90,19 +90,19 @@ async def read_checkpoint(
     try:
         return info, orjson.loads(state)
     except orjson.JSONDecodeError as error:
-        raise FieldError("data", f"is no checkpoint: {error}") from None
+        raise FieldError("data", f"is not a checkpoint: {error}") from None
 
 
 @contextmanager
 def reading_state(service: str) -> Iterator[None]:
-    """Refuse a state that cannot be read, or that no session of `service` has, by a FieldError."""
+    """Raise FieldError for a state that cannot be read or that contradicts itself."""
     try:
         yield
     except DataError as error:
         where = f"{error.field}: " if error.field else ""
-        raise FieldError("data", f"is no {service}'s state: {where}{error}") from None
+        raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
     except _NO_STATE as error:
-        raise FieldError("data", f"is no {service}'s state: {error!r}") from None
+        raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
 
 
 def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:

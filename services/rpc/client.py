@@ -1,6 +1,6 @@
-"""How a client reaches a service: channels, with TLS or without.
+"""Channels to services, with TLS or without.
 
-No keep-alive: gRPC servers end a connection whose pings come more often than every five minutes.
+They send no keep-alive: gRPC servers close a connection with more than one ping in five minutes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from services.rpc.local import AsyncLocalChannel, LocalChannel, LocalStream, loc
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.enable_http_proxy", 0),
 ]
-"""Options of every channel; proxies of the environment are for the web, not for our services."""
+"""Options of every channel. Proxies in the environment are not used for services."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """PEM files: the authority that a server must show, and what the client shows itself, if any.
+    """PEM files: the authority of the server's certificate, and the client's own pair, if any.
 
-    Without an authority no TLS is spoken.
+    Without an authority the channel does not use TLS.
     """
 
     authority: Path | None = None
@@ -53,7 +53,7 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
 
 
 def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
-    """Return the same for asyncio."""
+    """Return what `channel` does, for asyncio."""
     local = local_server(address)
     if local is not None:
         return cast("grpc.aio.Channel", AsyncLocalChannel(local))
@@ -63,15 +63,15 @@ def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
 
 
 def with_deadline(stream: Any, seconds: float) -> Any:
-    """Return the stream, reading from which raises TimeoutError after so many seconds.
+    """Return the stream; `read` raises TimeoutError after so many seconds.
 
-    Within a process there is nothing to wait for.
+    A stream within this process does not wait.
     """
     return stream if isinstance(stream, LocalStream) else _Timed(stream, seconds)
 
 
 class _Timed:
-    """A stream whose answers have a deadline; the rest is the call's own."""
+    """A stream whose responses have a deadline."""
 
     def __init__(self, call: Any, seconds: float) -> None:
         self._call = call
@@ -88,7 +88,7 @@ class _Timed:
 def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names whose authority it is, for the help.
+    `server` names the server in the help.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
-"""Why a request is refused, and the one table that turns refusals into gRPC statuses.
+"""Why a request is refused, and the one place that turns refusals into gRPC statuses.
 
-A refusal is raised before anything is changed. Its class says which row of the table applies; its
-details travel as google.rpc messages (BadRequest, ErrorInfo and so on) in the status.
+A refusal is raised before anything is changed. Its class has the status code and the reason; its
+details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOG = logging.getLogger("reprieve.rpc")
 
 
 class RefusalError(Exception):
-    """A request that cannot be taken; `reason` is stable and for programs, the text for people.
+    """A request that is refused; `reason` is stable and for programs, the text for people.
 
-    It is one of the contract's ErrorReasons, and `metadata` the ErrorInfo's.
+    `reason` is one of the contract's ErrorReasons, and `metadata` the ErrorInfo's.
     """
 
     code: int = code_pb2.INTERNAL
@@ -36,12 +36,12 @@ class RefusalError(Exception):
         self.metadata = {name: str(value) for name, value in metadata.items()}
 
     def details(self) -> list[Message]:
-        """Return what the status carries besides its ErrorInfo."""
+        """Return the details of the status besides its ErrorInfo."""
         return []
 
 
 class FieldError(RefusalError, ValueError):
-    """A field of the request that is missing or wrong, by its path."""
+    """A field of the request that is missing or wrong; `field` is its path."""
 
     code = code_pb2.INVALID_ARGUMENT
     reason = "BAD_FIELD"
@@ -52,7 +52,7 @@ class FieldError(RefusalError, ValueError):
         self.problem = problem
 
     def details(self) -> list[Message]:
-        """Name the field."""
+        """Return a BadRequest with the field."""
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=self.field, description=self.problem
         )
@@ -60,48 +60,48 @@ class FieldError(RefusalError, ValueError):
 
 
 class NotFoundError(RefusalError):
-    """A node or pod that the session does not know."""
+    """A node or pod that the session does not have."""
 
     code = code_pb2.NOT_FOUND
     reason = "NOT_FOUND"
 
 
 class SessionExpiredError(RefusalError):
-    """A session that was deleted or has expired, or that never was."""
+    """A session that was deleted, has expired or was never created."""
 
     code = code_pb2.NOT_FOUND
     reason = "SESSION_EXPIRED"
 
 
 class SequenceMismatchError(RefusalError):
-    """A stamp out of sequence; the metadata has the number that comes next."""
+    """A stamp out of sequence; the metadata has the expected number."""
 
     code = code_pb2.ABORTED
     reason = "SEQUENCE_MISMATCH"
 
 
 class SequenceReusedError(RefusalError):
-    """The last sequence number with another request; metadata as above."""
+    """The last sequence number with another request; metadata as in SequenceMismatchError."""
 
     code = code_pb2.ABORTED
     reason = "SEQUENCE_REUSED"
 
 
 class BusyError(RefusalError):
-    """A session in which another request is being carried out."""
+    """A session that is carrying out another request."""
 
     code = code_pb2.ABORTED
     reason = "BUSY"
 
 
 class PreconditionError(RefusalError):
-    """A request that the state does not allow, such as time that goes backwards."""
+    """A request that the session's state does not allow, such as a time that goes back."""
 
     code = code_pb2.FAILED_PRECONDITION
     reason = "PRECONDITION"
 
     def details(self) -> list[Message]:
-        """Describe the condition that does not hold."""
+        """Return a PreconditionFailure with the condition."""
         violation = error_details_pb2.PreconditionFailure.Violation(
             type=self.reason, description=str(self)
         )
@@ -109,37 +109,37 @@ class PreconditionError(RefusalError):
 
 
 class TimeGoesBackwardsError(PreconditionError):
-    """An operation before the last one; the metadata has the earliest time that would be taken."""
+    """An operation before the last one; the metadata has the earliest time accepted."""
 
     reason = "TIME_GOES_BACKWARDS"
 
 
 class SessionBrokenError(PreconditionError):
-    """A session that broke half-way through a request."""
+    """A session that failed in the middle of a request and cannot continue."""
 
     reason = "SESSION_BROKEN"
 
 
 class LimitError(RefusalError):
-    """A bound of the service that was hit."""
+    """A limit of the service that was reached."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "LIMIT"
 
     def details(self) -> list[Message]:
-        """Describe the bound."""
+        """Return a QuotaFailure with the limit."""
         violation = error_details_pb2.QuotaFailure.Violation(subject=DOMAIN, description=str(self))
         return [error_details_pb2.QuotaFailure(violations=[violation])]
 
 
 class UnavailableError(RefusalError):
-    """A service that drains, or a service behind it that does not answer."""
+    """A service that is draining, or whose own service does not respond."""
 
     code = code_pb2.UNAVAILABLE
     reason = "UNAVAILABLE"
 
     def details(self) -> list[Message]:
-        """Ask to try again in a second."""
+        """Return a RetryInfo of one second."""
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.seconds = 1
         return [retry]
@@ -153,7 +153,7 @@ class UnservedError(RefusalError, NotImplementedError):
 
 
 def status_of(refusal: RefusalError) -> status_pb2.Status:
-    """Return the google.rpc.Status that tells a refusal."""
+    """Return the google.rpc.Status of a refusal."""
     status = status_pb2.Status(code=refusal.code, message=str(refusal))
     info = error_details_pb2.ErrorInfo(
         reason=refusal.reason, domain=DOMAIN, metadata=refusal.metadata
@@ -175,7 +175,7 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) 
 
 
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, in one place for every method."""
+    """Turns what a handler raises into a status, for every method."""
 
     async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
         self,

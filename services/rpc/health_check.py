@@ -1,6 +1,6 @@
-"""Ask a service whether it serves, for a container's health check.
+"""A container's health check: whether a service serves.
 
-`python -m services.rpc.health_check HOST:PORT` ends with 0 if the service at that address answers
+`python -m services.rpc.health_check HOST:PORT` exits with 0 if the service at that address responds
 SERVING (grpc.health.v1), and with 1 and a line on standard error if not.
 """
 
@@ -16,10 +16,10 @@ from services.rpc.client import ClientTls, channel, tls_options
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--service", default="", help="Full name of the proto service. Default: the server.")
-@click.option("--timeout", default=3.0, show_default=True, help="Seconds to wait for an answer.")
+@click.option("--timeout", default=3.0, show_default=True, help="Seconds to wait for a response.")
 @tls_options("", "the server")
 def main(address: str, service: str, timeout: float, tls: ClientTls) -> None:
-    """End with 0 if the service at HOST:PORT serves, with 1 if not."""
+    """Exit with 0 if the service at HOST:PORT serves, with 1 if not."""
     with channel(address, tls) as opened:
         problem = why_not_serving(opened, service=service, timeout_s=timeout)
     if problem is not None:
@@ -27,7 +27,7 @@ def main(address: str, service: str, timeout: float, tls: ClientTls) -> None:
 
 
 def why_not_serving(channel: grpc.Channel, *, service: str, timeout_s: float) -> str | None:
-    """Return None if `service` ("" is the whole server) answers SERVING, else what is wrong.
+    """Return None if `service` ("" is the whole server) responds SERVING, else the problem.
 
     Source: the protocol grpc.health.v1.Health/Check.
     """

@@ -1,9 +1,8 @@
 """Services of this process, reached by generated stubs without a socket.
 
-A `LocalServer` takes servicers as grpc.aio's server does and stands behind an address of its own,
-which `services.rpc.client` turns into channels. Messages are serialized on their way as on a
-connection, so that neither side sees what the other one does to a message, and a refusal arrives as
-the status that it would have been.
+Servicers register with a `LocalServer` as with grpc.aio's server. It has an address of its own, to
+which `services.rpc.client` makes channels. Messages are serialized as on a connection, so that
+neither side sees what the other one does to a message, and a refusal arrives as the same status.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _Serialize = Callable[[Any], bytes]
 _Parse = Callable[[bytes], Any]
 _numbers = itertools.count(1)
 _servers: dict[str, LocalServer] = {}
-grpc.Call.register(AioRpcError)  # Callers ask a failed call for its code where it is a Call.
+grpc.Call.register(AioRpcError)  # Callers read the code of a failed call that is a Call.
 
 
 class LocalServer:
-    """Servicers by the methods that they serve; `loop` runs all calls, `interceptors` wrap them."""
+    """Servicers by their methods; `loop` runs all calls, `interceptors` wrap them."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class LocalServer:
         """Do nothing: the methods come with `add_registered_method_handlers`."""
 
     def add_registered_method_handlers(self, service: str, methods: Mapping[str, _Handler]) -> None:
-        """Take a service's methods, as generated code hands them over."""
+        """Add a service's methods; generated code calls this."""
         for name, handler in methods.items():
             self._handlers[f"/{service}/{name}"] = handler
 
@@ -73,23 +72,23 @@ class LocalServer:
         return handler
 
     def close(self) -> None:
-        """Be reached no more."""
+        """Remove the server's address."""
         _servers.pop(self.address, None)
 
 
 def local_server(address: str) -> LocalServer | None:
-    """Return the server of an address, None where the address is a host's. Raises KeyError."""
+    """Return the server of an address, None for a host's. Raises KeyError for a closed one."""
     return _servers[address] if address.startswith(PREFIX) else None
 
 
 class AsyncLocalChannel:
-    """What a generated stub needs of a grpc.aio.Channel."""
+    """The part of a grpc.aio.Channel that generated stubs use."""
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """Return a method that takes a request and answers with one message."""
+        """Return a method of one request and one response."""
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(request: Any, **_options: object) -> Any:
@@ -98,7 +97,7 @@ class AsyncLocalChannel:
         return invoke
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """Return a method that takes requests and answers with one message."""
+        """Return a method of a stream of requests and one response."""
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(requests: Iterable[Any], **_options: object) -> Any:
@@ -107,7 +106,7 @@ class AsyncLocalChannel:
         return invoke
 
     def unary_stream(self, path: str, **codec: Any) -> Callable[..., AsyncIterator[Any]]:
-        """Return a method that takes a request and answers with messages."""
+        """Return a method of one request and a stream of responses."""
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(request: Any, **_options: object) -> AsyncIterator[Any]:
@@ -117,18 +116,18 @@ class AsyncLocalChannel:
         return invoke
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[..., LocalStream]:
-        """Return a method whose calls are written to and read from, or take their requests."""
+        """Return a method whose calls take requests by `write`, or as an iterable."""
         handler = self._server.method(path)
         return lambda requests=(): LocalStream(_Codec(handler, **codec), requests)
 
     async def close(self) -> None:
-        """Close nothing: there is no connection."""
+        """Do nothing: there is no connection."""
 
 
 class LocalStream:
-    """A call of a method that answers a stream of requests: those written, then `requests`.
+    """A call of a method of two streams; its requests are those written, then `requests`.
 
-    A request is carried out when an answer is read for which it is wanted.
+    A request is carried out when a response is read that needs it.
     """
 
     def __init__(self, call: _Codec, requests: Iterable[Any] = ()) -> None:
@@ -147,7 +146,7 @@ class LocalStream:
         self._requests.append(self._call.received(request))
 
     async def read(self) -> Any:
-        """Return the next answer. Raises AioRpcError."""
+        """Return the next response. Raises AioRpcError."""
         return self._call.answered(await anext(self._answers))
 
     async def done_writing(self) -> None:
@@ -155,43 +154,43 @@ class LocalStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """Give the stream up; what was sent and not answered is not carried out."""
+        """Cancel the call; requests without a response are not carried out."""
         self._requests.clear()
 
 
 class LocalChannel:
-    """What a generated stub needs of a grpc.Channel."""
+    """The part of a grpc.Channel that generated stubs use."""
 
     def __init__(self, server: LocalServer) -> None:
         self._loop = server.loop
         self._channel = AsyncLocalChannel(server)
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """Return a method that takes a request and answers with one message."""
+        """Return a method of one request and one response."""
         invoke = self._channel.unary_unary(path, **codec)
         return lambda request, **_options: _run(self._loop, invoke(request))
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """Return a method that takes requests and answers with one message."""
+        """Return a method of a stream of requests and one response."""
         invoke = self._channel.stream_unary(path, **codec)
         return lambda requests, **_options: _run(self._loop, invoke(requests))
 
     def unary_stream(self, path: str, **codec: Any) -> Callable[..., Iterator[Any]]:
-        """Return a method that takes a request and answers with messages."""
+        """Return a method of one request and a stream of responses."""
         invoke = self._channel.unary_stream(path, **codec)
         return lambda request, **_options: _pulled(self._loop, invoke(request))
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[[Iterator[Any]], _Pulled]:
-        """Return a method that takes requests and answers with messages."""
+        """Return a method of two streams."""
         open_stream = self._channel.stream_stream(path, **codec)
         return lambda requests: _Pulled(self._loop, open_stream(requests))
 
     def close(self) -> None:
-        """Close nothing: there is no connection."""
+        """Do nothing: there is no connection."""
 
 
 class _Pulled:
-    """The answers of a call, in order."""
+    """A call's responses, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stream: LocalStream) -> None:
         self._loop = loop
@@ -211,7 +210,7 @@ class _Pulled:
 
 
 class _Codec:
-    """A method's function, and how messages pass between it and its caller."""
+    """A method's function, and the serialization between it and its caller."""
 
     def __init__(
         self,
@@ -239,7 +238,7 @@ class _Details(grpc.HandlerCallDetails):
 
 
 class _Context:
-    """What a handler is given of its call: how to end it."""
+    """The part of a call's context that handlers use."""
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
         code = next(each for each in grpc.StatusCode if each is status.code)
@@ -268,7 +267,7 @@ async def _next(answers: AsyncIterator[_T]) -> _T:
 
 
 def _run(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of a coroutine; the loop turns only where it waits for something."""
+    """Return the result of a coroutine; the loop runs only if the coroutine waits."""
     asyncio._set_running_loop(loop)
     try:
         waits_for = coroutine.send(None)
@@ -288,7 +287,7 @@ def _continued(coroutine: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[
 
 
 def _at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that does not wait."""
     try:
         coroutine.send(None)
     except StopIteration as done:

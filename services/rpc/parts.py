@@ -1,4 +1,4 @@
-"""Messages in parts: none is larger than what every gRPC library takes without being asked.
+"""Messages in parts, below the size that every gRPC library accepts without configuration.
 
 The parts of a message merge to the whole as protobuf messages do: repeated fields append.
 """
@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024
-"""What the contract allows a message, either way; libraries refuse one of 4 MiB by themselves."""
+"""The contract's limit of a message in both directions; libraries refuse 4 MiB by default."""
 
 PART_BYTES = 1024 * 1024
-"""What a part comes to, but where a single element is larger."""
+"""The size of a part at most, unless a single element is larger."""
 
 _ELEMENT_BYTES = 16
-"""What an element costs beside its own bytes, at most."""
+"""The overhead of an element, at most."""
 
 _M = TypeVar("_M", bound=Message)
 
 
 def split(message: _M, most: int = PART_BYTES) -> Iterator[_M]:
-    """Yield parts of at most so many bytes, cut between elements of repeated fields."""
+    """Yield parts of at most `most` bytes, split between elements of repeated fields."""
     if message.ByteSize() <= most:
         yield message
         return
@@ -56,7 +56,7 @@ def merged(parts: Iterable[_M], whole: _M) -> _M:
 def chunks(
     elements: Iterable[_M], most: int = PART_BYTES, count: int = 2**31
 ) -> Iterator[list[_M]]:
-    """Yield the elements in lists of at most `count` that take at most so many bytes, or of one."""
+    """Yield the elements in lists of at most `count` and `most` bytes, or of one larger element."""
     chunk: list[_M] = []
     taken = 0
     for each in elements:

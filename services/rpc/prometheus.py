@@ -13,8 +13,8 @@ _DEADLINE_S = 5.0
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Histogram:
-    """Counts below bounds, with the sum of what was observed."""
+class PrometheusHistogram:
+    """Counts of observed values by upper bounds, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
@@ -24,7 +24,7 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """Take `value` in, `count` times."""
+        """Observe `value`, `count` times."""
         self._counts[bisect_left(self._bounds, value)] += count
         self._sum += value * count
 
@@ -37,16 +37,16 @@ class Histogram:
         yield line(f"{name}_count", labels, sum(self._counts))
 
 
-def header(name: str, kind: str, said: str) -> Iterator[str]:
-    """Yield the two lines that say what a metric is."""
-    yield f"# HELP {name} {said}"
+def header(name: str, kind: str, help_text: str) -> Iterator[str]:
+    """Yield the HELP and TYPE lines of a metric."""
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 
 def line(name: str, labels: Labels, value: float) -> str:
     """Return one sample."""
-    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    return f"{name}{{{said}}} {value:g}" if said else f"{name} {value:g}"
+    pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    return f"{name}{{{pairs}}} {value:g}" if pairs else f"{name} {value:g}"
 
 
 def _escaped(text: str) -> str:
@@ -59,11 +59,11 @@ async def serve_metrics(address: str, text: Callable[[], str]) -> asyncio.Server
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = await asyncio.wait_for(_request_line(reader), _DEADLINE_S)
-            writer.write(_response(asked, text))
+            request_line = await asyncio.wait_for(_request_line(reader), _DEADLINE_S)
+            writer.write(_response(request_line, text))
             await writer.drain()
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-            pass  # a scraper that went away, or no HTTP: there is nobody to answer
+            pass  # the scraper has disconnected, or does not speak HTTP
         finally:
             writer.close()
 
@@ -71,7 +71,7 @@ async def serve_metrics(address: str, text: Callable[[], str]) -> asyncio.Server
 
 
 async def _request_line(reader: asyncio.StreamReader) -> bytes:
-    """Return the first line of a request whose headers have been read to their end."""
+    """Return the first line of a request, after reading its headers."""
     first = await reader.readline()
     for _ in range(_LINES_MAX):
         if (await reader.readline()).strip() == b"":
@@ -79,8 +79,8 @@ async def _request_line(reader: asyncio.StreamReader) -> bytes:
     raise ValueError("too many header lines")
 
 
-def _response(asked: bytes, text: Callable[[], str]) -> bytes:
-    method, path = (*asked.split(), b"", b"")[:2]
+def _response(request_line: bytes, text: Callable[[], str]) -> bytes:
+    method, path = (*request_line.split(), b"", b"")[:2]
     if method != b"GET" or path.partition(b"?")[0] != b"/metrics":
         body, status = b"GET /metrics\n", "404 Not Found"
     else:

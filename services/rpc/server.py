@@ -1,11 +1,9 @@
-"""A service's life: listen, say so, answer health checks and reflection, drain on SIGTERM.
+"""A service's life: listen, report the address, health checks and reflection, drain on SIGTERM.
 
-Every service starts through `serve`, so that TLS, keep-alive and shutdown are the same everywhere.
-Messages have gRPC's own limits, which the contract keeps below (services/rpc/parts.py). Started as
-a child (`watch_stdin`), a service ends when its parent's end of standard input closes, so that no
-orphan stays behind a killed replay.
-
-Command-line options that every service shares.
+Every service starts through `serve` with the options of `listen_options`, so that TLS, keep-alive
+and shutdown are the same everywhere. Messages have gRPC's own limits, and the contract keeps them
+smaller (services/rpc/parts.py). Started as a child (`watch_stdin`), a service ends when its parent
+closes its end of standard input, so that no process is left behind by a killed replay.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ _REFLECTION = "grpc.reflection.v1.ServerReflection"
 class Listen:
     """Where and how a service listens; `address` is host:port, port 0 takes a free one.
 
-    With `certificate` and `key` (PEM files) it speaks TLS only, with `client_ca` it asks clients
-    for a certificate of that authority. `grace_s` bounds how long calls may take to end on
-    SIGTERM. `metrics` is host:port for Prometheus, None for nowhere.
+    With `certificate` and `key` (PEM files) it uses TLS only, with `client_ca` it requires of
+    clients a certificate of that authority. `grace_s` limits how long calls may take to end on
+    SIGTERM. `metrics` is host:port for Prometheus, None for no metrics.
     """
 
     address: str
@@ -65,7 +63,7 @@ async def serve(
 ) -> None:
     """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
 
-    `service` is its short name for people, `full_name` the proto's, which health checks ask for.
+    `service` is its short name for people, `full_name` the proto service's, for health checks.
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     """
     stop = _stop_event(watch_stdin=listen.watch_stdin)
@@ -94,7 +92,7 @@ async def serve(
 
 
 def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
-    """Answer reflection by its name of today and by its former one; the messages are equal."""
+    """Serve reflection under its current name and its former one; the messages are equal."""
     former = reflection.SERVICE_NAME
     reflection.enable_server_reflection((*names, former, _REFLECTION), server)
     servicer = reflection.aio.ReflectionServicer((*names, former, _REFLECTION))
@@ -108,7 +106,7 @@ def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
 
 
 def interceptors(spans: ServiceSpans) -> list[grpc.aio.ServerInterceptor]:
-    """Return what stands before every method; what makes spans, only where they go somewhere."""
+    """Return the interceptors of every method; the one that makes spans only with a collector."""
     timing = [SpanInterceptor(spans)] if spans.are_kept else []
     return [*timing, RefusalInterceptor()]
 
@@ -125,7 +123,7 @@ def _bind(server: grpc.aio.Server, listen: Listen) -> int:
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
-    """Return what a signal, or the end of standard input, sets; from the very beginning."""
+    """Return the event that SIGTERM, SIGINT, or the end of standard input, sets."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -142,12 +140,11 @@ def _read_or_stop(stop: asyncio.Event) -> None:
 
 
 def calm(young: int = 100_000) -> None:
-    """Let the garbage collector leave what is there now alone, and look at others far less often.
+    """Exclude all present objects from garbage collection, and collect far less often.
 
-    With the defaults it walks all pods again and again while they are added, and finds nothing.
-
-    `young` is how many containers may come, those that went taken off, before they are looked at.
-    A service makes some cycles with each refusal and each call of its own; a replay makes none.
+    With the defaults the collector visits all pods again and again while they are added, and finds
+    nothing. `young` is the threshold of its youngest generation. A service makes some reference
+    cycles with each refusal and each call of its own; a replay makes none.
     """
     gc.freeze()
     gc.set_threshold(young, 50, 100)
@@ -159,14 +156,14 @@ _METRICS: _Decorator = click.option(
     "--metrics",
     "metrics_address",
     metavar="HOST:PORT",
-    help="Where to show metrics to Prometheus, as GET /metrics. Nowhere unless given.",
+    help="Where to serve metrics for Prometheus, as GET /metrics. Default: nowhere.",
 )
 
 
 def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
-    """Add --listen, the TLS options and, where asked for, --metrics to a command.
+    """Add --listen, the TLS options and, with `metrics`, --metrics to a command.
 
-    It receives one argument, `listen`.
+    The command receives one argument, `listen`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,7 +215,11 @@ def _options(port: int) -> list[_Decorator]:
         ),
         click.option("--tls-cert", type=_FILE, help="PEM certificate; needs --tls-key."),
         click.option("--tls-key", type=_FILE, help="PEM private key."),
-        click.option("--tls-client-ca", type=_FILE, help="PEM authority that clients must show."),
+        click.option(
+            "--tls-client-ca",
+            type=_FILE,
+            help="PEM authority of clients' certificates, which it requires.",
+        ),
         click.option(
             "--grace",
             default=5.0,

@@ -1,7 +1,7 @@
-"""Sessions: whose state a request means, and where it stands in order.
+"""Sessions: the state that a request refers to, and the order of requests.
 
-A request's stamp names session and sequence number. The last request again returns the last answer;
-one more goes on; anything else is refused, before anything is changed.
+A request's stamp has a session's name and a sequence number. The last number again returns the last
+response; the next number is carried out; any other is refused, before anything is changed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Core = TypeVar("Core")
 
 
 class StampLike(Protocol):
-    """What is read of a reprieve.session.v1beta1.Stamp."""
+    """The fields of reprieve.session.v1beta1.Stamp that are read."""
 
     @property
-    def session(self) -> str: ...  # noqa: D102 - the proto says it
+    def session(self) -> str: ...  # noqa: D102 - as in the proto
     @property
-    def sequence(self) -> int: ...  # noqa: D102 - the proto says it
+    def sequence(self) -> int: ...  # noqa: D102 - as in the proto
 
 
 @dataclass(slots=True, kw_only=True)
 class Session(Generic[Core]):
     """One caller's state: `core` is the service's own, `at_ns` the time of its last operation.
 
-    `request` is the last one that counted, and `answer` what was answered to it.
+    `request` is the last one with a sequence number, and `answer` its response.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Session(Generic[Core]):
     answer: Any = None
 
     def repeated(self, request: Any) -> Any:
-        """Return the last answer where `request` is the last one again, None where it goes on.
+        """Return the last answer where `request` is the last one again, None for the next one.
 
-        Raises SequenceMismatchError for a number out of order, and SequenceReusedError for the last
-        one with another request; the context of a span may differ.
+        Raises SequenceMismatchError for a number out of order, and SequenceReusedError for another
+        request with the last number (its trace context may differ).
         """
         sequence = request.stamp.sequence
         if sequence == self.sequence + 1:
@@ -70,6 +70,10 @@ class Session(Generic[Core]):
             )
         return self.answer
 
+    def repeated_or_new(self, request: Any, *, live: bool) -> Any:
+        """Do what `repeated` does; in a live session a request without a number is a new one."""
+        return self.repeated(request) if not live or request.stamp.HasField("sequence") else None
+
     def check_time(self, field: str, at_ns: int, after_ns: int | None = None) -> int:
         """Return `at_ns`; raises TimeGoesBackwardsError where it lies before the last operation."""
         last_ns = self.at_ns if after_ns is None else after_ns
@@ -81,10 +85,18 @@ class Session(Generic[Core]):
         return at_ns
 
     def advance(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Note that the request was carried out and what was answered."""
+        """Record that the request was carried out and its answer."""
         self.sequence = request.stamp.sequence
         self.at_ns = at_ns
         self.request, self.answer = request, answer
+
+    def complete(self, request: Any, at_ns: int, answer: Any) -> None:
+        """Do what `advance` does, with the number in the answer; without a number set `at_ns`."""
+        if request.stamp.HasField("sequence"):
+            answer.sequence = request.stamp.sequence
+            self.advance(request, at_ns, answer)
+        else:
+            self.at_ns = at_ns
 
 
 class Sessions(Generic[Core]):
@@ -101,19 +113,19 @@ class Sessions(Generic[Core]):
         return iter(tuple(self._sessions.values()))
 
     def create(self, core: Core) -> Session[Core]:
-        """Start a session under a name that nobody can guess. Raises LimitError."""
+        """Start a session with an unguessable name. Raises LimitError."""
         self.check_free()
         session = Session(name=secrets.token_urlsafe(16), core=core)
         self._sessions[session.name] = session
         return session
 
     def check_free(self) -> None:
-        """Raise LimitError where no session more may be started."""
+        """Raise LimitError where there are SESSIONS_MAX sessions."""
         if len(self._sessions) >= SESSIONS_MAX:
             raise LimitError(f"there are {SESSIONS_MAX} sessions: end some with DeleteSession")
 
     def delete(self, name: str) -> Session[Core] | None:
-        """Forget a session and return it; None where there is none. Raises FieldError."""
+        """Remove a session and return it, None for an unknown name. Raises FieldError for ""."""
         if not name:
             raise FieldError("session", "is required")
         return self._sessions.pop(name, None)
@@ -124,7 +136,7 @@ class Sessions(Generic[Core]):
         Raises FieldError without a name, and SessionExpiredError.
         """
         if not stamp.session:
-            raise FieldError("stamp.session", "is required: CreateSession answers it")
+            raise FieldError("stamp.session", "is required: CreateSession returns it")
         session = self._sessions.get(stamp.session)
         if session is None:
             raise SessionExpiredError(

@@ -1,4 +1,4 @@
-"""A span for each request that carries its caller's trace context.
+"""A span for each request with its caller's trace context.
 
 Source: OpenTelemetry's semantic conventions for RPC spans (name, rpc.system, rpc.service,
 rpc.method).
@@ -25,7 +25,7 @@ _HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]
 
 
 def function_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[..., Any]:
-    """Return the function that answers the method's calls."""
+    """Return the function that handles the method's calls."""
     function = (
         handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
     )
@@ -36,15 +36,15 @@ def function_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[..., Any]:
 def replaced(
     handler: grpc.RpcMethodHandler[Any, Any], function: Callable[..., Any]
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """Return the same handler with `function` in it."""
+    """Return a handler with another function and the same serializers."""
     make = _HANDLERS[handler.request_streaming, handler.response_streaming]
     return make(function, handler.request_deserializer, handler.response_serializer)
 
 
 class SpanInterceptor(grpc.aio.ServerInterceptor):
-    """Times unary calls and each request of a stream that is answered by one message.
+    """Times unary calls and each request of a bidirectional stream.
 
-    A handler finds its own span's context in its request's stamp, to hand it on.
+    The handler receives its own span's context in the request's stamp, to pass it on.
     """
 
     def __init__(self, spans: ServiceSpans) -> None:

@@ -1,17 +1,17 @@
-"""Which Reprieve this is."""
+"""The name and version of this implementation."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
 IMPLEMENTATION = "reprieve"
-"""What this implementation of the contract calls itself."""
+"""The name of this implementation of the contract."""
 
 FROM_SOURCE = "0+source"
 
 
 def package_version() -> str:
-    """Return the installed version, FROM_SOURCE where sources run that are not installed."""
+    """Return the installed version, FROM_SOURCE where the sources are not installed."""
     try:
         return version("reprieve")
     except PackageNotFoundError:

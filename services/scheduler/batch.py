@@ -1,7 +1,7 @@
-"""The decisions of one exchange: what is said of them to the queue, and then to the world.
+"""The decisions of one exchange: their operations for the queue, and their outcomes for the world.
 
-Refusals one after the other change nothing but their pods' place in the queue: they are one
-operation to it and one outcome, in which each reason stands once.
+Consecutive refusals change nothing but their pods' place in the queue: they share one operation and
+one outcome, which hold each reason once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Place = tuple[int, int]
 """Where in a batch a decision begins: the place of its operation, and of its pod within that."""
 
 
-class _Taken(NamedTuple):
-    """A decision, where it begins, and what it took on the wall; `answers` are extenders'."""
+class _BatchEntry(NamedTuple):
+    """A decision, its place in the batch and its wall time; `answers` are the extenders'."""
 
     decision: Decision
     begin: Place
@@ -34,7 +34,7 @@ class _Taken(NamedTuple):
 
     @property
     def is_plain_refusal(self) -> bool:
-        """Tell whether nothing is to be said of it but why, when and how often."""
+        """Return whether the outcome has only a reason, a time and an attempt number."""
         verdict = self.decision.verdict
         return (
             type(verdict) is Refused
@@ -47,31 +47,31 @@ class _Taken(NamedTuple):
 class Batch:
     """Decisions in order, all made at `at_ns`; `operations` commit them.
 
-    `size` is about what their outcomes come to, in bytes.
+    `size` is the approximate size of their outcomes, in bytes.
     """
 
     def __init__(self, encoder: StepEncoder, at_ns: int) -> None:
         self.operations: list[queue_pb2.Operation] = []
         self._encoder = encoder
         self._at_ns = at_ns
-        self._taken: list[_Taken] = []
+        self._entries: list[_BatchEntry] = []
         self.size = 0
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._entries)
 
     @property
     def all_bound(self) -> bool:
-        """Tell whether every decision binds its pod."""
-        return all(isinstance(each.decision.verdict, Binding) for each in self._taken)
+        """Return whether every decision binds its pod."""
+        return all(isinstance(each.decision.verdict, Binding) for each in self._entries)
 
     @property
     def last_cycle(self) -> int:
         """Return the cycle of the last decision's pop."""
-        return self._taken[-1].decision.head.pop.cycle
+        return self._entries[-1].decision.head.pop.cycle
 
     def add(
         self, decision: Decision, wall_ns: int, answers: Sequence[scheduler_pb2.ExtenderAnswer]
@@ -86,7 +86,7 @@ class Batch:
         for step in steps:
             self.operations.append(self._encoder.operation(step, self._at_ns))
             self._run = None
-        self._taken.append(_Taken(decision, begin, wall_ns, answers))
+        self._entries.append(_BatchEntry(decision, begin, wall_ns, answers))
         self.size += _OUTCOME_BYTES
         if answers or type(decision.verdict) is Refused:
             self.size += _variable_size(decision, answers)
@@ -112,31 +112,31 @@ class Batch:
         """Take out and return the decisions that the queue did not go along with."""
         last = answer.results[-1].pods if answer.results else 0
         end = (answer.applied, last)
-        kept = [each for each in self._taken if each.begin < end]
-        left = [each.decision for each in self._taken[len(kept) :]]
-        self._taken = kept
+        kept = [each for each in self._entries if each.begin < end]
+        left = [each.decision for each in self._entries[len(kept) :]]
+        self._entries = kept
         return left
 
     def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> int:
         """Write what was decided, and count the pods that were tried."""
-        run: list[_Taken] = []
-        told = 0
-        for taken in self._taken:
+        run: list[_BatchEntry] = []
+        tried = 0
+        for taken in self._entries:
             if taken.is_plain_refusal:
                 run.append(taken)
-                told += 1
+                tried += 1
                 continue
             self._put_run(run, out)
             run = []
             if not isinstance(taken.decision.verdict, Skipped):
-                told += 1
+                tried += 1
                 outcome = out.outcomes.add()
                 put_outcome(taken.decision, self._at_ns, taken.wall_ns, outcome)
                 outcome.extender_answers.extend(taken.answers)
         self._put_run(run, out)
-        return told
+        return tried
 
-    def _put_run(self, run: Sequence[_Taken], out: scheduler_pb2.RoundOutcomes) -> None:
+    def _put_run(self, run: Sequence[_BatchEntry], out: scheduler_pb2.RoundOutcomes) -> None:
         if not run:
             return
         refusals = out.outcomes.add(at_ns=self._at_ns).refusals
@@ -187,14 +187,14 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
     A verdict that holds for several pods is mostly one object.
     """
     places: dict[Verdict, int] = {}
-    known: dict[int, int] = {}
+    place_of: dict[int, int] = {}
     found: list[int] = []
     for decision in decisions:
         verdict = decision.verdict
-        place = known.get(id(verdict))
+        place = place_of.get(id(verdict))
         if place is None:
             assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
-            place = known[id(verdict)] = places.setdefault(verdict, len(places))
+            place = place_of[id(verdict)] = places.setdefault(verdict, len(places))
             if place == len(out.verdicts):
                 put_refused(verdict, out.verdicts.add())
         found.append(place)

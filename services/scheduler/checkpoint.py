@@ -1,7 +1,7 @@
-"""A session as JSON: what its checkpoint holds, its queue's checkpoint included.
+"""A session as JSON, its queue's checkpoint included.
 
-Pods are written once each, and named by their place among them: a pod may be assumed, nominated
-or decided upon as it was before its last change, so that several versions of one are kept.
+Pods are written once each and referred to by index. A pod may be assumed, nominated or decided upon
+in an older version than its latest, so several versions of one pod may be kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from services.kube.pod import Pod
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.messages import budget_to_message, node_to_message, pod_to_message
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.cluster_events import PutOther, decode_object
-from services.scheduler.core.columns.columns import Layout
+from services.scheduler.cluster_events import PutObject, decode_object
+from services.scheduler.core.columns.columns import RowLayout
 from services.scheduler.core.decisions import Binding, Decision, Refused
 from services.scheduler.core.queueing.steps import Head
-from services.scheduler.core.session.state import Memory
+from services.scheduler.core.session.options import SchedulerState
 from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.session import Edge, SchedulerSession
+from services.scheduler.session import SchedulerSession, SessionState
 from services.typed import Places, Reading, write
 
 _PodsByNode = Sequence[tuple[str, Sequence[Pod]]]
@@ -32,7 +32,7 @@ _PodsByNode = Sequence[tuple[str, Sequence[Pod]]]
 class _SavedSnapshot:
     """A snapshot; `pods` and `nominated` by node, in order."""
 
-    layout: Layout
+    layout: RowLayout
     nodes: Sequence[node_pb2.Node]
     pods: _PodsByNode
     assumed: Sequence[str]
@@ -42,7 +42,7 @@ class _SavedSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedDecision:
-    """A decision that waits for an answer, with what the answer is taken by.
+    """A decision that waits for an answer, with what handling the answer needs.
 
     Steps and what an undo needs are left out, for between rounds nothing is undone any more.
     """
@@ -58,11 +58,11 @@ class _SavedState:
     """What of a session names pods by their places."""
 
     snapshot: _SavedSnapshot
-    memory: Memory
+    scheduler: SchedulerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedSession:
     """A session between rounds.
 
     `pods` are those that the world sent, and `versions` further ones that are met in the state.
@@ -70,7 +70,7 @@ class Saved:
 
     config: scheduler_pb2.SchedulerConfig
     queue: Sequence[session_pb2.CheckpointChunk]
-    edge: Edge
+    session: SessionState
     objects: Sequence[object_pb2.KubernetesObject]
     budgets: Sequence[policy_pb2.PodDisruptionBudget]
     state: object
@@ -81,39 +81,39 @@ class Saved:
 def session_to_json(
     session: SchedulerSession, queue: Sequence[session_pb2.CheckpointChunk]
 ) -> bytes:
-    """Return the JSON that stands for a session between rounds."""
+    """Return a session between rounds as JSON."""
     core, intake = session.core, session.intake
     pods = Places(pod_to_message, core.pods.values())
-    saved = Saved(
+    saved = SavedSession(
         config=session.config,
         queue=queue,
-        edge=session.edge,
+        session=session.state,
         objects=tuple(intake.others.values()),
         budgets=[budget_to_message(each) for each in core.snapshot.budgets.values()],
-        state=_SavedState(snapshot=_saved_snapshot(core.snapshot), memory=core.memory()),
+        state=_SavedState(snapshot=_saved_snapshot(core.snapshot), scheduler=core.state()),
         pods=tuple(intake.messages.values()),
         versions=pods.rows,
     )
     return write(saved, {Pod: pods.place, Decision: _saved_decision})
 
 
-def saved_session(plain: object) -> Saved:
-    """Return what JSON, once loaded, stands for, its state not read yet.
+def saved_session(plain: object) -> SavedSession:
+    """Return the saved session of loaded JSON; its `state` is read by `fill`.
 
     Raises DecodeError or ValueError where `plain` is not what session_to_json wrote.
     """
-    return Reading().read(Saved, plain)
+    return Reading().read(SavedSession, plain)
 
 
-def fill(session: SchedulerSession, saved: Saved) -> None:
+def fill(session: SchedulerSession, saved: SavedSession) -> None:
     """Make a new session of the saved one's configuration what the saved one was.
 
     Raises LookupError, TypeError, ValueError, AssertionError or a RefusalError where
     `saved` is not what session_to_json wrote.
     """
     core, interner = session.core, session.intake.decoder.interner
-    told = [pod_from_message(each, interner) for each in saved.pods]
-    pods = [*told, *_versions(saved.versions, told, interner)]
+    received = [pod_from_message(each, interner) for each in saved.pods]
+    pods = [*received, *_versions(saved.versions, received, interner)]
     reading = Reading({Pod: pods.__getitem__, Decision: lambda plain: _decision(plain, reading)})
     state = reading.read(_SavedState, saved.state)
     for each in saved.objects:
@@ -121,13 +121,13 @@ def fill(session: SchedulerSession, saved: Saved) -> None:
     for budget in saved.budgets:
         core.snapshot.set_budget(budget_from_message(budget))
     _fill_snapshot(core.snapshot, state.snapshot)
-    core.recall(told, state.memory)
-    session.resume(saved.pods, saved.edge)
+    core.restore(received, state.scheduler)
+    session.resume(saved.pods, saved.session)
 
 
 def _put_object(session: SchedulerSession, message: object_pb2.KubernetesObject) -> None:
     change = decode_object(message, session.intake.decoder.interner, "object")
-    if not isinstance(change, PutOther):
+    if not isinstance(change, PutObject):
         raise TypeError("a pod, node or budget among the other objects")
     session.core.snapshot.catalog.put(change.value)
     session.intake.keep(message)
@@ -136,7 +136,7 @@ def _put_object(session: SchedulerSession, message: object_pb2.KubernetesObject)
 def _saved_decision(decision: Decision) -> _SavedDecision:
     verdict = decision.verdict
     if not isinstance(verdict, Binding | Refused):
-        raise TypeError(f"{verdict!r} waits for no answer")
+        raise TypeError(f"{verdict!r} does not wait for an answer")
     return _SavedDecision(
         head=decision.head,
         pod=decision.bound_pod,
@@ -185,10 +185,10 @@ def _fill_snapshot(snapshot: Snapshot, saved: _SavedSnapshot) -> None:
 
 
 def _versions(
-    messages: Sequence[pod_pb2.Pod], told: Sequence[Pod], interner: PodSpecInterner
+    messages: Sequence[pod_pb2.Pod], received: Sequence[Pod], interner: PodSpecInterner
 ) -> Iterator[Pod]:
     """Yield the further versions, each with the spec of its pod where that is an equal one."""
-    by_uid = {pod.uid: pod for pod in told}
+    by_uid = {pod.uid: pod for pod in received}
     for message in messages:
         pod = pod_from_message(message, interner)
         now = by_uid.get(pod.uid)

@@ -1,7 +1,7 @@
-"""A round's events, decoded: what they change, checked before anything is changed.
+"""A round's events, decoded and checked before anything is changed.
 
-Objects stay beside their values as messages, because the queue is sent pods as they came. What
-every pod goes through several times is a NamedTuple, which is made faster than a dataclass.
+Objects are kept as messages beside their values, because the queue receives pods as they came.
+Types of which every pod makes several are NamedTuples, which are made faster than dataclasses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.rpc.errors import FieldError
 from services.rpc.kube import codec, fields, storage
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.catalog import CatalogObject
 
 
 class PutPod(NamedTuple):
@@ -29,21 +29,21 @@ class PutPod(NamedTuple):
     message: pod_pb2.Pod
 
 
-class Status(NamedTuple):
+class PodStatus(NamedTuple):
     """What is read of a pod's status."""
 
     phase: PodPhase
     conditions: tuple[Condition, ...]
     nominated_node_name: str
     start_time_ns: int | None
-    given: tuple[ContainerResources, ...] = ()
+    container_resources: tuple[ContainerResources, ...] = ()
 
 
 class PatchPod(NamedTuple):
     """A part of a pod changed; absent parts are None or unset in `patch`."""
 
     patch: scheduler_pb2.PodPatch
-    status: Status | None
+    status: PodStatus | None
 
     def applied_to(self, pod: Pod) -> Pod:
         """Return the pod with the changed parts."""
@@ -60,7 +60,7 @@ class PatchPod(NamedTuple):
             nominated_node_name=(status.nominated_node_name if status else pod.nominated_node_name),
             phase=status.phase if status else pod.phase,
             conditions=status.conditions if status else pod.conditions,
-            given=status.given if status else pod.given,
+            container_resources=status.container_resources if status else pod.container_resources,
             creation_ns=pod.creation_ns,
             start_time_ns=status.start_time_ns if status else pod.start_time_ns,
             deletion_ns=patch.deletion_ns if patch.HasField("deletion_ns") else pod.deletion_ns,
@@ -83,15 +83,15 @@ class PutBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOther:
+class PutObject:
     """An object of another kind that plugins read came or changed; `message` is as it came."""
 
-    value: Kept
+    value: CatalogObject
     message: object_pb2.KubernetesObject
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveObject:
     """An object went."""
 
     ref: meta_pb2.ObjectReference
@@ -103,18 +103,20 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadObject:
     """An object that no plugin reads yet."""
 
 
-Change = PutPod | PatchPod | PutNode | PutBudget | PutOther | Remove | Tick | Unread
+ClusterChange = (
+    PutPod | PatchPod | PutNode | PutBudget | PutObject | RemoveObject | Tick | UnreadObject
+)
 
 
-class Timed(NamedTuple):
+class TimedChange(NamedTuple):
     """A change at its time, ns since the Unix epoch."""
 
     at_ns: int
-    change: Change
+    change: ClusterChange
 
 
 STATUSES_MAX = 4096
@@ -125,9 +127,9 @@ class Decoder:
 
     def __init__(self) -> None:
         self.interner = PodSpecInterner()
-        self._statuses: dict[bytes, Status] = {}
+        self._statuses: dict[bytes, PodStatus] = {}
 
-    def decode(self, event: scheduler_pb2.Event) -> Change:
+    def decode(self, event: scheduler_pb2.Event) -> ClusterChange:
         """Return what an event changes. Raises FieldError, naming the event's field."""
         match event.WhichOneof("event"):
             case "patch":
@@ -141,18 +143,18 @@ class Decoder:
                     raise FieldError("remove.kind", 'is required, such as "Pod"')
                 if not (event.remove.name or (event.remove.uid and event.remove.kind == "Pod")):
                     raise FieldError("remove.name", "is required, or a pod's uid")
-                return Remove(event.remove)
+                return RemoveObject(event.remove)
             case "tick":
                 return Tick()
             case _:
-                raise FieldError("event", "is required: say what happened")
+                raise FieldError("event", "is required")
 
     def _patch(self, patch: scheduler_pb2.PodPatch) -> PatchPod:
         if not patch.pod.uid:
             raise FieldError("patch.pod.uid", "is required")
         return PatchPod(patch, self._status(patch.status) if patch.HasField("status") else None)
 
-    def _status(self, message: pod_pb2.PodStatus) -> Status:
+    def _status(self, message: pod_pb2.PodStatus) -> PodStatus:
         """Return a status' value; pods that start at one moment have equal ones."""
         key = message.SerializeToString()
         status = self._statuses.get(key)
@@ -163,19 +165,19 @@ class Decoder:
         return status
 
 
-def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
+def _status_value(message: pod_pb2.PodStatus, field: str) -> PodStatus:
     phase = PodPhase.PENDING
     if message.phase:
         phase = fields.choice(PodPhase, message.phase, f"{field}.phase")
     start_ns = fields.optional_time_ns(message, "start_time")
     conditions = fields.conditions(message.conditions)
-    given = fields.given(message, field)
-    return Status(phase, conditions, message.nominated_node_name, start_ns, given)
+    container_resources = fields.container_resources(message, field)
+    return PodStatus(phase, conditions, message.nominated_node_name, start_ns, container_resources)
 
 
 def decode_object(
     message: object_pb2.KubernetesObject, interner: PodSpecInterner, field: str
-) -> Change:
+) -> ClusterChange:
     """Return the change that puts an Object. Raises FieldError."""
     kind = message.WhichOneof("object")
     if kind is None:
@@ -199,16 +201,18 @@ def decode_object(
             return _other(message, kind, content, f"{field}.{kind}")
 
 
-def _other(message: object_pb2.KubernetesObject, kind: str, content: Any, field: str) -> Change:
+def _other(
+    message: object_pb2.KubernetesObject, kind: str, content: Any, field: str
+) -> ClusterChange:
     read = _READERS.get(kind)
     if read is None:
-        return Unread()
+        return UnreadObject()
     kept = object_pb2.KubernetesObject()
     kept.CopyFrom(message)
-    return PutOther(read(content, field), kept)
+    return PutObject(read(content, field), kept)
 
 
-_READERS: Mapping[str, Callable[[Any, str], Kept]] = {
+_READERS: Mapping[str, Callable[[Any, str], CatalogObject]] = {
     "namespace": codec.namespace_from_message,
     "service": codec.service_from_message,
     "replication_controller": codec.replication_controller_from_message,

@@ -74,9 +74,9 @@ def head_from_message(message: queue_pb2.Head) -> Head:
 class StepEncoder:
     """Queue steps to operations; `messages` holds the pods as they came, by UID.
 
-    `sort_key` is QueueSort's order of a waiting pod, `namespace_labels` what is known of a
-    namespace. `old` is the message of a pod before the change that caused the step. A move tells
-    the objects that it is about where `reads_objects` says of the event that a hint may look.
+    `sort_key` returns QueueSort's key of a pending pod, `namespace_labels` a namespace's labels.
+    `old` is a pod's message before the change that caused the step. A move carries its objects only
+    where `reads_objects` returns that a hint may read them.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class StepEncoder:
     def operation(
         self, step: QueueStep, at_ns: int, old: pod_pb2.Pod | None = None
     ) -> queue_pb2.Operation:
-        """Return the operation that tells `step` at `at_ns`."""
+        """Return the operation of `step` at `at_ns`."""
         operation = queue_pb2.Operation(at_ns=at_ns)
         if isinstance(step, QueueUpdate):
             if old is not None:

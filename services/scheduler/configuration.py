@@ -1,10 +1,8 @@
-"""What a session's configuration asks for: its message, and the file that it may carry.
+"""The configuration of a session: its message, the file that it may carry, and user plugins.
 
-Plugins of users' own: where they are found, and what they are made of.
-
-An installed distribution names them in the entry point group `reprieve.plugins`; others are named
-at the service's start. What is found is a factory, which is called with the plugin's arguments of
-a profile (an empty mapping where it has none) and returns the plugin.
+An installed distribution names its plugins in the entry point group `reprieve.plugins`; others are
+named when the service starts. What is found is a factory: it is called with the plugin's arguments
+of a profile (an empty mapping where it has none) and returns the plugin.
 """
 
 from __future__ import annotations
@@ -29,10 +27,14 @@ from services.scheduler.core.framework.profile import Profile, ProfileError
 from services.scheduler.core.framework.registry import IN_TREE, SERVED, Registry
 from services.scheduler.core.plugin_api.plugin import Plugin
 from services.scheduler.core.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
-from services.scheduler.core.queueing.rules import QUEUE_RULES
-from services.scheduler.core.session.options import RULES, Options, Rules
-from services.scheduler.extenders.connect import Connected, connected, without_ignored
-from services.scheduler.extenders.grpc_extender import Sources
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.session.options import RULES, SchedulerOptions, SchedulerRules
+from services.scheduler.extenders.connect import (
+    ConnectedExtender,
+    connect_extenders,
+    without_ignored,
+)
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.session import BATCH_SIZE_MAX
 from services.typed import DataError, join
 
@@ -40,7 +42,7 @@ TIES: Mapping[scheduler_pb2.TieBreak.ValueType, Callable[[int], HostChoice]] = {
     scheduler_pb2.TIE_BREAK_HASH: KeyedChoice,
     scheduler_pb2.TIE_BREAK_NAME: lambda _seed: NamedChoice(),
 }
-"""What a session can ask for in place of its rules' own choice, made from the seed."""
+"""The tie-breaks that a session can set in place of its rules' own, made from the seed."""
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
 
@@ -61,15 +63,17 @@ def read_configuration(
     return replace(file, disable_preemption=disabled)
 
 
-def connected_extenders(file: SchedulerConfiguration, sources: Sources) -> tuple[Connected, ...]:
+def connected_extenders(
+    file: SchedulerConfiguration, sources: ExtenderObjects
+) -> tuple[ConnectedExtender, ...]:
     """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
-    return tuple(connected(file.extenders, sources, f"{_FILE}.extenders"))
+    return tuple(connect_extenders(file.extenders, sources, f"{_FILE}.extenders"))
 
 
 def refuse_extenders(file: SchedulerConfiguration) -> None:
     """Raise FieldError where the file lists any."""
     if file.extenders:
-        text = "this service calls nobody that a client names (--no-extenders)"
+        text = "this service calls no extenders (--no-extenders): remove them from the file"
         raise FieldError(f"{_FILE}.extenders", text)
 
 
@@ -78,16 +82,18 @@ def options_of(
     file: SchedulerConfiguration,
     queue_mode: str,
     extenders: tuple[Extender, ...] = (),
-) -> Options:
-    """Return what a configuration asks for. Raises FieldError."""
+) -> SchedulerOptions:
+    """Return what a configuration requests. Raises FieldError."""
     rules = _rules(config)
     if queue_mode not in QUEUE_RULES:
-        raise FieldError("config.queue.rules", f"no queue of rules {queue_mode!r} is known here")
+        raise FieldError(
+            "config.queue.rules", f"{queue_mode!r} is not a queue mode of this scheduler"
+        )
     if config.HasField("batch_size") and not 0 < config.batch_size <= BATCH_SIZE_MAX:
         raise FieldError(
             "config.batch_size", f"{config.batch_size} is not from 1 to {BATCH_SIZE_MAX}"
         )
-    return Options(
+    return SchedulerOptions(
         rules=rules,
         queue=QUEUE_RULES[queue_mode],
         seed=config.seed,
@@ -103,8 +109,8 @@ def queue_config_of(
 ) -> queue_pb2.QueueConfig:
     """Return the queue's configuration, where it says nothing itself with what the file says.
 
-    That is the backoff, and what hints have to know of profiles. The mode is that of the rules
-    where it names none. Raises FieldError for rules that are not known.
+    The file adds the backoff, and what queueing hints need of the profiles. The mode is that of the
+    rules where the queue's configuration has none. Raises FieldError for unknown rules.
     """
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
@@ -119,34 +125,34 @@ def queue_config_of(
     return queue
 
 
-def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
+def _rules(config: scheduler_pb2.SchedulerConfig) -> SchedulerRules:
     name = config.rules or DEFAULT_RULES
     if name not in RULES:
-        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
+        raise FieldError("config.rules", f"{name!r} is not one of {', '.join(sorted(RULES))}")
     if not config.HasField("ties"):
         return RULES[name]
     if config.ties not in TIES:
         names = " or ".join(scheduler_pb2.TieBreak.Name(each) for each in TIES)
-        raise FieldError("config.ties", f"{config.ties} is none: use {names}")
+        raise FieldError("config.ties", f"{config.ties} is not a tie-break: use {names}")
     return replace(RULES[name], host_choice=TIES[config.ties])
 
 
 def hint_profiles(profiles: Iterable[Profile]) -> list[queue_pb2.HintProfile]:
-    """Return what the profiles ask of their pods' nodes and spread, where they ask anything."""
+    """Return the added node affinity and default spread constraints of profiles that have some."""
     found: list[queue_pb2.HintProfile] = []
     for profile in profiles:
-        asked = pod_spec_to_message(_asked(profile))
-        if asked.HasField("affinity") or asked.topology_spread_constraints:
+        added = pod_spec_to_message(_added_spec(profile))
+        if added.HasField("affinity") or added.topology_spread_constraints:
             message = queue_pb2.HintProfile(scheduler_name=profile.scheduler_name)
-            if asked.HasField("affinity"):
-                message.added_affinity.CopyFrom(asked.affinity.node_affinity)
-            message.default_constraints.extend(asked.topology_spread_constraints)
+            if added.HasField("affinity"):
+                message.added_affinity.CopyFrom(added.affinity.node_affinity)
+            message.default_constraints.extend(added.topology_spread_constraints)
             found.append(message)
     return found
 
 
-def _asked(profile: Profile) -> PodSpec:
-    """Return a pod that asks by itself for what the profile asks of all."""
+def _added_spec(profile: Profile) -> PodSpec:
+    """Return a pod spec with what the profile adds to every pod."""
     affinity, spread = profile.args.get("NodeAffinity"), profile.args.get("PodTopologySpread")
     required = affinity.added_required if isinstance(affinity, NodeAffinityArgs) else None
     return PodSpec(
@@ -179,7 +185,7 @@ def registry_with(named: Iterable[str]) -> Registry:
     found: dict[str, Callable[..., Plugin]] = dict(SERVED)
     for name, factory in (*_installed(), *map(_named, named)):
         if name in found or name in IN_TREE:
-            raise PluginLoadError(f'plugin "{name}": there is another one of that name')
+            raise PluginLoadError(f'plugin "{name}": another plugin has that name')
         found[name] = _maker(name, factory)
     return MappingProxyType(found)
 
@@ -214,7 +220,7 @@ def _maker(name: str, factory: Factory) -> Callable[..., Plugin]:
         except Exception as error:
             raise ProfileError(None, f'plugin "{name}": {error}') from error
         if not isinstance(plugin, Plugin) or getattr(plugin, "name", None) != name:
-            text = f'plugin "{name}": its factory returns no plugin of that name'
+            text = f'plugin "{name}": its factory must return a plugin of that name'
             raise ProfileError(None, text)
         return guarded(plugin)
 

@@ -1,4 +1,4 @@
-"""Every verdict about one pod, and the whole state, as messages."""
+"""Every verdict about one pod, and a session's whole state, as messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.messages import budget_to_message, node_to_message
 from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.codec import pod_ref, victims
-from services.scheduler.core.cycle.evaluate import PodEvaluation, Verdicts
-from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, PodEvaluation
+from services.scheduler.core.preemption.outcome import (
+    CannotHelp,
+    JudgedCandidate,
+    PreemptionEvaluation,
+)
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.victims import NonCandidate
 from services.scheduler.core.session.scheduler import Scheduler
@@ -42,7 +46,7 @@ _FAST_PATHS = {
 def evaluate_pod(
     scheduler: Scheduler, request: service_pb2.EvaluatePodRequest, at_ns: int
 ) -> scheduler_pb2.Evaluation:
-    """Judge a pending pod as things stand. Raises FieldError and NotFoundError."""
+    """Judge a pending pod in the current state. Raises FieldError and NotFoundError."""
     pod = _judged(scheduler, request)
     if not scheduler.serves(pod):
         name = pod.spec.scheduler_name
@@ -123,7 +127,7 @@ def _encode(found: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
     return out
 
 
-def _node_verdicts(verdicts: Verdicts, top_k: int) -> Iterable[scheduler_pb2.NodeVerdict]:
+def _node_verdicts(verdicts: NodeVerdicts, top_k: int) -> Iterable[scheduler_pb2.NodeVerdict]:
     """Yield the nodes that fit, best first, then the others by name; at most top_k (0: all)."""
     fitting = sorted(verdicts.feasible, key=lambda name: (-verdicts.totals.get(name, 0), name))
     names = [*fitting, *sorted(verdicts.refusals)]
@@ -177,7 +181,7 @@ def _put_preemption(found: PreemptionEvaluation, out: scheduler_pb2.PreemptionEv
                 out.nominated_node_name = ""
 
 
-def _candidate(judged: Judged) -> scheduler_pb2.CandidateVerdict:
+def _candidate(judged: JudgedCandidate) -> scheduler_pb2.CandidateVerdict:
     candidate, criteria = judged.candidate, judged.criteria
     out = scheduler_pb2.CandidateVerdict(
         node_name=candidate.node,

@@ -1,6 +1,6 @@
-"""What a round tells a session: changes and answers in, queue operations out.
+"""The input of a round: changes and answers of the world in, queue operations out.
 
-A round is read as a whole before any of it is taken, so that a refusal changes nothing.
+A round is read as a whole before any of it is applied, so that a refusal changes nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from services.scheduler.cluster_events import (
     PatchPod,
     PutBudget,
     PutNode,
-    PutOther,
+    PutObject,
     PutPod,
-    Remove,
+    RemoveObject,
     Tick,
-    Timed,
-    Unread,
+    TimedChange,
+    UnreadObject,
 )
 from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
@@ -34,13 +34,13 @@ SECOND_NS = 1_000_000_000
 LEFTOVER_NS = 30 * SECOND_NS
 
 
-class Ahead(NamedTuple):
-    """A round of a window: what the world says of the round before, at its time, and what comes."""
+class WindowRound(NamedTuple):
+    """A round of a window: the confirmations of the round before, at its time, and its changes."""
 
     round_: scheduler_pb2.Round
     before_ns: int
     confirmed: list[PatchPod]
-    changes: list[Timed]
+    changes: list[TimedChange]
 
 
 class Intake:
@@ -48,7 +48,7 @@ class Intake:
 
     messages: pods by UID. others: objects that the core keeps by value, by kind and name. uids: of
     pods by namespace and name. `decoder` reads objects, so that equal specs are one value, and
-    `encoder` writes what the queue is told. Without `has_hints` the queue counts every move.
+    `encoder` writes the queue's operations. Without `has_hints` the queue counts every move.
     """
 
     def __init__(self, core: Scheduler, *, has_hints: bool) -> None:
@@ -61,11 +61,11 @@ class Intake:
         self.encoder = StepEncoder(
             self.messages,
             core.sort_key,
-            core.namespace_labels,
+            core.snapshot.catalog.namespace_labels,
             core.reads_objects if has_hints else _never,
         )
 
-    def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[Timed]:
+    def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[TimedChange]:
         """Return the changes that a round brings, which begins not before `since_ns`.
 
         Raises FieldError and TimeGoesBackwardsError; nothing is changed.
@@ -73,7 +73,7 @@ class Intake:
         if round_.at_ns < 0:
             raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
         if round_.HasField("max_pods") and not round_.max_pods:
-            raise FieldError("round.max_pods", "must be above 0; leave it out for no bound")
+            raise FieldError("round.max_pods", "must be above 0; leave it out for no limit")
         for index, attempt in enumerate(round_.recorded):
             _check_recorded(attempt, f"round.recorded[{index}]")
         last_ns = self._check_answers(round_, since_ns)
@@ -81,7 +81,7 @@ class Intake:
 
     def read_window(
         self, window: Sequence[scheduler_service_pb2.Foreseen], since_ns: int
-    ) -> list[Ahead]:
+    ) -> list[WindowRound]:
         """Return what the rounds of a window bring that follow a round at `since_ns`.
 
         Raises FieldError and TimeGoesBackwardsError; nothing is changed.
@@ -95,37 +95,39 @@ class Intake:
                 raise FieldError(f"{field}.round", "has events alone and takes pods")
             if round_.at_ns < since_ns:
                 raise _out_of_turn(f"{field}.round", round_.at_ns, since_ns, round_.at_ns)
-            told = foreseen.confirmations
+            confirmations = foreseen.confirmations
             confirmed = []
-            for timed in self._read_events(told, since_ns, since_ns, f"{field}.confirmations"):
+            for timed in self._read_events(
+                confirmations, since_ns, since_ns, f"{field}.confirmations"
+            ):
                 if not isinstance(timed.change, PatchPod):
                     raise FieldError(f"{field}.confirmations", "are patches of pods")
                 confirmed.append(timed.change)
             changes = self._read_events(
                 round_.events, since_ns, round_.at_ns, f"{field}.round.events"
             )
-            ahead.append(Ahead(round_, since_ns, confirmed, changes))
+            ahead.append(WindowRound(round_, since_ns, confirmed, changes))
             since_ns = round_.at_ns
         return ahead
 
     def _read_events(
         self, events: Iterable[scheduler_pb2.Event], last_ns: int, until_ns: int, field: str
-    ) -> list[Timed]:
+    ) -> list[TimedChange]:
         decode = self.decoder.decode
-        changes: list[Timed] = []
+        changes: list[TimedChange] = []
         for index, event in enumerate(events):
             at_ns = event.at_ns
             if not last_ns <= at_ns <= until_ns:
                 raise _out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
             try:
-                changes.append(Timed(at_ns, decode(event)))
+                changes.append(TimedChange(at_ns, decode(event)))
             except FieldError as error:
                 raise FieldError(f"{field}[{index}].{error.field}", error.problem) from None
             last_ns = at_ns
         return changes
 
     def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
-        """Return the time from which events may come, that of the last answer that tells one.
+        """Return the earliest time of an event: that of the last answer that has one.
 
         Raises a refusal for a malformed answer; one of an unknown pop may be a retried one.
         """
@@ -139,36 +141,36 @@ class Intake:
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
             if answer.pop.cycle < 1:
-                problem = f"{answer.pop.cycle} is no scheduling cycle: they count from 1"
+                problem = f"{answer.pop.cycle} is not a scheduling cycle: cycles count from 1"
                 raise FieldError(f"{field}.pop.cycle", problem)
             named = answer.refused or not answer.HasField("refused")
             if not named or answer.refused not in STAGES:
-                raise FieldError(f"{field}.refused", "is no stage known here")
+                raise FieldError(f"{field}.refused", "is not a stage of this service")
             if STAGES[answer.refused] is not Stage.DELETE_VICTIM:
                 continue
             deletions = self._deletions(PopId(answer.pop.uid, answer.pop.cycle))
             if deletions is not None and answer.victim.uid not in deletions:
                 raise FieldError(
                     f"{field}.victim.uid",
-                    f"{answer.victim.uid!r} is none of the pods whose deletion was asked for",
+                    f"{answer.victim.uid!r} is not one of the pods whose deletion was requested",
                 )
         return last_ns
 
     def take(
-        self, round_: scheduler_pb2.Round, changes: Iterable[Timed]
+        self, round_: scheduler_pb2.Round, changes: Iterable[TimedChange]
     ) -> list[queue_pb2.Operation]:
-        """Let the core know of a round's answers and changes; return what the queue is told."""
+        """Apply a round's answers and changes to the core; return the queue's operations."""
         operations = list(self._take_answers(round_))
         for timed in changes:
             operations += self._take_change(timed)
         return operations
 
     def confirm(
-        self, at_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], told: Iterable[PatchPod]
+        self, at_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], patches: Iterable[PatchPod]
     ) -> list[queue_pb2.Operation]:
-        """Let the core know that bindings were carried out; return what the queue is told.
+        """Confirm bindings to the core; return the queue's operations.
 
-        `told` is what the world says of them at `at_ns`, which does not know the nodes.
+        `patches` are the world's patches of the bound pods at `at_ns`, which leave out the nodes.
         """
         operations: list[queue_pb2.Operation] = []
         nodes: dict[str, str] = {}
@@ -177,11 +179,11 @@ class Intake:
             pop = PopId(outcome.pop.uid, outcome.pop.cycle)
             for step in self._core.answer(pop, None):
                 operations.append(self.encoder.operation(step, at_ns))
-        for change in told:
+        for change in patches:
             confirms = confirms_binding(change.patch)
             if confirms:
                 change.patch.node_name = nodes[change.patch.pod.uid]
-            operations += self._take_change(Timed(at_ns, change))
+            operations += self._take_change(TimedChange(at_ns, change))
             if confirms:  # the request is kept, for it may come again
                 change.patch.node_name = ""
         return operations
@@ -199,14 +201,14 @@ class Intake:
                 yield self.encoder.operation(step, at_ns)
 
     def _deletions(self, pop: PopId) -> list[str] | None:
-        """Return the uids whose deletion a pop's decision asks for, None for an unknown pop."""
+        """Return the uids whose deletion a pop's decision requests, None for an unknown pop."""
         for decision in self._core.unanswered():
             if decision.head.pop == pop:
                 nomination = decision.nomination
                 return [pod.uid for pod in nomination.deletions] if nomination else []
         return None
 
-    def _take_change(self, timed: Timed) -> list[queue_pb2.Operation]:
+    def _take_change(self, timed: TimedChange) -> list[queue_pb2.Operation]:
         steps: Sequence[QueueStep] = ()
         old: pod_pb2.Pod | None = None
         match timed.change:
@@ -221,33 +223,35 @@ class Intake:
                 steps = self._core.put_node(node)
             case PutBudget(budget=budget):
                 steps = self._core.put_budget(budget)
-            case PutOther(value=value, message=other):
+            case PutObject(value=value, message=other):
                 steps = self._core.put_object(value)
                 self.keep(other)
-            case Remove(ref=ref):
+            case RemoveObject(ref=ref):
                 steps = self._remove(ref)
             case Tick():
                 steps = _flushes(timed.at_ns)
-            case Unread():
+            case UnreadObject():
                 pass
         encoded = self.encoder.operation
-        return [encoded(step, timed.at_ns, old) for step in steps if self._is_told(step)]
+        return [encoded(step, timed.at_ns, old) for step in steps if self._may_change_queue(step)]
 
-    def _is_told(self, step: QueueStep) -> bool:
-        """Tell whether a step may change the queue; a move does not where it is not heard.
+    def _may_change_queue(self, step: QueueStep) -> bool:
+        """Return whether a step may change the queue; a move does not where it is not heard.
 
         The older modes count moves.
         """
-        return not isinstance(step, Move) or self._counts_moves or self._core.is_heard(step.event)
+        return (
+            not isinstance(step, Move) or self._counts_moves or self._core.may_move_pods(step.event)
+        )
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
-        """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""
+        """Apply a patch; one of an unknown pod is ignored, as a late watch event is."""
         uid = change.patch.pod.uid
         pod, message = self._core.pods.get(uid), self.messages.get(uid)
         if pod is None or message is None:
             return None, ()
         old: pod_pb2.Pod | None = None
-        # A queue is told what a pod was before where it still waits.
+        # A queue receives the previous version of a pod that is still pending.
         if not pod.node_name and not change.patch.node_name:
             old = pod_pb2.Pod()
             old.CopyFrom(message)
@@ -276,11 +280,13 @@ def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:
     if not attempt.pod.uid:
         raise FieldError(f"{field}.pod.uid", "is required")
     if attempt.attempt < 1:
-        raise FieldError(f"{field}.attempt", f"{attempt.attempt} is none: they count from 1")
+        raise FieldError(
+            f"{field}.attempt", f"{attempt.attempt} is not an attempt: attempts count from 1"
+        )
 
 
 def confirms_binding(patch: scheduler_pb2.PodPatch) -> bool:
-    """Tell whether a patch says that a pod was bound, to whatever node was chosen."""
+    """Return whether a patch says that a pod was bound, to whatever node was chosen."""
     return patch.HasField("node_name") and not patch.node_name
 
 

@@ -25,11 +25,11 @@ from services.rpc.parts import PART_BYTES, chunks
 DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
 HELD_MAX = 512
-"""Operations that are held at the most until there is something to ask."""
+"""Operations that are held at most until heads are needed."""
 OPERATIONS_MAX = 4096
 """Operations that a queue takes in a batch."""
 UNREAD_MAX = 8
-"""Answers that may be on their way: a stream whose answers nobody reads comes to a halt."""
+"""Answers that may be unread: a stream whose answers are not read blocks."""
 
 
 class QueueLink:
@@ -40,7 +40,7 @@ class QueueLink:
         self._channel = aio_channel(address, tls)
         self.stub = queue_service_pb2_grpc.QueueServiceStub(self._channel)
 
-    async def open(self, config: queue_pb2.QueueConfig) -> QueueSession:
+    async def open(self, config: queue_pb2.QueueConfig) -> QueueClientSession:
         """Open a session. Raises FieldError where the queue refuses the configuration."""
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
@@ -49,14 +49,14 @@ class QueueLink:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
             raise self.unavailable(error) from error
-        return QueueSession(self, opened)
+        return QueueClientSession(self, opened)
 
     def stream(self) -> Any:
         """Return a new stream, whose answers have a deadline."""
         return with_deadline(self.stub.StreamingApply(), DEADLINE_S)
 
-    async def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> QueueSession:
-        """Start a session that goes on where a saved one stood.
+    async def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> QueueClientSession:
+        """Restore a saved session.
 
         Raises FieldError and PreconditionError where the queue refuses the checkpoint.
         """
@@ -66,13 +66,13 @@ class QueueLink:
         try:
             restored = await restoring
         except grpc.aio.AioRpcError as error:
-            said = f"the queue does not restore its part: {error.details() or 'no reason given'}"
+            problem = f"the queue does not restore its part: {error.details() or 'no reason given'}"
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise FieldError("data", said) from error
+                raise FieldError("data", problem) from error
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                raise PreconditionError(said) from error
+                raise PreconditionError(problem) from error
             raise self.refusal(error) from error
-        return QueueSession(self, restored)
+        return QueueClientSession(self, restored)
 
     def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
         """Return what the failure of a call that may not be served means to the caller."""
@@ -92,13 +92,13 @@ class QueueLink:
         await self._channel.close()
 
 
-class QueueSession:
+class QueueClientSession:
     """One queue session over one stream; answers come in the order of batches.
 
-    `traceparent` is the context of the span that the next batches belong to; `resumable` tells
-    whether the queue keeps checkpoints, and `foreseeable_heads` whether a caller may form the next
-    heads itself while no pod waits. Batches whose answer is known are held until the next one; of
-    pods that have come and gone among them the queue is told how many.
+    `traceparent` is the context of the span that the next batches belong to. `resumable` is set
+    where the queue supports checkpoints, `foreseeable_heads` where a caller may form the next heads
+    itself while no pod waits. Batches with a foregone answer are held until the next one; of pods
+    that come and go within them the queue receives only the number.
     """
 
     def __init__(self, link: QueueLink, opened: queue_service_pb2.Session) -> None:
@@ -117,7 +117,7 @@ class QueueSession:
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
     ) -> queue_service_pb2.ApplyResponse:
-        """Send a batch and return its answer, what was held before it aside.
+        """Send a batch and return its answer, without that to the batches held before.
 
         Raises UnavailableError.
         """
@@ -144,7 +144,7 @@ class QueueSession:
         return await self._read()
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Take a batch whose answer is known: all of it is applied.
+        """Take a batch whose answer is foregone: all of it is applied.
 
         A refusal shows later, as does a queue that goes another way after all.
         """
@@ -200,12 +200,12 @@ class QueueSession:
             self._check_applied(answer.applied, sent.operations)
         return answer
 
-    def _check_applied(self, applied: int, known: int) -> None:
+    def _check_applied(self, applied: int, expected: int) -> None:
         """Raise UnavailableError where fewer operations were applied than must have been."""
-        if applied < known:
+        if applied < expected:
             raise UnavailableError(
                 f"the scheduling queue at {self._link.address} applied {applied} operations of "
-                f"{known}, none of which it may refuse"
+                f"{expected}, none of which it may refuse"
             )
 
     async def state(self) -> queue_pb2.QueueState:
@@ -274,7 +274,7 @@ class _Sent(NamedTuple):
 
 
 def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
-    """Return which field of an answer breaks the contract, and how; "" for none."""
+    """Return which field of an answer breaks the contract, and how; "" where it is valid."""
     if answer.sequence != sent.sequence:
         return f"sequence: is {answer.sequence}, and the request's is {sent.sequence}"
     if answer.applied > sent.operations:
@@ -290,7 +290,7 @@ def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
         if not before < result.index < sent.operations:
             return f"{path}.index: {result.index} is not in order, of {sent.operations} operations"
         if result.code not in _CODES:
-            return f"{path}.code: {result.code} is no value of the enum that may be sent"
+            return f"{path}.code: {result.code} is not a value of the enum that may be sent"
         before = result.index
     return ""
 
@@ -302,9 +302,9 @@ def _wrong_head(head: queue_pb2.Head) -> str:
     if not head.pop.uid:
         return "pop.uid: is required"
     if head.pop.cycle < 1:
-        return f"pop.cycle: {head.pop.cycle} is no scheduling cycle: they count from 1"
+        return f"pop.cycle: {head.pop.cycle} is not a scheduling cycle: cycles count from 1"
     if head.attempts < 1:
-        return f"attempts: {head.attempts} is no attempt: they count from 1"
+        return f"attempts: {head.attempts} is not an attempt: attempts count from 1"
     if head.first_enqueued_ns < 0:
         return f"first_enqueued_ns: {head.first_enqueued_ns} is negative"
     if head.queued_ns < 0:
@@ -315,7 +315,7 @@ def _wrong_head(head: queue_pb2.Head) -> str:
 def _requests(
     operations: Sequence[queue_pb2.Operation], heads: int
 ) -> Sequence[queue_service_pb2.ApplyRequest]:
-    """Return a batch as the messages that it takes, the last of which asks for `heads`."""
+    """Return a batch as the messages that it takes, the last of which requests `heads`."""
     whole = queue_service_pb2.ApplyRequest(operations=operations, heads=heads)
     if len(operations) <= OPERATIONS_MAX and whole.ByteSize() <= PART_BYTES:
         return (whole,)
@@ -338,7 +338,7 @@ _OF_NO_PENDING_POD = frozenset(
 
 
 def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
-    """Return operations that tell a queue the same, with PassThrough for pods that come and go.
+    """Return operations of the same effect, with PassThrough for pods that come and go.
 
     Those are added, popped and done among `operations`, all while no other pod is active.
     """

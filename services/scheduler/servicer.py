@@ -42,22 +42,26 @@ from services.scheduler.configuration import (
     refuse_extenders,
 )
 from services.scheduler.core.framework.registry import SERVED, Registry
-from services.scheduler.extenders.answers import Answers, Noting, Recorded
-from services.scheduler.extenders.connect import Connected
-from services.scheduler.extenders.grpc_extender import Sources
-from services.scheduler.queue_client import QueueLink, QueueSession
+from services.scheduler.extenders.answers import (
+    ExtenderAnswers,
+    RecordingExtender,
+    ReplayedExtender,
+)
+from services.scheduler.extenders.connect import ConnectedExtender
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from services.scheduler.queue_client import QueueClientSession, QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
 _FREE_S = 0.01
-"""How often a session is looked at that is asked for once its round has ended."""
+"""How often a call that waits for the end of a round checks for it, s."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
-    """All sessions of one scheduler process; its queue's address is given at its start.
+    """All sessions of one scheduler process, over one link to its queue.
 
     `registry` has the plugins that profiles may name. Without `asks_extenders`, configurations that
     list extenders are refused.
@@ -76,10 +80,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.CreateSessionRequest, context: _Context
     ) -> service_pb2.Session:
         file = self._read(request.config)
-        asked = queue_config_of(request.config, file)
-        options_of(request.config, file, asked.rules)
+        queue_config = queue_config_of(request.config, file)
+        options_of(request.config, file, queue_config.rules)
         self._sessions.check_free()
-        queue = await self._queue.open(asked)
+        queue = await self._queue.open(queue_config)
         try:
             core = self._session(request.config, file, queue)
             session = self._sessions.create(core)
@@ -119,7 +123,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         session = self._sessions.get(request.stamp)
         await self._until_free(session)
         with self._alone(session):
-            found = await session.core.deciding.run(lambda: _evaluated(session, request))
+            found = await session.core.runner.run(lambda: _evaluated(session, request))
             state = await session.core.queue.state()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
         answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
@@ -132,7 +136,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         session = self._sessions.get(request.stamp)
         await self._until_free(session)
         with self._alone(session):
-            state = await session.core.deciding.run(
+            state = await session.core.runner.run(
                 lambda: evaluation.state_of(session.core, max(0, session.at_ns))
             )
             state.queue.CopyFrom(await session.core.queue.state())
@@ -163,7 +167,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return _shown(session, self._read(core.config))
 
     async def _restored(self, plain: object) -> SchedulerSession:
-        """Return the session that a checkpoint stands for, with its queue's."""
+        """Restore the session of a checkpoint, with its queue's."""
         with reading_state(SERVICE):
             saved = saved_session(plain)
         queue = await self._queue.restore(saved.queue)
@@ -180,10 +184,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self,
         config: scheduler_pb2.SchedulerConfig,
         file: SchedulerConfiguration,
-        queue: QueueSession,
+        queue: QueueClientSession,
     ) -> SchedulerSession:
         """Return a new session. Raises FieldError."""
-        sources, answers = Sources(), Answers()
+        sources, answers = ExtenderObjects(), ExtenderAnswers()
         extenders = _extenders(config, file, sources, answers)
         try:
             options = options_of(config, file, queue.config.rules, extenders)
@@ -246,7 +250,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         yield answers[-1]
 
     async def _until_free(self, session: Session[SchedulerSession]) -> None:
-        """Wait for the end of the round that is being run."""
+        """Wait until no round of the session is running."""
         while session.core in self._busy:
             await asyncio.sleep(_FREE_S)
 
@@ -270,10 +274,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
 def _extenders(
     config: scheduler_pb2.SchedulerConfig,
     file: SchedulerConfiguration,
-    sources: Sources,
-    answers: Answers,
-) -> tuple[Connected, ...]:
-    wrap = Recorded if config.recorded_extenders else Noting
+    sources: ExtenderObjects,
+    answers: ExtenderAnswers,
+) -> tuple[ConnectedExtender, ...]:
+    wrap = ReplayedExtender if config.recorded_extenders else RecordingExtender
     return tuple(wrap(each, answers) for each in connected_extenders(file, sources))
 
 
@@ -299,7 +303,7 @@ def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> 
     )
 
 
-def _close(extenders: Iterable[Connected]) -> None:
+def _close(extenders: Iterable[ConnectedExtender]) -> None:
     for extender in extenders:
         extender.close()
 

@@ -1,13 +1,11 @@
 """One scheduler session: rounds in, outcomes out, the queue behind it.
 
 A round's answers and events become queue steps; then heads are decided in batches, and each batch
-is committed in one exchange. The queue says how far it went along; what was decided beyond that is
-taken back and decided anew. A batch's size therefore changes speed and never a decision.
+is committed in one exchange. The queue answers how much of it was applied; decisions beyond that
+are undone and made again. A batch's size therefore changes speed and never a decision.
 
-Work on a session's core that may block: extenders are asked in the midst of a decision.
-
-It runs in a thread, so that health checks and other sessions are answered meanwhile, and one piece
-of it at a time, since a core is no place for two.
+With extenders a decision may block, so it runs in a thread while health checks and other sessions
+are served. A core runs one decision at a time.
 """
 
 from __future__ import annotations
@@ -30,29 +28,29 @@ from services.scheduler.codec import MAY_WAIT, head_from_message
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import Options
+from services.scheduler.core.session.options import SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.extenders.answers import Answers
-from services.scheduler.extenders.connect import Connected
-from services.scheduler.extenders.grpc_extender import Sources
-from services.scheduler.intake import Ahead, Intake, confirms_binding
-from services.scheduler.queue_client import QueueSession
+from services.scheduler.extenders.answers import ExtenderAnswers
+from services.scheduler.extenders.connect import ConnectedExtender
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from services.scheduler.intake import Intake, WindowRound, confirms_binding
+from services.scheduler.queue_client import QueueClientSession
 
 BATCH_SIZE = 256
 BATCH_SIZE_MAX = 4096
 """Heads that a queue shows at most."""
 YIELD_EVERY = 64
-"""Decisions after which health checks may answer."""
+"""Decisions after which the event loop runs, so that health checks are served."""
 _ANSWER_BYTES = PART_BYTES // 2
-"""What outcomes may come to before the next batch, and a batch's before its end."""
+"""The size that ends an answer before its next batch, and a batch before its end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """When the last round was, what the queue showed last, and the pods' uids by name.
+class SessionState:
+    """A session's state between rounds: the last round's time, the queue's last answer, pod UIDs.
 
-    That is its heads, and when it wanted a tick. `cycle` is that of its last pop, and `is_empty`
-    tells that no pod waited in it after that.
+    `heads` and `wakeup_ns` are from the queue's last answer, `cycle` is that of its last pop, and
+    `is_empty` is set where no pod waited in it after that. `uids` are by (namespace, name).
     """
 
     at_ns: int
@@ -64,29 +62,29 @@ class Edge:
 
 
 class SchedulerSession:
-    """A scheduler core, what it is told (`intake`), and its queue's session.
+    """A scheduler core, what it is tried (`intake`), and its queue's session.
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
-    and `sources` has what `extenders` are sent. `answers` has what they answer. `at_ns` is the time
-    of the last round.
+    `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
+    time of the last round.
     """
 
     def __init__(
         self,
-        options: Options,
-        queue: QueueSession,
+        options: SchedulerOptions,
+        queue: QueueClientSession,
         config: scheduler_pb2.SchedulerConfig,
         *,
         registry: Registry = SERVED,
-        extenders: tuple[Connected, ...] = (),
-        sources: Sources | None = None,
-        answers: Answers | None = None,
+        extenders: tuple[ConnectedExtender, ...] = (),
+        sources: ExtenderObjects | None = None,
+        answers: ExtenderAnswers | None = None,
     ) -> None:
         self.config = config
         self.extenders = extenders
-        self.answers = answers or Answers()
+        self.answers = answers or ExtenderAnswers()
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
-        self.deciding = Deciding(blocks=bool(options.extenders))
+        self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
         self._has_hints = options.queue.has_hints
         self.intake = Intake(self.core, has_hints=self._has_hints)
@@ -108,15 +106,14 @@ class SchedulerSession:
         window: Sequence[scheduler_service_pb2.Foreseen],
         has_room: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[scheduler_pb2.RoundOutcomes]:
-        """Take a round, and those of its window for as long as all goes as was foreseen.
+        """Run a round, and those of its window while each goes as foreseen and there is room.
 
-        And for as long as the answer `has_room`.
-
-        Yields each one's outcomes. Raises a refusal before anything is changed. What fails after
-        that leaves scheduler and queue apart: `broken` says so from then on.
+        `has_room` is called before each further round. Yields each round's outcomes. Raises a
+        refusal before anything is changed. What fails after that leaves scheduler and queue apart:
+        `broken` says so from then on.
         """
         if window and self.extenders:
-            raise FieldError("window", "is not served where extenders are asked")
+            raise FieldError("window", "is not supported with extenders")
         changes = self.intake.read(round_, self.at_ns)
         ahead = self.intake.read_window(window, round_.at_ns)
         outcomes = await self._run(round_, lambda: self.intake.take(round_, changes))
@@ -131,19 +128,19 @@ class SchedulerSession:
         yield outcomes
 
     def _confirm(
-        self, before: scheduler_pb2.RoundOutcomes, coming: Ahead
+        self, before: scheduler_pb2.RoundOutcomes, coming: WindowRound
     ) -> list[queue_pb2.Operation]:
-        """Take what the world says of the round before, then the round's changes."""
+        """Apply the confirmations of the round before, then the round's changes."""
         operations = self.intake.confirm(coming.before_ns, before.outcomes, coming.confirmed)
         return operations + self.intake.take(coming.round_, coming.changes)
 
     async def _run(
         self, round_: scheduler_pb2.Round, take: Callable[[], list[queue_pb2.Operation]]
     ) -> scheduler_pb2.RoundOutcomes:
-        """Let the core take what the round tells, and schedule."""
+        """Apply the round's input to the core, and schedule."""
         if self._sources is not None:
             self._sources.take(round_)
-        self.answers.know(round_.recorded, anew=round_.at_ns != self.at_ns)
+        self.answers.load(round_.recorded, replace=round_.at_ns != self.at_ns)
         self.at_ns = round_.at_ns
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
@@ -156,18 +153,18 @@ class SchedulerSession:
     # What a checkpoint keeps beside the core
 
     @property
-    def edge(self) -> Edge:
-        """Return what the session itself remembers between rounds."""
+    def state(self) -> SessionState:
+        """Return the session's own state between rounds."""
         heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        return Edge(self.at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
+        return SessionState(self.at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
 
-    def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:
-        """Go on where another session stood whose core this one's core has recalled."""
+    def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
+        """Restore another session's own state; the core is restored already."""
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
-        self.intake.uids.update(edge.uids)
-        self.at_ns, self._heads = edge.at_ns, edge.heads
-        self._wakeup_ns = edge.wakeup_ns
-        self._cycle, self._is_empty = edge.cycle, edge.is_empty
+        self.intake.uids.update(state.uids)
+        self.at_ns, self._heads = state.at_ns, state.heads
+        self._wakeup_ns = state.wakeup_ns
+        self._cycle, self._is_empty = state.cycle, state.is_empty
 
     # Scheduling
 
@@ -182,15 +179,15 @@ class SchedulerSession:
             self._heads, self._is_empty = (), False
             return
         left = most = round_.max_pods or 2**31
-        self.deciding.begin()
+        self.runner.begin()
         while left > 0:
-            if self._is_foregone():
+            if self._drains_queue():
                 await self.queue.post(operations)
                 self._heads, self._is_empty = (), True
-                self._settle(outcomes)
+                self._put_outcomes(outcomes)
                 break
             if operations or not self._heads:
-                foreseen = self._foreseen(operations)
+                foreseen = self._foreseen_heads(operations)
                 if foreseen is not None:
                     await self.queue.post(operations)
                     self._heads, self._is_empty = foreseen, not foreseen
@@ -206,13 +203,13 @@ class SchedulerSession:
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
 
     def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
-        """Tell whether deciding took long, or the answer has become large."""
-        return self.deciding.is_due or outcomes.ByteSize() > _ANSWER_BYTES
+        """Return whether the time or the size of an answer is reached."""
+        return self.runner.is_due or outcomes.ByteSize() > _ANSWER_BYTES
 
-    def _is_foregone(self) -> bool:
-        """Tell whether the queue's answer to what was decided is known: it is empty then.
+    def _drains_queue(self) -> bool:
+        """Return whether the batch empties the queue, so that its answer is foregone.
 
-        That is so where it showed all that it had, waits for nothing, and every pod of it is bound.
+        That is so where it showed all its pods, has no timer, and every pod of it is bound.
         """
         shown = len(self._heads)
         return (
@@ -222,8 +219,8 @@ class SchedulerSession:
             and self._batch.all_bound
         )
 
-    def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[Head] | None:
-        """Return the heads that the queue would show, None where only the queue can tell.
+    def _foreseen_heads(self, operations: Sequence[queue_pb2.Operation]) -> list[Head] | None:
+        """Return the heads that the queue would show, None where only the queue knows them.
 
         While no pod waits in it they are the pods that are added; pods in flight and gated pods are
         not among them.
@@ -258,7 +255,7 @@ class SchedulerSession:
         operations: list[queue_pb2.Operation],
         outcomes: scheduler_pb2.RoundOutcomes,
     ) -> int:
-        """Commit what was decided, look at the next heads, and count the pods that were tried."""
+        """Commit the batch, get the next heads, and return the number of pods that were tried."""
         began = perf_counter_ns()
         reply = await self.queue.exchange(operations, self._batch_size)
         taken_ns = perf_counter_ns() - began
@@ -272,12 +269,12 @@ class SchedulerSession:
             outcomes.next_wakeup_ns = self._wakeup_ns
         self._is_empty = not reply.heads and self._wakeup_ns is None
         self.core.undo(self._batch.take_back(reply))
-        return self._settle(outcomes)
+        return self._put_outcomes(outcomes)
 
     def _check_heads(self) -> None:
-        """Refuse to go on with a head that is no pod of the session.
+        """Raise UnavailableError for a head that is not a pod of the session.
 
-        The older queues can show a pod that has gone since it failed.
+        The older queues can show a pod that was deleted after it failed.
         """
         for index, head in enumerate(self._heads):
             if self._has_hints and head.pop.uid not in self.core.pods:
@@ -291,35 +288,37 @@ class SchedulerSession:
         self._batch = batch = Batch(self.intake.encoder, now_ns)
         for head in heads:
             began = perf_counter_ns()
-            if self.deciding.blocks:
-                decision, answers = await self.deciding.run(partial(self._asked, head, now_ns))
+            if self.runner.blocks:
+                decision, answers = await self.runner.run(
+                    partial(self._decide_with_answers, head, now_ns)
+                )
             else:
                 decision, answers = self.core.decide(head, now_ns), ()
             batch.add(decision, perf_counter_ns() - began, answers)
-            if self.deciding.is_due or batch.size > _ANSWER_BYTES:
+            if self.runner.is_due or batch.size > _ANSWER_BYTES:
                 break
             if len(batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
-    def _asked(
+    def _decide_with_answers(
         self, head: Head, now_ns: int
     ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
         """Return a decision with what extenders answered for it."""
         self.answers.begin(head.pop.uid, head.attempts)
-        return self.core.decide(head, now_ns), self.answers.taken()
+        return self.core.decide(head, now_ns), self.answers.recorded()
 
-    def _settle(self, outcomes: scheduler_pb2.RoundOutcomes) -> int:
-        """Answer the decisions that the batch still has, and count the pods that were tried."""
+    def _put_outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> int:
+        """Write the outcomes of the batch, and return the number of pods that were tried."""
         batch = self._batch
-        told = batch.put_outcomes(outcomes)
+        tried = batch.put_outcomes(outcomes)
         if len(batch):
             self._cycle = batch.last_cycle
         self._batch = Batch(self.intake.encoder, self.at_ns)
-        return told
+        return tried
 
 
 def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[PatchPod]) -> bool:
-    """Tell whether a round went as its confirmations say: all are bound, and nobody waits."""
+    """Return whether a round went as its confirmations say: all pods bound and none pending."""
     if outcomes.more or outcomes.may_wait != scheduler_pb2.MAY_WAIT_ALL:
         return False
     if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):
@@ -334,8 +333,8 @@ DECIDING_S_MAX = 20.0
 """How long a round's decisions may take before those that there are get answered."""
 
 
-class Deciding:
-    """A session's turn at its core; where nothing `blocks`, work is done at once."""
+class DecisionRunner:
+    """Runs work on a session's core, one piece at a time; in a thread where it `blocks`."""
 
     def __init__(self, *, blocks: bool) -> None:
         self.blocks = blocks
@@ -348,13 +347,13 @@ class Deciding:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether a round has taken long enough to be answered in part."""
+        """Return whether a round has taken long enough to be answered in part."""
         return monotonic() > self._due
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do `work` and return what it returns.
 
-        Whoever waits may be cancelled; the work is not, and the turn ends with it.
+        A waiting caller may be cancelled; the work is not, and the turn ends with it.
         """
         if not self.blocks:
             return work()

@@ -22,10 +22,10 @@ _STATUS_ERROR = 2
 
 
 class FileSpanSink:
-    """Writes spans to a file, many a line; after an error it only counts."""
+    """Writes spans to a file, up to 512 a line; after an error it only counts them."""
 
     def __init__(self, path: Path, resource: Resource) -> None:
-        """Begin the file. Raises OSError."""
+        """Create the file. Raises OSError."""
         self._path = path
         self._file: BinaryIO = path.open("wb")
         described = _attributes(cast("Mapping[str, Attribute]", resource.attributes))
@@ -38,14 +38,14 @@ class FileSpanSink:
         self._problem = ""
 
     def end(self, span: Span) -> None:
-        """Take a span that has ended."""
+        """Write a span that has ended, with the next full line."""
         self._ended += 1
         self._pending.append(span)
         if len(self._pending) >= _SPANS_PER_LINE:
             self._write()
 
     def close(self) -> Delivery:
-        """Write what is left and end the file."""
+        """Write the remaining spans and close the file."""
         self._write()
         try:
             self._file.close()
@@ -79,7 +79,7 @@ class FileSpanSink:
 
 
 def _span(span: Span) -> str:
-    """Return a span as JSON; written out, since a mapping for each would cost twice as much."""
+    """Return a span as JSON; by f-strings, since a mapping for each takes twice as long."""
     optional = ""
     if span.parent_id:
         optional = f',"parentSpanId":"{span.parent_id}"'
@@ -97,7 +97,7 @@ def _span(span: Span) -> str:
 
 
 def _attributes(attributes: Mapping[str, Attribute]) -> str:
-    # What nearly all attributes are stands here, since a run has millions of them.
+    # The two most frequent types are inline, since a run has millions of attributes.
     return ",".join(
         [
             f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
@@ -111,7 +111,7 @@ def _attributes(attributes: Mapping[str, Attribute]) -> str:
 
 
 def _value(value: Attribute) -> str:
-    # Texts and numbers that come here are of a class of their own, such as an enum's.
+    # Strings and numbers here are of subclasses, such as an enum's.
     if isinstance(value, str):
         return f'{{"stringValue":{_string(value)}}}'
     if isinstance(value, bool):

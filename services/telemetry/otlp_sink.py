@@ -1,7 +1,7 @@
-"""Spans to a collector over OTLP/gRPC, in batches, each waited for.
+"""Spans to a collector over OTLP/gRPC, in batches, synchronously.
 
-The SDK's BatchSpanProcessor drops spans in silence when it cannot keep up and passes over an
-exporter's failure, so the exporter is called here, in the caller's own time.
+The SDK's BatchSpanProcessor drops spans without an error when it cannot keep up, and ignores an
+exporter's failure, so the exporter is called here, and its caller waits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def open_collector(endpoint: str, resource: Resource) -> OtlpSpanSink:
 
 
 class OtlpSpanSink:
-    """Hands spans to an exporter and counts what it has taken.
+    """Passes spans to an exporter and counts those it has delivered.
 
-    After a batch that was not taken the others are counted only: the run has failed already, and
-    the exporter has tried again for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows.
+    After a failed batch the others are only counted: the run has failed already, and the exporter
+    has retried for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows.
     """
 
     def __init__(self, exporter: SpanExporter, target: str, resource: Resource) -> None:
@@ -46,14 +46,14 @@ class OtlpSpanSink:
         self._problem = ""
 
     def end(self, span: own.Span) -> None:
-        """Take a span that has ended."""
+        """Export a span that has ended, with the next full batch."""
         self._ended += 1
         self._pending.append(span)
         if len(self._pending) >= _SPANS_PER_BATCH:
             self._export()
 
     def close(self) -> own.Delivery:
-        """Deliver what is left and end the exporter."""
+        """Export the remaining spans and shut the exporter down."""
         self._export()
         self._exporter.shutdown()
         return own.Delivery(

@@ -1,4 +1,4 @@
-"""Who emits: the resource of every span, with what the standard OTEL_ variables add to it."""
+"""The resource of every span, with what the standard OTEL_ variables add to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCOPE = "reprieve"
 def resource(version: str, service: str = "") -> Resource:
     """Return the resource of the replay, or of one of its services.
 
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it.
     """
     name = f"reprieve-{service}" if service else "reprieve"
     own = Resource({"service.name": name, "service.version": version})

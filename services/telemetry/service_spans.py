@@ -1,7 +1,7 @@
-"""A service's own spans, in wall time: one for each request that carries a caller's context.
+"""A service's own spans, in wall time: one for each request with its caller's trace context.
 
-The context travels in the request's stamp, as W3C's traceparent, for a stream has one set of
-metadata only. Spans go where the standard OTEL_ variables say; without an endpoint there are none.
+The context is in the request's stamp, as W3C's traceparent, because a stream has only one set of
+metadata. The standard OTEL_ variables name the collector; without an endpoint there are no spans.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
 
 
 class ServiceSpans:
-    """Makes a service's spans; without a sink it makes none and costs next to nothing."""
+    """Makes a service's spans; without a sink it makes none."""
 
     def __init__(self, sink: SpanSink | None = None) -> None:
         self._sink = sink
@@ -37,14 +37,14 @@ class ServiceSpans:
 
     @property
     def are_kept(self) -> bool:
-        """Tell whether there is a sink."""
+        """Whether there is a sink."""
         return self._sink is not None
 
     @contextmanager
     def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:
-        """Time a step of the trace of `parent`, and yield its own traceparent for steps beyond.
+        """Time a step of the trace of `parent`, and yield the step's own traceparent.
 
-        Without a sink, or a parent that can be read, `parent` is passed on as it is.
+        Without a sink, or with an invalid `parent`, `parent` is yielded as it is.
         """
         found = _TRACEPARENT.match(parent) if self._sink is not None else None
         if self._sink is None or found is None:
@@ -59,10 +59,20 @@ class ServiceSpans:
             raise
         finally:
             end_ns = time.time_ns()
-            self._sink.end(Span(name, context, found[2], began_ns, end_ns, attributes, (), error))
+            self._sink.end(
+                Span(
+                    name=name,
+                    context=context,
+                    parent_id=found[2],
+                    start_ns=began_ns,
+                    end_ns=end_ns,
+                    attributes=attributes,
+                    error=error,
+                )
+            )
 
     def close(self) -> None:
-        """Deliver what is left, and say on standard error what was lost."""
+        """Deliver the remaining spans, and report lost ones on standard error."""
         if self._sink is None:
             return
         delivery = self._sink.close()
@@ -75,5 +85,5 @@ class ServiceSpans:
 
 
 def traceparent(context: SpanContext) -> str:
-    """Return a span's context as W3C's Trace Context writes it; the span is kept."""
+    """Return a span's context as a W3C traceparent, sampled."""
     return f"00-{context.trace_id}-{context.span_id}-01"

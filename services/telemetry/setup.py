@@ -1,6 +1,6 @@
 """Where spans go: to a file, or to the collector that the standard OTEL_ variables name.
 
-What speaks to a collector is loaded where there is one: it takes a third of a service's start.
+The exporter is imported only where there is a collector: that takes a third of a service's start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 
 
 class TelemetryError(ValueError):
-    """Variables of OpenTelemetry's that ask for what is not served; the text is for people."""
+    """OpenTelemetry variables with a value that is not supported; the text is for people."""
 
 
 def open_span_sink(path: Path, version: str, environment: Mapping[str, str]) -> SpanSink:
@@ -37,9 +37,9 @@ def collector_sink(
 ) -> SpanSink | None:
     """Return a sink to the collector that `environment` names, None for none.
 
-    `service` is the short name of who emits, "" for the replay. The exporter reads the process' own
-    OTEL_EXPORTER_OTLP_ variables (endpoint, headers, timeout, certificate, compression). Raises
-    TelemetryError for a protocol other than gRPC.
+    `service` is the short name of the emitting service, "" for the replay. The exporter reads the
+    process's own OTEL_EXPORTER_OTLP_ variables (endpoint, headers, timeout, certificate,
+    compression). Raises TelemetryError for a protocol other than gRPC.
     """
     endpoint = _collector_endpoint(environment)
     if not endpoint:

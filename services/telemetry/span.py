@@ -1,9 +1,8 @@
-"""A finished span, and what becomes of spans.
+"""Spans that have ended, the sinks that take them, and the sampling of traces.
 
-A replay's spans run in virtual time and are known whole when they end, so they are values and not
-objects that are opened and closed: building one takes a fraction of what the SDK's tracer takes.
-
-Which traces are kept, and their ids: functions of (seed, name) and of nothing else.
+A replay's spans run in virtual time and are complete when they are made, so they are values and not
+objects that are opened and closed: making one takes a fraction of the SDK's tracer's time. Which
+traces are kept, and their ids, are functions of (seed, name) alone.
 
 Source: OpenTelemetry specification 1.40, trace SDK, TraceIdRatioBased (the lowest 8 bytes of the
 trace id decide, so that any sampler of the same share decides alike).
@@ -20,7 +19,7 @@ Attribute = str | int | float | bool | Sequence[str]
 
 
 class SpanContext(NamedTuple):
-    """Which span: trace id (32 hexadecimal digits) and span id (16)."""
+    """The identity of a span: trace id (32 hexadecimal digits) and span id (16)."""
 
     trace_id: str
     span_id: str
@@ -44,9 +43,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What became of a run's spans: how many ended, how many `target` has taken, what went wrong.
+    """The outcome of a run's spans: how many ended, how many were delivered, the first problem.
 
-    target: a file's name or an endpoint; "" where none were wanted.
+    `target` is a file's name or an endpoint, "" where spans were not requested.
     """
 
     ended: int = 0
@@ -56,27 +55,27 @@ class Delivery:
 
     @property
     def lost(self) -> int:
-        """Return how many spans did not arrive; a run with any has failed."""
+        """How many spans were not delivered; a run with any has failed."""
         return self.ended - self.delivered
 
 
 class SpanSink(Protocol):
-    """Where spans go. It may make its caller wait, and never drops a span in silence."""
+    """Where spans go. A sink may make its caller wait, and reports every lost span."""
 
     def end(self, span: Span) -> None:
-        """Take a span that has ended."""
+        """Deliver a span that has ended, now or later."""
 
     def close(self) -> Delivery:
-        """Deliver what is left and tell what has arrived."""
+        """Deliver the remaining spans and return the outcome of all."""
 
 
 _SPAN_IDS = 1 << 64
 
 
 class TraceIds:
-    """The ids of one trace: its own, and as many span ids as are asked for.
+    """The ids of one trace: its own, and any number of span ids.
 
-    The first span id is drawn with the trace's, and the others count on from there.
+    The first span id is from the digest, as the trace's own; each further one is the last plus 1.
     """
 
     __slots__ = ("_next", "trace_id")
@@ -86,7 +85,7 @@ class TraceIds:
         self._next = int.from_bytes(digest[16:], "big")
 
     def next_span_id(self) -> str:
-        """Return a span id, 16 hexadecimal digits, that the trace has not had yet."""
+        """Return a span id, 16 hexadecimal digits, that the trace does not have yet."""
         self._next = (self._next + 1) % _SPAN_IDS or 1
         return "%016x" % self._next  # noqa: UP031 - twice as fast, several times a pod
 
@@ -107,7 +106,7 @@ class Sampling:
         except ValueError:
             percentage = -1.0
         if not text.endswith("%") or not 0 <= percentage <= 100:
-            raise ValueError(f'{text!r} is none of "off", "all" or a percentage such as "1%"')
+            raise ValueError(f'{text!r} is not "off", "all" or a percentage such as "1%"')
         return cls(percentage / 100)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.runner import Finished, Settings, run_replay
+from replay.runner import FinishedReplay, ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -39,9 +39,9 @@ def run(
     models: Models | None = None,
     sampling: Sampling = NO_SPANS,
     configuration: str = "",
-) -> Finished:
+) -> FinishedReplay:
     """Replay records through the services and leave the run in `run_path`."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=services.addresses["scheduler"],
         eviction_address=services.addresses["eviction"],
@@ -63,7 +63,7 @@ def trace(paths: Sequence[Path]) -> list[trace_pb2.Record]:
     return list(open_trace(list(paths)))
 
 
-def bindings(finished: Finished) -> dict[str, Bound]:
+def bindings(finished: FinishedReplay) -> dict[str, Bound]:
     """Return each pod's last binding by name, with the victims of its nomination."""
     victims: dict[str, tuple[str, ...]] = {}
     found: dict[str, Bound] = {}

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.compare.comparison import Comparison, Outcome, Report
+from replay.compare.comparison import Comparison, ComparisonReport, FindingOutcome
 from replay.compare.reading import read_recording
-from replay.compare.recorded import Kind
-from replay.compare.run import CompareSettings, JudgingScheduler, compare_recorded
+from replay.compare.recorded import DecisionKind
+from replay.compare.run import CompareSettings, SchedulerEvaluationSession, compare_recorded
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.commands import REFUSED, reprieve
 from tests.e2e.replays import SHARED
@@ -31,15 +31,15 @@ recorded = pytest.mark.skipif(
 
 
 @pytest.fixture
-def judge(here: EmbeddedServices) -> Iterator[JudgingScheduler]:
+def judge(here: EmbeddedServices) -> Iterator[SchedulerEvaluationSession]:
     """Open a session by the rules of v1.36, which the recordings are of."""
     config = scheduler_pb2.SchedulerConfig(rules="v1.36")
-    session = JudgingScheduler(here.addresses["scheduler"], config)
+    session = SchedulerEvaluationSession(here.addresses["scheduler"], config)
     yield session
     session.close()
 
 
-def compared(here: EmbeddedServices, path: Path) -> Report:
+def compared(here: EmbeddedServices, path: Path) -> ComparisonReport:
     """Compare a recording."""
     address = here.addresses["scheduler"]
     settings = CompareSettings(paths=(path,), scheduler_address=address)
@@ -92,7 +92,7 @@ def test_a_run_directory_is_refused(tmp_path: Path) -> None:
     """Nothing is played, so nothing is left."""
     write(tmp_path, node("n", 1))
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "--run", "r", code=REFUSED)
-    assert "--compare-recorded plays nothing" in done.stderr
+    assert "--compare-recorded replays nothing" in done.stderr
 
 
 def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> 
     )
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "wide")
     assert "missing data: agrees where disruption budgets" in done.stdout
-    assert "hold default/a" in done.stdout
+    assert "protect default/a" in done.stdout
 
 
 def before_a_nomination(folder: Path, mine: Sequence[bytes], *lines: bytes, cpu: str) -> None:
@@ -256,7 +256,7 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["configuration"]["follow_until"] == "5s"
     assert (
-        "as recorded until 5s, free from there on" in (tmp_path / "r" / "report.html").read_text()
+        "the recording until 5s, then simulated" in (tmp_path / "r" / "report.html").read_text()
     )
 
 
@@ -269,19 +269,19 @@ def test_every_binding_and_preemption_of_a_recording_agrees(
 ) -> None:
     """A refusal may be explained: it was written before its scheduler had seen the last change."""
     report = compared(here, RECORDINGS / name)
-    assert report.outcomes[Kind.BIND, Outcome.AGREES] == binds
-    assert report.outcomes[Kind.PREEMPTION, Outcome.AGREES] == preemptions
-    assert report.of(Outcome.DIFFERS) == 0
-    assert report.of(Outcome.NOT_JUDGED) == 0
+    assert report.outcomes[DecisionKind.BIND, FindingOutcome.AGREES] == binds
+    assert report.outcomes[DecisionKind.PREEMPTION, FindingOutcome.AGREES] == preemptions
+    assert report.of(FindingOutcome.DIFFERS) == 0
+    assert report.of(FindingOutcome.NOT_JUDGED) == 0
 
 
 @recorded
 def test_the_first_decisions_of_a_busy_cluster_agree_or_are_explained(
-    judge: JudgingScheduler,
+    judge: SchedulerEvaluationSession,
 ) -> None:
     """Recording b2: bursts of bindings, of which the log's order is not always the decisions'."""
     recording = read_recording([RECORDINGS / "b2"], format_name=None, scheduler_names=judge.names)
-    report = Report(rules="v1.36", kubernetes_version="v1.36.2", order="", notes=[])
+    report = ComparisonReport(rules="v1.36", kubernetes_version="v1.36.2", order="", notes=[])
     report.add(itertools.islice(Comparison(recording, judge).findings(), FIRST))
-    assert report.of(Outcome.DIFFERS) == 0
-    assert report.sole[Outcome.AGREES] > 0.9 * sum(report.sole.values()) > 50
+    assert report.of(FindingOutcome.DIFFERS) == 0
+    assert report.sole[FindingOutcome.AGREES] > 0.9 * sum(report.sole.values()) > 50

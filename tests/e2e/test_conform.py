@@ -209,7 +209,7 @@ def test_a_script_may_nominate_without_a_node(tmp_path: Path, stream: tuple[str,
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no vectors"),
+        ("", "has no vectors"),
         ("{}\n", "neither a scenario nor a script"),
         ("nothing\n", "line 1: is not JSON"),
     ],

@@ -16,7 +16,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.commands.conform import CONTRACTS
-from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, Report, run_checks
+from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, ContractReport, run_checks
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
@@ -202,7 +202,7 @@ class Spoiled:
         return call
 
 
-def checked(services: EmbeddedServices, service: str, spoil: Spoil) -> Report:
+def checked(services: EmbeddedServices, service: str, spoil: Spoil) -> ContractReport:
     """Return what is found of our service with answers that are spoiled."""
     contract, address = CONTRACTS[service], services.addresses[service]
     spoiled = dataclasses.replace(contract, stub=lambda it: Spoiled(contract.stub(it), spoil))
@@ -323,7 +323,7 @@ def calm_too_low(it: Exchanged) -> None:
 FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ("scheduler", wrong_sequence): ("creates and deletes sessions", "sequence is 2, expected 1"),
     ("scheduler", wrong_resumable): (
-        "says what it serves",
+        "declares what it implements",
         "Session.resumable is False, expected True",
     ),
     ("scheduler", unknown_node): (
@@ -332,7 +332,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("scheduler", lost_pods): ("takes as many pods as it may", "is 2, expected 4"),
     ("scheduler", other_words): (
-        "says why as upstream does",
+        "gives reasons as upstream does",
         "message is 'it does not fit', expected 'no nodes available to schedule pods'",
     ),
     ("scheduler", more_victims): ("preempts pods of lower priority", "preemption.victims is"),
@@ -363,7 +363,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
         "grace_period_override_seconds is 0, expected 7",
     ),
     ("eviction", calm_too_low): (
-        "says from which amounts on steps change nothing",
+        "returns amounts at which steps change nothing",
         "calm.least[memory.available] is 1, expected from 1Gi to 4Gi",
     ),
 }
@@ -396,7 +396,7 @@ def test_an_answer_that_is_given_anew_is_no_retry(services: EmbeddedServices) ->
 
     report = checked(services, "queue", forgetful)
     failed = [each.check for each in report.results if each.result == FAILED]
-    assert failed == ["repeats an answer without doing it twice"]
+    assert failed == ["repeats a response without applying it twice"]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.explain.explain import explain
-from replay.explain.target import Wish
+from replay.explain.target import ExplainQuery
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
-from replay.runner import Finished
+from replay.runner import FinishedReplay
 from replay.world.models import Models
 from tests.e2e.replays import run
 
@@ -47,7 +47,7 @@ def pod(name: str, cpu: int = 1, class_name: str = '""') -> str:
 
 def play(
     here: EmbeddedServices, folder: Path, text: str, models: Models, *, batch_size: int = 0
-) -> Finished:
+) -> FinishedReplay:
     """Replay manifests whose pods come every millisecond."""
     folder.mkdir(exist_ok=True)
     path = folder / "cluster.yaml"
@@ -56,7 +56,7 @@ def play(
     return run(here, records, folder / "run", models=models, batch_size=batch_size)
 
 
-def scheduled(finished: Finished) -> dict[str, tuple[float, float]]:
+def scheduled(finished: FinishedReplay) -> dict[str, tuple[float, float]]:
     """Return when each pod was bound, and how long it had waited, in ms."""
     return {
         each.observed.object.name: (
@@ -95,7 +95,7 @@ def test_a_decision_with_costs_is_explained_as_it_was_taken(
     text = NODE + pod("a", 3) + pod("big", 2, "high")
     finished = play(here, tmp_path, text, models)
     for name, attempt in (("a", 1), ("big", 2)):
-        explained = explain(finished.run, Wish(pod=name), top=3)
+        explained = explain(finished.run, ExplainQuery(pod=name), top=3)
         assert explained.attempt == attempt
         assert explained.node == "n"
 

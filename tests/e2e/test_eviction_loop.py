@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.runner import Finished, Settings, run_replay
+from replay.runner import FinishedReplay, ReplaySettings, run_replay
 from reprieve.eviction.v1beta1 import eviction_pb2
 from tests.e2e.replays import DEMOS, NO_SPANS
 
@@ -21,9 +21,11 @@ evictionHard: {memory.available: 50Mi}
 pytestmark = pytest.mark.e2e
 
 
-def play(here: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig) -> Finished:
+def play(
+    here: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig
+) -> FinishedReplay:
     """Replay the loop under a kubelet's configuration."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=here.addresses["scheduler"],
         eviction_address=here.addresses["eviction"],

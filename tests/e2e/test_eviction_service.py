@@ -136,7 +136,7 @@ def test_a_kubelet_configuration_is_taken_as_it_is(channel: grpc.Channel) -> Non
         "memory.available",
         "allocatableMemory.available",
     }
-    assert list(opened.warnings) == ["maxPods is known but not served."]
+    assert list(opened.warnings) == ["maxPods has no effect: eviction does not read it."]
 
 
 def test_a_bad_threshold_is_refused_with_its_field(channel: grpc.Channel) -> None:

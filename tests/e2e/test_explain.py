@@ -17,12 +17,12 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import ExitError
 from replay.cli.main import command
 from replay.explain.explain import explain
-from replay.explain.explanation import Explanation
+from replay.explain.explanation import PodExplanation
 from replay.explain.table import print_explanation
-from replay.explain.target import Wish, attempt_of
+from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.run.directory import HISTORY, RunDirectory
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1beta1.queue_pb2 import QueueConfig
 from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
@@ -113,7 +113,7 @@ def finished(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunDirectory:
     """Replay bursts on a full cluster, so that rounds hold many pods."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=here.addresses["scheduler"],
         scheduler=CONFIGS[request.param],
@@ -146,13 +146,13 @@ def logged(finished: RunDirectory) -> list[Logged]:
     return attempts
 
 
-def explained(finished: RunDirectory, here: EmbeddedServices, each: Logged) -> Explanation:
+def explained(finished: RunDirectory, here: EmbeddedServices, each: Logged) -> PodExplanation:
     """Explain an attempt with the services that run."""
-    wish = Wish(pod=each.uid, attempt=each.attempt)
+    wish = ExplainQuery(pod=each.uid, attempt=each.attempt)
     return explain(finished, wish, address=here.addresses["scheduler"])
 
 
-def printed(explanation: Explanation) -> str:
+def printed(explanation: PodExplanation) -> str:
     """Return what a terminal of 80 columns shows."""
     out = io.StringIO()
     print_explanation(explanation, Console(file=out, width=WIDTH))
@@ -221,16 +221,16 @@ def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> 
     """nginx-a displaces a replica, whose replacement waits in vain; later attempts go by time."""
     finished = run(here, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
     address = here.addresses["scheduler"]
-    first = explain(finished, Wish(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
+    first = explain(finished, ExplainQuery(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
     assert (first.attempt, first.attempts, first.node) == (1, 2, "test-worker")
     assert first.preemption is not None
     (candidate,) = first.preemption.candidates
     assert [v.pod for v in candidate.victims] == ["default/nginx-5754944d6c-9mnxa"]
-    second = explain(finished, Wish(pod="default/nginx-a"), address=address)
+    second = explain(finished, ExplainQuery(pod="default/nginx-a"), address=address)
     assert (second.attempt, second.decision) == (2, "scheduled")
     assert second.fast_path == "nominatedNode"
     assert [each.what for each in second.afterwards] == ["started on test-worker"]
-    waits = explain(finished, Wish(pod="nginx-5754944d6c-7xk2p"), address=address)
+    waits = explain(finished, ExplainQuery(pod="nginx-5754944d6c-7xk2p"), address=address)
     assert waits.waiting is not None
     assert waits.waiting.sub_queue == "unschedulable pods"
     assert waits.waiting.at_ns - waits.start_ns == 20 * SECOND_NS
@@ -242,10 +242,10 @@ def test_a_gated_pod_is_told_its_gates(here: EmbeddedServices, tmp_path: Path) -
     manifest = tmp_path / "gated.yaml"
     manifest.write_text(GATED, encoding="utf-8")
     finished = run(here, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, Wish(pod="held"), address=here.addresses["scheduler"])
+    found = explain(finished, ExplainQuery(pod="held"), address=here.addresses["scheduler"])
     assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
     assert found.feasible_nodes == 1
-    assert "hold it back: example.com/wait" in printed(found)
+    assert "scheduling gates: example.com/wait" in printed(found)
 
 
 def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
@@ -255,10 +255,10 @@ def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
     manifest = tmp_path / "preferring.yaml"
     manifest.write_text(PREFERRING, encoding="utf-8")
     finished = run(here, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, Wish(pod="web"), address=here.addresses["scheduler"])
+    found = explain(finished, ExplainQuery(pod="web"), address=here.addresses["scheduler"])
     assert found.best[0].scores["NodeAffinity"].normalized == 100
     assert "NodeAffinity" in found.skipped_filters
-    said = printed(found).partition("nothing to score: ")[2].partition("runner-up")[0]
+    said = printed(found).partition("skipped score plugins: ")[2].partition("runner-up")[0]
     idle = said.replace(",", " ").split()
     assert {*idle, *found.best[0].scores} == set(found.weights)
     assert not set(idle) & found.best[0].scores.keys()
@@ -285,8 +285,8 @@ def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Pa
     [
         (["nginx-b"], "did you mean default/nginx-a"),
         (["nginx-a", "--attempt", "3"], "it has 1 to 2"),
-        (["nginx-a", "--at", "1s"], "does not exist yet: it comes at 8s"),
-        (["nginx-5754944d6c-9mnxa"], "came bound to test-worker"),
+        (["nginx-a", "--at", "1s"], "does not exist yet: it is created at 8s"),
+        (["nginx-5754944d6c-9mnxa"], "was created with node test-worker"),
         (["nginx-a", "-n", "other"], "no pod other/nginx-a"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
-from replay.explain.target import Wish, attempt_of
+from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.run import checkpoints
 from replay.results.run.checkpoints import checkpoints_in
@@ -44,13 +44,13 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     assert len(kept) > 5
     address = here.addresses["scheduler"]
     told: list[int] = []
-    tell = SchedulerService.tell
+    send_round = SchedulerService.send_round
 
     def counted(service: SchedulerService, round_: scheduler_pb2.Round) -> None:
         told.append(round_.at_ns)
-        tell(service, round_)
+        send_round(service, round_)
 
-    monkeypatch.setattr(SchedulerService, "tell", counted)
+    monkeypatch.setattr(SchedulerService, "send_round", counted)
     wishes = list(_wishes(finished))
     resumed = [explain(finished, wish, address=address) for wish in wishes]
     few = len(told)
@@ -61,8 +61,8 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     assert few < 0.5 * len(told)
 
 
-def _wishes(finished: RunDirectory) -> Iterator[Wish]:
+def _wishes(finished: RunDirectory) -> Iterator[ExplainQuery]:
     attempts = [each for each in finished.decisions() if attempt_of(each)]
     for entry in attempts[len(attempts) // 2 :: 80]:
-        yield Wish(pod=entry.observed.object.uid, attempt=attempt_of(entry))
-    yield Wish(pod=attempts[-1].observed.object.uid)
+        yield ExplainQuery(pod=entry.observed.object.uid, attempt=attempt_of(entry))
+    yield ExplainQuery(pod=attempts[-1].observed.object.uid)

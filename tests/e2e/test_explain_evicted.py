@@ -13,14 +13,15 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.main import command
 from replay.errors import RunError
 from replay.explain.explain import explain
-from replay.explain.explanation import Eviction, RankedPod
+from replay.explain.explanation import EvictionReason, PodRank
 from replay.explain.table import print_eviction
-from replay.explain.target import Wish
+from replay.explain.target import ExplainQuery
 from replay.generate.workload import SECOND_NS
 from replay.results.run.directory import RunDirectory
-from reprieve.kube.v1beta1 import node_pb2, object_pb2
+from reprieve.kube.v1beta1 import object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
+from tests.builders import make_node
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e
@@ -32,10 +33,7 @@ WIDTH = 80
 
 def records() -> list[trace_pb2.Record]:
     """Return a node of 4 GiB with a static pod, a greedy one that came bound, and a modest one."""
-    node = node_pb2.Node()
-    node.metadata.name = "n1"
-    for amounts in (node.status.capacity, node.status.allocatable):
-        amounts.update({"cpu": "4", "memory": "4Gi", "pods": "110"})
+    node = make_node("n1").capacity(cpu="4", memory="4Gi").message()
     told = [trace_pb2.Record(create=object_pb2.KubernetesObject(node=node))]
     for name, mib, priority in (("static", 1500, 0), ("greedy", 2550, 5)):
         usage, created = trace_pb2.Record(), trace_pb2.Record()
@@ -75,7 +73,7 @@ def evicted_names(finished: RunDirectory) -> list[str]:
     return [each.object.name for each in entries if each.HasField("evicted")]
 
 
-def shown(eviction: Eviction) -> str:
+def shown(eviction: EvictionReason) -> str:
     """Return what a terminal of 80 columns shows of an eviction."""
     out = io.StringIO()
     print_eviction(eviction, "default/greedy", 0, Console(file=out, width=WIDTH))
@@ -87,7 +85,7 @@ def test_an_evicted_pod_is_told_its_rank_the_threshold_and_what_was_observed(
 ) -> None:
     """The static pod ranks before it and stays; a pod that came bound has nothing else to tell."""
     assert evicted_names(finished) == ["greedy"]
-    found = explain(finished, Wish(pod="greedy"))
+    found = explain(finished, ExplainQuery(pod="greedy"))
     assert (found.decision, found.node, found.attempts) == ("came bound", "n1", 0)
     eviction = found.eviction
     assert eviction is not None
@@ -106,15 +104,15 @@ def test_an_evicted_pod_is_told_its_rank_the_threshold_and_what_was_observed(
 
 def test_a_moment_before_the_eviction_does_not_know_it(finished: RunDirectory) -> None:
     """The pod was running then, and nobody had decided anything about it."""
-    with pytest.raises(RunError, match="came bound to n1"):
-        explain(finished, Wish(pod="greedy", offset_ns=20 * SECOND_NS))
+    with pytest.raises(RunError, match="was created with node n1"):
+        explain(finished, ExplainQuery(pod="greedy", offset_ns=20 * SECOND_NS))
 
 
 def test_the_command_shows_it_on_a_terminal_and_as_json(finished: RunDirectory) -> None:
     """Both forms say the same."""
     arguments = ["explain", "greedy", str(finished.path)]
     table = CliRunner().invoke(command, arguments, catch_exceptions=False).output
-    assert "default/greedy came bound to n1" in table
+    assert "default/greedy was created with node n1" in table
     assert "threshold: memory.available<100Mi (hard)" in table
     assert "observed: 45Mi available of 4Gi" in table
     assert "rank: 2 of 3 pods on the node" in table
@@ -140,7 +138,7 @@ def test_the_spans_name_the_threshold_and_the_rankings_head(finished: RunDirecto
 
 def test_other_evictions_are_put_into_words_too() -> None:
     """A soft threshold with a minimum reclaim on inodes, and a limit on local storage."""
-    soft = Eviction(
+    soft = EvictionReason(
         at_ns=90 * SECOND_NS,
         node="n1",
         signal="nodefs.inodesFree",
@@ -152,7 +150,7 @@ def test_other_evictions_are_put_into_words_too() -> None:
         rank=2,
         ranked_pods=30,
         ranking=(
-            RankedPod(
+            PodRank(
                 pod="kube-system/dns",
                 priority=2_000_000_000,
                 usage=None,
@@ -162,11 +160,11 @@ def test_other_evictions_are_put_into_words_too() -> None:
         ),
     )
     text = shown(soft)
-    assert "nodefs.inodesFree<5% (soft, after 1m30s, to reclaim 1k more)" in text
+    assert "nodefs.inodesFree<5% (soft, after 1m30s, minimum reclaim 1k)" in text
     assert "observed: 40,000 available of 1,000,000" in text
     assert "The first 1 of the ranking" in text
     assert "unknown" in text
-    limit = Eviction(
+    limit = EvictionReason(
         at_ns=0,
         node="n1",
         signal="",

@@ -17,7 +17,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import REFUSED, ExitError
 from replay.cli.main import command
 from replay.results.run.directory import RunDirectory
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
@@ -122,7 +122,7 @@ def elsewhere() -> Iterator[Elsewhere]:
 @pytest.fixture
 def run(elsewhere: Elsewhere, tmp_path: Path) -> RunDirectory:
     """Return a run in which nginx-a is refused, which ours lets preempt."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=elsewhere.address,
         models=Models(eviction=False),
@@ -173,8 +173,8 @@ def test_a_run_whose_service_is_gone_is_not_explained_by_another(
     """What made it is named, with where it was and what to do."""
     elsewhere.stop()
     said = refusal(run)
-    assert f"the scheduler at {elsewhere.address} (grumpy 7), which is not there" in said
-    assert "name another one by --scheduler" in said
+    assert f"the scheduler at {elsewhere.address} (grumpy 7), which does not answer" in said
+    assert "name another with --scheduler" in said
 
 
 def test_what_ours_decides_otherwise_is_not_told_of_a_foreign_run(

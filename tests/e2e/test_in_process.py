@@ -129,7 +129,7 @@ def test_what_a_service_does_to_a_message_stays_on_its_side(here: EmbeddedServic
     patch = second.events.add(at_ns=2).patch
     patch.pod.uid, patch.status.phase = "p", "Running"
     for round_ in (first, second):
-        service.tell(round_)
-        service.answer()
+        service.send_round(round_)
+        service.receive_outcomes()
     service.close()
     assert not pod.HasField("status")

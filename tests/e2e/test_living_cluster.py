@@ -12,9 +12,9 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.overrides.overrides import Overrides
-from replay.results.kubectl.get import Query, get
-from replay.runner import Finished
-from replay.world.loop.replay import FUTILE
+from replay.results.kubectl.get import GetQuery, get
+from replay.runner import FinishedReplay
+from replay.world.loop.replay import RETRIES_SKIPPED
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run
 from tests.living_cluster import (
@@ -34,14 +34,14 @@ _MOVED = ("scheduled", "nominated", "preempted", "evicted", "made")
 
 def played(
     here: EmbeddedServices, folder: Path, items: list[Raw], *sets: str, drop: str = ""
-) -> Finished:
+) -> FinishedReplay:
     """Replay a list with overrides."""
     path = write_list(folder / "list.yaml", items)
     overrides = Overrides.parse(sets, drop, "", "")
     return run(here, overrides.records(lambda: open_trace([path]), 0), folder / "run")
 
 
-def moved(finished: Finished) -> list[tuple[str, str]]:
+def moved(finished: FinishedReplay) -> list[tuple[str, str]]:
     """Return what was done to pods, by name, beside what the clock alone brings."""
     found = (
         (each.observed, each.observed.WhichOneof("observed")) for each in finished.run.decisions()
@@ -49,15 +49,15 @@ def moved(finished: Finished) -> list[tuple[str, str]]:
     return [(what or "", observed.object.name) for observed, what in found if what in _MOVED]
 
 
-def notes(finished: Finished) -> dict[str, int]:
+def notes(finished: FinishedReplay) -> dict[str, int]:
     """Return the summary's notes by kind."""
     return {kind: count for (kind, _), count in finished.replay.journal.notes.items()}
 
 
-def shown(finished: Finished, resource: str) -> list[list[str]]:
+def shown(finished: FinishedReplay, resource: str) -> list[list[str]]:
     """Return the rows of `reprieve get` at the run's end."""
     lines: list[str] = []
-    get(finished.run, Query(resource=resource), lines.append)
+    get(finished.run, GetQuery(resource=resource), lines.append)
     return [line.split() for line in "".join(lines).splitlines()]
 
 
@@ -178,7 +178,7 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
     assert scheduled[0].at_ns > TAKEN_NS + 69 * 3600 * 10**9
     assert scheduled[0].observed.scheduled.attempts < 10
     assert notes(finished)["retries"] == 1
-    assert ("retries", FUTILE) in finished.replay.journal.notes
+    assert ("retries", RETRIES_SKIPPED) in finished.replay.journal.notes
 
 
 def test_a_comparison_says_that_eviction_was_not_judged(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ FEW_S, MANY_S = 20, 80
 class Unobserved:
     """Observes nothing."""
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Ignore it."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:

@@ -14,6 +14,7 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.parts import MESSAGE_BYTES_MAX
+from tests.builders import make_node
 from tests.e2e.commands import reprieve
 from tests.e2e.faults import Between
 from tests.e2e.replays import run
@@ -23,14 +24,12 @@ NODES, IMAGES, PODS = 2000, 50, 300
 
 def node(number: int, images: int = IMAGES) -> KubernetesObject:
     """Return a node that holds images."""
-    made = KubernetesObject()
-    made.node.metadata.name = f"node-{number:04d}"
-    made.node.status.allocatable.update({"cpu": "8", "memory": "32Gi", "pods": "110"})
+    made = make_node(f"node-{number:04d}").capacity(cpu="8", memory="32Gi")
     for image in range(images):
         name = f"registry.example/team-{image % 7}/service-{image:03d}"
         digest = f"@sha256:{image:064x}"
-        made.node.status.images.add(names=[f"{name}{digest}", f"{name}:v1"], size_bytes=10**8)
-    return made
+        made.image(10**8, f"{name}{digest}", f"{name}:v1")
+    return KubernetesObject(node=made.message())
 
 
 def records() -> Iterator[trace_pb2.Record]:
@@ -88,7 +87,7 @@ def test_an_object_that_no_message_can_hold_is_refused(here: EmbeddedServices) -
     scheduler = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
     try:
         event = scheduler_pb2.Event(at_ns=1, add=node(0, 30_000))
-        with pytest.raises(ConfigurationError, match=r"holds .* bytes in one piece at 1 ns"):
-            scheduler.tell(scheduler_pb2.Round(at_ns=1, events=[event]))
+        with pytest.raises(ConfigurationError, match=r"an object of .* bytes at 1 ns"):
+            scheduler.send_round(scheduler_pb2.Round(at_ns=1, events=[event]))
     finally:
         scheduler.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.results.kubectl.get import Query, get
+from replay.results.kubectl.get import GetQuery, get
 from tests.e2e.replays import DEMOS, run, trace
 
 SEEN = {
@@ -39,7 +39,7 @@ def test_kubectl_would_have_shown_what_the_documents_show(
         services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run", rules=rules
     )
     printed: list[str] = []
-    get(finished.run, Query(resource="pods", output="wide", watch=True), printed.append)
+    get(finished.run, GetQuery(resource="pods", output="wide", watch=True), printed.append)
     header, *rows = "".join(printed).splitlines()
     columns = header.replace("NOMINATED NODE", "NOMINATED_NODE").split()
     places = [columns.index(name) for name in ("STATUS", "NODE", "NOMINATED_NODE")]

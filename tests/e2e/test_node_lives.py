@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.runner import Finished
+from replay.runner import FinishedReplay
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import run
@@ -64,7 +64,7 @@ spec:
 
 def play(
     here: EmbeddedServices, folder: Path, annotation: str, *more: trace_pb2.Record
-) -> Finished:
+) -> FinishedReplay:
     """Replay the cluster, its node "a" annotated."""
     path = folder / "cluster.yaml"
     path.write_text(CLUSTER % annotation, encoding="utf-8")
@@ -74,7 +74,7 @@ def play(
     return run(here, [*records, *more], folder / "run")
 
 
-def removed(finished: Finished) -> list[tuple[int, str]]:
+def removed(finished: FinishedReplay) -> list[tuple[int, str]]:
     """Return when (s) and why each pod of the ReplicaSet was removed."""
     return [
         (each.at_ns // S, each.observed.removed.cause)
@@ -83,7 +83,7 @@ def removed(finished: Finished) -> list[tuple[int, str]]:
     ]
 
 
-def on(finished: Finished, node: str) -> list[str]:
+def on(finished: FinishedReplay, node: str) -> list[str]:
     """Return the names of the pods that are active on a node at the end."""
     pods = finished.replay.cluster.active_by_node.get(node, {}).values()
     return sorted(pod.message.metadata.name for pod in pods)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from reprieve.eviction.v1beta1 import eviction_pb2
 from tests.e2e.replays import NO_SPANS
 from tests.e2e.test_pressure import LEAK_S, S, records
@@ -31,7 +31,7 @@ def events(
 ) -> list[tuple[int, str]]:
     """Replay the leak; return what befell node and pod, as (seconds, what)."""
     text = CONFIG.format(asked=str(asked).lower(), more=more)
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=here.addresses["scheduler"],
         eviction_address=here.addresses["eviction"],

@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.explain.explain import explain
-from replay.explain.target import Wish
+from replay.explain.target import ExplainQuery
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.overrides.overrides import Overrides
@@ -75,7 +75,7 @@ def test_explain_gives_each_preemption_its_victims_and_its_reason(
     address = here.addresses["scheduler"]
     made = nominations(crowded)
     for uid, attempt, victims in (made[0], made[len(made) // 2], made[-1]):
-        told = explain(crowded, Wish(pod=uid, attempt=attempt), address=address)
+        told = explain(crowded, ExplainQuery(pod=uid, attempt=attempt), address=address)
         assert (told.decision, told.attempt) == ("nominated", attempt)
         assert told.preemption is not None
         picked = told.preemption.candidates[0]

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.runner import Finished
-from replay.world.loop.replay import End
-from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, workloads_pb2
+from replay.runner import FinishedReplay
+from replay.world.loop.replay import ReplayEnd
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from tests.builders import make_node
 from tests.e2e.replays import bindings, run
 
 S = 1_000_000_000
@@ -21,11 +22,8 @@ TAINT = "node.kubernetes.io/memory-pressure"
 
 def node(name: str) -> object_pb2.KubernetesObject:
     """Return a node of 4 GiB."""
-    made = node_pb2.Node()
-    made.metadata.name = name
-    for amounts in (made.status.capacity, made.status.allocatable):
-        amounts.update({"cpu": "4", "memory": "4Gi", "pods": "110"})
-    return object_pb2.KubernetesObject(node=made)
+    made = make_node(name).capacity(cpu="4", memory="4Gi")
+    return object_pb2.KubernetesObject(node=made.message())
 
 
 def usage(id_: int, *segments: tuple[int, int]) -> trace_pb2.UsageProfile:
@@ -77,7 +75,7 @@ def records() -> list[trace_pb2.Record]:
     return told
 
 
-def log(finished: Finished) -> list[tuple[int, str, str]]:
+def log(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the decision log as (seconds, what, object)."""
     return [
         (
@@ -121,7 +119,7 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
     target = next(each for each in evicted.conditions if each.type == "DisruptionTarget")
     assert (target.status, target.reason) == ("True", "TerminationByKubelet")
     assert finished.replay.timeline.is_idle
-    assert finished.summary.end == End.SETTLED.value
+    assert finished.summary.end == ReplayEnd.FINISHED.value
 
 
 @pytest.mark.e2e

@@ -16,7 +16,12 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from replay.conform.vectors.queue import DEADLINE_S, StreamClient, UnaryClient, operation
+from replay.conform.vectors.queue import (
+    DEADLINE_S,
+    StreamQueueSession,
+    UnaryQueueSession,
+    operation,
+)
 from replay.conform.vectors.queue_scripts import pod_message
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -154,10 +159,10 @@ def status_of(call: grpc.RpcError) -> status_pb2.Status:
     return status
 
 
-@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize("kind", [UnaryQueueSession, StreamQueueSession])
 @pytest.mark.parametrize("field", REFUSALS)
 def test_a_bad_field_is_named_and_refuses_its_whole_batch(
-    channel: grpc.Channel, field: str, kind: type[UnaryClient]
+    channel: grpc.Channel, field: str, kind: type[UnaryQueueSession]
 ) -> None:
     """By the operation's place and the path within it; nothing has changed."""
     client = kind(channel, OLDER)
@@ -166,13 +171,13 @@ def test_a_bad_field_is_named_and_refuses_its_whole_batch(
     assert refusal(error.value) == (INVALID, f"operations[1].{field}")
     assert reason(error.value) == (INVALID, "BAD_FIELD", {})
     assert client.state() == queue_pb2.QueueState()
-    if kind is UnaryClient:  # the stream has ended
+    if kind is UnaryQueueSession:  # the stream has ended
         assert client.send([add("first", at_ns=5)]).sequence == 1
 
 
 def test_time_does_not_go_back(channel: grpc.Channel) -> None:
     """Neither in a batch nor between requests; the refused request changes nothing."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     client.apply("add", queue_pb2.Add(pod=pod("a")), 5)
     with pytest.raises(grpc.RpcError) as error:
         client.apply("add", queue_pb2.Add(pod=pod("b")), 4)
@@ -181,7 +186,7 @@ def test_time_does_not_go_back(channel: grpc.Channel) -> None:
     assert text == "operations[0].at_ns: 4 ns lies before the last operation at 5 ns"
     assert reason(error.value)[1:] == ("TIME_GOES_BACKWARDS", {"earliest_ns": "5"})
     with pytest.raises(grpc.RpcError) as error:
-        StreamClient(channel).send([add("a", at_ns=2), add("b", at_ns=1)])
+        StreamQueueSession(channel).send([add("a", at_ns=2), add("b", at_ns=1)])
     assert refusal(error.value)[1].startswith("operations[1].at_ns: 1 ns")
     assert client.state().at_ns == 5
 
@@ -207,7 +212,7 @@ def test_rules_that_are_not_served_are_refused(
 ) -> None:
     """Each by its field."""
     with pytest.raises(grpc.RpcError) as error:
-        UnaryClient(channel, queue_pb2.QueueConfig(**config))  # type: ignore[arg-type] # as given
+        UnaryQueueSession(channel, queue_pb2.QueueConfig(**config))  # type: ignore[arg-type] # as given
     assert refusal(error.value) == (INVALID, field)
 
 
@@ -216,7 +221,7 @@ def test_rules_are_answered_with_their_defaults(
     channel: grpc.Channel, rules: str, leftover_s: int
 ) -> None:
     """What a session leaves out is filled in, as the rules have it."""
-    config = UnaryClient(channel, queue_pb2.QueueConfig(rules=rules)).opened.config
+    config = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules=rules)).opened.config
     later = True if rules == "v1.34" else None
     assert config == queue_pb2.QueueConfig(
         rules=rules,
@@ -230,20 +235,20 @@ def test_rules_are_answered_with_their_defaults(
 
 def test_without_rules_the_default_ones_are_in_force(channel: grpc.Channel) -> None:
     """The answer names them."""
-    assert UnaryClient(channel).opened.config.rules == DEFAULT_MODE
+    assert UnaryQueueSession(channel).opened.config.rules == DEFAULT_MODE
 
 
 def test_older_rules_have_no_activate(channel: grpc.Channel) -> None:
     """It belongs to later ones; the answer names the operation."""
     activate = queue_pb2.Activate(pods=[REF(uid="u")])
     with pytest.raises(grpc.RpcError) as error:
-        UnaryClient(channel, OLDER).apply("activate", activate, 0)
+        UnaryQueueSession(channel, OLDER).apply("activate", activate, 0)
     assert refusal(error.value) == (INVALID, "operations[0].activate.pods")
 
 
 def test_rules_with_backoffs_by_name_serve_no_pods_that_passed(channel: grpc.Channel) -> None:
     """A pod that has gone leaves its backoff to the next one of its name: counts are too little."""
-    client = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.16"))
+    client = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules="v1.16"))
     assert not client.opened.passes_through
     with pytest.raises(grpc.RpcError) as error:
         client.apply("pass_through", queue_pb2.PassThrough(first_cycle=1, pods=1), 0)
@@ -251,9 +256,9 @@ def test_rules_with_backoffs_by_name_serve_no_pods_that_passed(channel: grpc.Cha
     assert client.state() == queue_pb2.QueueState()
 
 
-@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize("kind", [UnaryQueueSession, StreamQueueSession])
 def test_a_repeated_request_gets_the_last_answer(
-    channel: grpc.Channel, kind: type[UnaryClient]
+    channel: grpc.Channel, kind: type[UnaryQueueSession]
 ) -> None:
     """The same number does nothing, whatever span it is sent in."""
     client = kind(channel)
@@ -267,7 +272,7 @@ def test_a_repeated_request_gets_the_last_answer(
     assert client.state().cycle == 1
 
 
-@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize("kind", [UnaryQueueSession, StreamQueueSession])
 @pytest.mark.parametrize(
     "other",
     [
@@ -278,7 +283,7 @@ def test_a_repeated_request_gets_the_last_answer(
     ],
 )
 def test_the_last_number_with_another_request_is_refused(
-    channel: grpc.Channel, kind: type[UnaryClient], other: pb.ApplyRequest
+    channel: grpc.Channel, kind: type[UnaryQueueSession], other: pb.ApplyRequest
 ) -> None:
     """It is no retry; nothing has changed, and the refusal says which number comes next."""
     client = kind(channel)
@@ -293,10 +298,10 @@ def test_the_last_number_with_another_request_is_refused(
     assert [each.pod.name for each in client.state().entries] == ["a"]
 
 
-@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize("kind", [UnaryQueueSession, StreamQueueSession])
 @pytest.mark.parametrize("sequence", [0, 1, 4])
 def test_a_number_out_of_order_is_refused(
-    channel: grpc.Channel, kind: type[UnaryClient], sequence: int
+    channel: grpc.Channel, kind: type[UnaryQueueSession], sequence: int
 ) -> None:
     """Neither the last one nor the next; the refusal says which that is."""
     client = kind(channel)
@@ -311,7 +316,7 @@ def test_a_number_out_of_order_is_refused(
 
 def test_a_number_is_required_outside_live_sessions(channel: grpc.Channel) -> None:
     """A request without one would not be safe to repeat."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     with pytest.raises(grpc.RpcError) as error:
         client.exchange(pb.ApplyRequest(stamp=client.reading()))
     assert refusal(error.value) == (INVALID, "stamp.sequence")
@@ -323,7 +328,7 @@ def test_a_session_that_is_not_there_has_expired(
     channel: grpc.Channel, method: str, *, deleted: bool
 ) -> None:
     """Whether it was deleted or never was; deleting it again is accepted."""
-    client = StreamClient(channel)
+    client = StreamQueueSession(channel)
     if deleted:
         forget = session_pb2.DeleteSessionRequest(session=client.session)
         for _ in range(2):
@@ -341,18 +346,18 @@ def test_a_session_that_is_not_there_has_expired(
     assert reason(error.value) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED", {})
     if method == "Apply":
         with pytest.raises(grpc.RpcError) as error:
-            UnaryClient.exchange(client, pb.ApplyRequest(stamp=client.stamp()))
+            UnaryQueueSession.exchange(client, pb.ApplyRequest(stamp=client.stamp()))
         assert reason(error.value)[1] == "SESSION_EXPIRED"
 
 
-def watch(client: UnaryClient, **more: int) -> Iterator[pb.WatchPendingResponse]:
+def watch(client: UnaryQueueSession, **more: int) -> Iterator[pb.WatchPendingResponse]:
     """Return the views of a session."""
     request = pb.WatchPendingRequest(stamp=client.reading(), **more)
     views: Iterator[pb.WatchPendingResponse] = client.stub.WatchPending(request, timeout=DEADLINE_S)
     return views
 
 
-def saved_chunks(client: UnaryClient) -> list[session_pb2.CheckpointChunk]:
+def saved_chunks(client: UnaryQueueSession) -> list[session_pb2.CheckpointChunk]:
     """Return a session's checkpoint."""
     request = session_pb2.CheckpointSessionRequest(stamp=client.reading())
     return list(client.stub.CheckpointSession(request, timeout=DEADLINE_S))
@@ -365,7 +370,7 @@ def test_a_batch_above_a_limit_is_refused(
     channel: grpc.Channel, operations: list[Op], heads: int
 ) -> None:
     """Nothing of it is done."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     with pytest.raises(grpc.RpcError) as error:
         client.send(operations, heads=heads)
     assert reason(error.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT", {})
@@ -374,7 +379,7 @@ def test_a_batch_above_a_limit_is_refused(
 
 def test_a_large_state_comes_in_parts_that_merge_to_the_whole(channel: grpc.Channel) -> None:
     """None is larger than what every gRPC library takes."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     names = [f"{number:05}-{'x' * 40}" for number in range(20_000)]
     for start in range(0, len(names), 4000):
         client.send([add(name, at_ns=start) for name in names[start : start + 4000]])
@@ -393,7 +398,7 @@ def test_a_large_state_comes_in_parts_that_merge_to_the_whole(channel: grpc.Chan
 
 def test_many_nominations_of_one_node_come_in_parts(channel: grpc.Channel) -> None:
     """The node stands there several times; its pods keep their order."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     uids = [f"{number:05}-{'x' * 120}" for number in range(18_000)]
     for start in range(0, len(uids), 4000):
         client.send(
@@ -410,7 +415,7 @@ def test_many_nominations_of_one_node_come_in_parts(channel: grpc.Channel) -> No
 
 def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
     """What stands before it is applied, what follows is not, and the new heads are shown."""
-    client = StreamClient(channel)
+    client = StreamQueueSession(channel)
     answer = client.send([add("low", 1), add("high", 9)], heads=5)
     high, low = (head.pop for head in answer.heads)
     urgent = add("urgent", 99, at_ns=S)
@@ -427,7 +432,7 @@ def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
 
 def test_outcomes_are_answered_as_codes(channel: grpc.Channel) -> None:
     """Plainly applied operations are left out; pops and what upstream refuses are listed."""
-    client = StreamClient(channel, OLDER)
+    client = StreamQueueSession(channel, OLDER)
     unknown = session_pb2.PopId(uid="uid-default/a", cycle=7)
     pop = operation("pop", queue_pb2.Pop(), 0)
     close = operation("close", Empty(), 0)
@@ -449,7 +454,7 @@ def test_outcomes_are_answered_as_codes(channel: grpc.Channel) -> None:
 
 def test_a_wakeup_is_the_first_useful_tick(channel: grpc.Channel) -> None:
     """A backoff that ends at 1.5 s is flushed at 2 s; then nothing waits."""
-    client = StreamClient(channel)
+    client = StreamQueueSession(channel)
     head = client.send([add("a")], heads=1).heads[0].pop
     move = operation("move", queue_pb2.Move(event=NODE_ADD), 0)
     answer = client.send([commit(head), move, failed(head, S // 2)])
@@ -466,7 +471,7 @@ class Scheduler:
     Its outcomes disturb what it has not committed yet: new pods, moves, deletions.
     """
 
-    client: StreamClient
+    client: StreamQueueSession
     batch: int
     log: list[tuple[str, int, int]] = field(default_factory=list)
     cuts: int = 0
@@ -519,7 +524,7 @@ def test_batches_of_any_size_take_the_same_pods_in_the_same_cycles(
     runs: list[tuple[list[tuple[str, int, int]], queue_pb2.QueueState]] = []
     for batch in (1, 3, 100):
         draw = random.Random(seed)  # noqa: S311 - a test's choice
-        scheduler = Scheduler(StreamClient(channel), batch)
+        scheduler = Scheduler(StreamQueueSession(channel), batch)
         for tick in range(1, 31):
             at_ns = tick * S
             arrivals = [add(f"p{tick}-{n}", draw.randrange(-3, 4), at_ns) for n in range(3)]
@@ -534,7 +539,7 @@ def test_batches_of_any_size_take_the_same_pods_in_the_same_cycles(
 
 def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> None:
     """Pops in flight, backoffs, affinity terms and nominations live on, in a session of its own."""
-    saved = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.16"))
+    saved = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules="v1.16"))
     for number in range(6):
         plain = {"affinity": [{"match_labels": {"app": "web"}}]} if number % 2 else {}
         saved.apply("add", queue_pb2.Add(pod=pod(f"p{number}", number, **plain)), number)
@@ -547,7 +552,7 @@ def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> N
     chunks = saved_chunks(saved)
     before = saved.state()
 
-    def finish(client: UnaryClient) -> queue_pb2.QueueState:
+    def finish(client: UnaryQueueSession) -> queue_pb2.QueueState:
         assigned = queue_pb2.AssignedPodAdd(pod=pod("web", labels={"app": "web"}, node="n"))
         client.apply("assigned_pod_add", assigned, 13)
         client.apply("done", pops[2].pop, 14)
@@ -558,7 +563,7 @@ def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> N
     finished = finish(saved)
     with running_queue() as (_process, elsewhere):
         for place in (channel, channel, elsewhere):
-            restored = UnaryClient(place)
+            restored = UnaryQueueSession(place)
             answer = restored.stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
             assert answer.session not in {saved.session, restored.session}
             assert answer.config == saved.opened.config
@@ -570,7 +575,7 @@ def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> N
 
 def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """It would not be understood."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     chunk = session_pb2.CheckpointChunk(info=session_pb2.CheckpointInfo(service="eviction"))
     with pytest.raises(grpc.RpcError) as error:
         client.stub.RestoreSession(iter([chunk]), timeout=DEADLINE_S)
@@ -581,7 +586,7 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
 @pytest.mark.parametrize(("rules", "sub_queues"), [("v1.34", 6), ("v1.20", 4)])
 def test_a_watch_shows_each_change(channel: grpc.Channel, rules: str, sub_queues: int) -> None:
     """The first view comes at once, the next when something has changed; a deletion ends it."""
-    client = UnaryClient(channel, queue_pb2.QueueConfig(rules=rules))
+    client = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules=rules))
     views = watch(client, heads=1, period_ns=5_000_000)
     assert [each.count for each in next(views).sub_queues] == [0] * sub_queues
     client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
@@ -600,7 +605,7 @@ def test_a_watch_shows_each_change(channel: grpc.Channel, rules: str, sub_queues
 
 def test_a_watch_of_too_many_heads_or_without_a_pause_is_refused(channel: grpc.Channel) -> None:
     """It would take too much of the service."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     with pytest.raises(grpc.RpcError) as error:
         next(watch(client, heads=4096))
     assert reason(error.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT")
@@ -611,7 +616,7 @@ def test_a_watch_of_too_many_heads_or_without_a_pause_is_refused(channel: grpc.C
 
 def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Channel) -> None:
     """A view stays small enough; it counts them all."""
-    client = UnaryClient(channel)
+    client = UnaryQueueSession(channel)
     gates = [f"example.com/{number:04}-{'x' * 40}" for number in range(100)]
     for _ in range(2):
         client.send(
@@ -627,7 +632,7 @@ def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Chann
 
 def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
     """Without a time an operation happens now; other sessions take 0 for what it is."""
-    live, replayed = UnaryClient(channel, live=True), UnaryClient(channel)
+    live, replayed = UnaryQueueSession(channel, live=True), UnaryQueueSession(channel)
     for client in (live, replayed):
         client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     assert live.state().entries[0].queued_ns > 1_700_000_000 * S
@@ -647,7 +652,7 @@ def test_sigterm_ends_the_service_in_order() -> None:
 
 def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grpc.Channel) -> None:
     """Another one that shares the live session pops them in their old order."""
-    client = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.34"), live=True)
+    client = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules="v1.34"), live=True)
     stamp = client.reading()
     client.send([add("a"), add("b"), add("c")])
     requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
@@ -672,7 +677,7 @@ def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grp
 
 def test_a_pop_that_was_given_back_is_not_answered_again(channel: grpc.Channel) -> None:
     """Its number has gone with the stream: whoever sends it again would hold another's pod."""
-    client = UnaryClient(channel, live=True)
+    client = UnaryQueueSession(channel, live=True)
     client.send([add("a")])
     pop = operation("pop", queue_pb2.Pop(owner="one"), 0)
     request = pb.ApplyRequest(stamp=client.stamp(), operations=[pop])

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from replay.conform.vectors.queue import StreamClient, UnaryClient, operation
+from replay.conform.vectors.queue import StreamQueueSession, UnaryQueueSession, operation
 from replay.conform.vectors.queue_scripts import (
     Argument,
     Json,
@@ -42,7 +42,7 @@ def test_unary_operations_give_upstreams_results_and_states(
     """Result and GetState after each operation are upstream's, in a share of the scripts."""
     differences = []
     for vector in list(load(mode))[::UNARY_SHARE]:
-        client = UnaryClient(channel, config_message(mode.name, vector["config"]))
+        client = UnaryQueueSession(channel, config_message(mode.name, vector["config"]))
         run = ScriptedQueue(client, mode.name)
         differences.append(difference_of(mode.name, vector, run.apply, run.state))
     assert not any(differences), "\n".join(filter(None, differences))
@@ -61,14 +61,14 @@ def test_a_script_in_one_batch_gives_upstreams_results_and_last_state(
 def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None:
     """With batches of one operation each pop is the head that was shown before."""
     for vector in list(load(mode))[:: 2 * UNARY_SHARE]:
-        client = StreamClient(channel, config_message(mode.name, vector["config"]))
+        client = StreamQueueSession(channel, config_message(mode.name, vector["config"]))
         run = ScriptedQueue(client, mode.name)
         assert not difference_of(mode.name, vector, run.apply, lambda: None)
         client.close()
 
 
 @MODES
-def test_a_script_goes_on_from_a_checkpoint_as_it_would_have(
+def test_a_script_continues_from_a_checkpoint_as_it_would_have(
     channel: grpc.Channel, mode: QueueMode
 ) -> None:
     """Every script, by CheckpointSession and RestoreSession, each at another step."""
@@ -87,7 +87,7 @@ def batch_difference(
     With `restored_at` it is sent in two, and the session is saved and restored between them.
     """
     changes: list[tuple[Json, Json]] = []
-    client = StreamClient(channel, config_message(mode.name, vector["config"]))
+    client = StreamQueueSession(channel, config_message(mode.name, vector["config"]))
     foretold = Foretold()
     run = ScriptedQueue(foretold, mode.name)
     for op, expected in zip(vector["script"], vector["expected"], strict=True):
@@ -118,7 +118,7 @@ def batch_difference(
     )
 
 
-def restore(client: StreamClient) -> None:
+def restore(client: StreamQueueSession) -> None:
     """Save a client's session, and go on with a new one that was made of what was saved."""
     request = session_pb2.CheckpointSessionRequest(stamp=client.reading())
     chunks = list(client.stub.CheckpointSession(request, timeout=20))

@@ -14,8 +14,8 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.record.frames import Folder
-from replay.record.making import trace_of
+from replay.record.frames import RecordingFolder
+from replay.record.recorded_trace import trace_of
 from tests.api_server import ApiServerDouble, Listing, Raw, Script
 from tests.e2e.replays import ROOT, bindings, run
 from tests.unit.importers.builders import kinds, make_object, make_pod
@@ -90,7 +90,7 @@ def test_a_killed_recorder_leaves_what_it_received(tmp_path: Path) -> None:
         process.wait()
     folder = tmp_path / "t.ktr.frames"
     assert kinds(open_trace([folder])).count("pod_create") == 1
-    records = list(trace_of(Folder(folder)))
+    records = list(trace_of(RecordingFolder(folder)))
     assert kinds(records).count("pod_create") == 1
     assert "issue broken-off" in kinds(records)
 

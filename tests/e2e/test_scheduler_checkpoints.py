@@ -13,7 +13,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.kube.kinds import to_object
 from replay.results.run.decision_log import one_by_one
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -100,7 +100,7 @@ def others(services: EmbeddedServices) -> Iterator[EmbeddedServices]:
 
 def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[scheduler_pb2.Round]:
     """Return the rounds of a replay under that configuration."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=services.addresses["scheduler"],
         scheduler=config,
@@ -138,10 +138,10 @@ def test_a_session_restored_between_any_two_rounds_decides_the_same(
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("seed", [13, 15])
 def test_a_restored_session_follows_a_random_world(
-    services: EmbeddedServices, name: str, seed: int
+    here: EmbeddedServices, name: str, seed: int
 ) -> None:
     """Nodes come and go, pods bring claims, gates, spread and anti-affinity, answers come late."""
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     world = RandomWorld(seed)
     whole, moved = Talker(address, CONFIGS[name]), Talker(address, CONFIGS[name])
     kinds: Counter[str] = Counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import yaml
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -14,6 +15,7 @@ from replay.backends.processes import EmbeddedServices
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from tests.builders import make_node, make_pod
 from tests.e2e.commands import REFUSED, reprieve
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -33,21 +35,14 @@ profiles:
 
 def node(name: str, cpu: str) -> str:
     """Return a node's manifest."""
-    capacity = f'{{cpu: "{cpu}", memory: 9Gi, pods: "9"}}'
-    return (
-        f"---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"
-        f"status: {{capacity: {capacity}}}\n"
-    )
+    made = make_node(name).capacity(cpu=cpu, memory="9Gi", pods=9)
+    return f"---\n{yaml.safe_dump(made.json())}"
 
 
 def pod(name: str, scheduler: str) -> str:
     """Return a pod's manifest."""
-    requests = '{cpu: "1", memory: 1Gi}'
-    return (
-        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n"
-        f"spec:\n  schedulerName: {scheduler}\n"
-        f"  containers: [{{name: c, resources: {{requests: {requests}}}}}]\n"
-    )
+    made = make_pod(name).scheduler(scheduler).req(cpu="1", memory="1Gi")
+    return f"---\n{yaml.safe_dump(made.json())}"
 
 
 MANIFESTS = "".join(
@@ -147,7 +142,7 @@ def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
         manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
         assert manifest["configuration"]["ties"] == "TIE_BREAK_NAME"
     explained = reprieve(tmp_path, "explain", "p", "run").stdout
-    assert "scheduled to n10 (one of 3 with the best score, by the tie-break)" in explained
+    assert "scheduled to n10 (one of 3 with the best score, chosen by tie-break)" in explained
     refused = reprieve(tmp_path, "replay", "cluster.yaml", "--ties", "age", code=REFUSED)
     assert "'age' is not one of 'hash', 'name'" in refused.stderr
 
@@ -159,4 +154,6 @@ def test_a_service_refuses_ties_that_it_does_not_know(services: EmbeddedServices
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=10)
-    assert "config.ties: 9 is none: use TIE_BREAK_HASH or TIE_BREAK_NAME" in str(caught.value)
+    assert "config.ties: 9 is not a tie-break: use TIE_BREAK_HASH or TIE_BREAK_NAME" in str(
+        caught.value
+    )

@@ -21,6 +21,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.parts import merged
+from tests.builders import make_node, make_pod
 
 SECOND_NS = 1_000_000_000
 _Detail = TypeVar("_Detail", bound=Message)
@@ -30,23 +31,13 @@ pytestmark = pytest.mark.e2e
 
 def node(name: str, cpu: str) -> node_pb2.Node:
     """Return a node of that many cores."""
-    message = node_pb2.Node()
-    message.metadata.name = name
-    message.status.capacity.update({"cpu": cpu, "memory": "8Gi", "pods": "110"})
-    return message
+    return make_node(name).capacity(cpu=cpu, memory="8Gi").message()
 
 
 def pod(name: str, cpu: str, *, priority: int = 0, node_name: str = "") -> pod_pb2.Pod:
     """Return a pod of one container."""
-    message = pod_pb2.Pod()
-    message.metadata.name = name
-    message.metadata.namespace = "default"
-    message.metadata.uid = f"uid-{name}"
-    message.spec.priority = priority
-    message.spec.node_name = node_name
-    container = message.spec.containers.add(name="c")
-    container.resources.requests.update({"cpu": cpu})
-    return message
+    made = make_pod(name).uid(f"uid-{name}").priority(priority).node(node_name)
+    return made.container("c", requests={"cpu": cpu}).message()
 
 
 class Caller:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from services.telemetry.span import Sampling
 from tests.otlp_collector import running_collector
 
@@ -28,7 +28,7 @@ def test_each_service_sends_its_spans_into_the_runs_trace(
     """The queue's stand below the scheduler's, the others below the run's own."""
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
-        settings = Settings(version="test", run_path=tmp_path / "run", sampling=Sampling(1.0))
+        settings = ReplaySettings(version="test", run_path=tmp_path / "run", sampling=Sampling(1.0))
         run_replay(settings, generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
         spans = collector.spans()
     (run,) = [span for name, span in spans if (name, span.name) == ("reprieve", "replay")]

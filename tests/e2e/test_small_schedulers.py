@@ -203,7 +203,7 @@ def test_outcomes_of_more_rounds_than_were_sent_end_the_replay(tmp_path: Path, t
 
     with served(Wrong(refused, spoil)) as options:  # type: ignore[abstract] # as above
         said = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
-    assert "answers wrongly: outcomes: holds 1 more than rounds were sent" in " ".join(said.split())
+    assert "returned an invalid response: outcomes: has 1 more than rounds were sent" in " ".join(said.split())
 
 
 def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
@@ -216,9 +216,9 @@ def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
     with served(wrong) as (_, address, *_others):
         scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
         try:
-            scheduler.tell(scheduler_pb2.Round(), [rpc.Foreseen()])
-            with pytest.raises(BackendError, match=r"answers wrongly: outcomes\[0\]\.goes_on: is"):
-                scheduler.answer()
+            scheduler.send_round(scheduler_pb2.Round(), [rpc.Foreseen()])
+            with pytest.raises(BackendError, match=r"returned an invalid response: outcomes\[0\]\.goes_on: is"):
+                scheduler.receive_outcomes()
         finally:
             scheduler.close()
 
@@ -226,8 +226,8 @@ def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
 @pytest.mark.parametrize(
     ("round_", "problem"),
     [
-        ({"events_only": True}, "holds pods, and the round has events only"),
-        ({"max_pods": 1}, "holds more than the 1 pods that were asked for"),
+        ({"events_only": True}, "has pods, but the round has events only"),
+        ({"max_pods": 1}, "has more pods than the round's max_pods, 1"),
     ],
 )
 def test_outcomes_that_the_round_does_not_allow_are_refused(
@@ -243,9 +243,9 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
     with served(wrong) as (_, address, *_others):
         scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
         try:
-            scheduler.tell(scheduler_pb2.Round(**round_))  # type: ignore[arg-type] # as given
+            scheduler.send_round(scheduler_pb2.Round(**round_))  # type: ignore[arg-type] # as given
             with pytest.raises(BackendError) as caught:
-                scheduler.answer()
+                scheduler.receive_outcomes()
         finally:
             scheduler.close()
-    assert str(caught.value).endswith(f"answers wrongly: outcomes[0].outcomes: {problem}")
+    assert str(caught.value).endswith(f"returned an invalid response: outcomes[0].outcomes: {problem}")

@@ -29,7 +29,7 @@ def test_services_are_processes_of_one_parent_and_end_with_the_replay() -> None:
     assert not [pid for pid in (*pids, starter) if Path(f"/proc/{pid}").exists()]
 
 
-def test_a_service_that_does_not_start_is_reported_with_its_last_words() -> None:
+def test_a_service_that_does_not_start_is_reported_with_its_last_line() -> None:
     """The starter goes on and starts others."""
     starter = Starter()
     try:

@@ -13,7 +13,7 @@ from replay.backends.processes import ServiceProcess, Starter
 from replay.backends.services import SchedulerService
 from replay.errors import BackendError
 from replay.importers.registry import open_trace
-from replay.runner import Settings, run_replay
+from replay.runner import ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.client import ClientTls, channel
@@ -69,7 +69,7 @@ def test_a_replay_goes_through_services_that_speak_tls(
     tls: ClientTls, scheduler: str, tmp_path: Path
 ) -> None:
     """From the replay to the scheduler, and from there to its queue."""
-    settings = Settings(
+    settings = ReplaySettings(
         version="test",
         scheduler_address=scheduler,
         tls=tls,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import FAILED
-from replay.record.frames import Folder
-from replay.record.making import trace_of
+from replay.record.frames import RecordingFolder
+from replay.record.recorded_trace import trace_of
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT, bindings, run
 
@@ -51,7 +51,7 @@ def test_the_tours_run_preempts_the_reports_that_the_page_names(
     services: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The checkout's pods take the room of the youngest reports."""
-    finished = run(services, trace_of(Folder(SHOP)), tmp_path / "run")
+    finished = run(services, trace_of(RecordingFolder(SHOP)), tmp_path / "run")
     bound = bindings(finished)
     assert bound["checkout-1"].victims == ("report-9",)
     assert bound["checkout-2"].victims == ("report-6",)

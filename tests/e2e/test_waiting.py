@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from replay.backends.services import SchedulerService
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.world.loop import rounds
+from reprieve.scheduler.v1beta1.scheduler_pb2 import RoundOutcomes
 from tests.e2e.replays import run
 
 WORKLOAD = GenerateOptions(
@@ -29,7 +30,14 @@ def test_a_world_that_tells_all_at_once_sees_the_same_decisions(
 ) -> None:
     """In more rounds; the decision logs are the same bytes."""
     patient = run(here, generate(WORKLOAD), tmp_path / "patient", seed=2, rules=rules)
-    monkeypatch.setattr(rounds, "_MAY_WAIT", {})
+    receive = SchedulerService.receive_outcomes
+
+    def nothing_may_wait(self: SchedulerService) -> RoundOutcomes:
+        outcomes = receive(self)
+        outcomes.ClearField("may_wait")
+        return outcomes
+
+    monkeypatch.setattr(SchedulerService, "receive_outcomes", nothing_may_wait)
     at_once = run(here, generate(WORKLOAD), tmp_path / "at-once", seed=2, rules=rules)
     logs = [(tmp_path / name / "decisions.jsonl").read_bytes() for name in ("patient", "at-once")]
     assert logs[0] == logs[1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.runner import Finished
+from replay.runner import FinishedReplay
 from replay.world.loop import rounds, windows
 from replay.world.loop.windows import Windows
 from replay.world.models import Models
@@ -181,7 +181,7 @@ def test_windows_change_no_decision(
         patched.setattr(SchedulerService, "takes_windows", False)
         alone = run(here, workload(seed), folder / "alone", rules=rules, models=models)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rounds, "_check", _check)
+        patched.setattr(rounds, "_check_foreseen", _check)
         if cut:
             _cut_at_random(patched, seed)
         together = run(
@@ -242,7 +242,7 @@ def _cut_at_random(patched: pytest.MonkeyPatch, seed: int) -> None:
     patched.setattr(Windows, "foresee", cut)
 
 
-def _left(finished: Finished) -> tuple[bytes, list[scheduler_pb2.Round]]:
+def _left(finished: FinishedReplay) -> tuple[bytes, list[scheduler_pb2.Round]]:
     """Return a run's decisions and rounds."""
     decisions = (finished.run.path / "decisions.jsonl").read_bytes()
     return decisions, list(finished.run.rounds())
@@ -252,15 +252,15 @@ def _left(finished: Finished) -> tuple[bytes, list[scheduler_pb2.Round]]:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many rounds each message tells, as they are sent."""
     sizes: list[int] = []
-    tell = SchedulerService.tell
+    send_round = SchedulerService.send_round
 
     def counted(
         self: SchedulerService, round_: scheduler_pb2.Round, window: list[Foreseen]
     ) -> None:
         sizes.append(1 + len(window))
-        tell(self, round_, window)
+        send_round(self, round_, window)
 
-    monkeypatch.setattr(SchedulerService, "tell", counted)
+    monkeypatch.setattr(SchedulerService, "send_round", counted)
     return sizes
 
 

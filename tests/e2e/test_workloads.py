@@ -10,7 +10,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
-from replay.runner import Finished
+from replay.runner import FinishedReplay
 from tests.e2e.replays import bindings, run
 
 NODE = """
@@ -60,7 +60,7 @@ spec:
 """
 
 
-def play(here: EmbeddedServices, folder: Path, text: str, *, batch_size: int = 0) -> Finished:
+def play(here: EmbeddedServices, folder: Path, text: str, *, batch_size: int = 0) -> FinishedReplay:
     """Replay manifests whose workloads come every ten seconds."""
     path = folder / "cluster.yaml"
     path.write_text(text, encoding="utf-8")

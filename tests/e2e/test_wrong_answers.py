@@ -95,7 +95,7 @@ def not_refused(
         except AssertionError as error:
             said = str(error)
         assert proxy.spoiled, f"{fault} could not be made"
-        if not re.search(f"wrongly: {fault.pattern}", said):
+        if not re.search(f"(an invalid response|answers wrongly): {fault.pattern}", said):
             wrong.append(f"{fault}: {said[:200]}".replace("\n", " "))
     return wrong
 
@@ -104,7 +104,7 @@ def test_a_schedulers_answers(services: EmbeddedServices, cluster: Path, tmp_pat
     """Outcomes of every form, and what stands around them."""
     answer = scheduler_service_pb2.RunRoundResponse
     with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
-        options = ("--scheduler", proxy.address, "--no-eviction")
+        options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
         replayed(cluster, tmp_path / "run", *options)
         kinds = {
             outcome.WhichOneof("outcome")
@@ -149,9 +149,9 @@ def test_forms_that_our_scheduler_seldom_answers(
     answer = scheduler_service_pb2.RunRoundResponse
     with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
         proxy.begin(spoil)
-        options = ("--scheduler", proxy.address, "--no-eviction")
+        options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
         said = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
-    assert f"answers wrongly: outcomes[0].{field}: " in said
+    assert f"returned an invalid response: outcomes[0].{field}: " in said
 
 
 def test_more_without_an_outcome_and_a_window_that_goes_on(
@@ -174,16 +174,16 @@ def test_more_without_an_outcome_and_a_window_that_goes_on(
     with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
         for spoil, field in ((more, "more"), (goes_on, "goes_on")):
             proxy.begin(spoil)
-            options = ("--scheduler", proxy.address, "--no-eviction")
+            options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
             said = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
-            assert f"the scheduler answers wrongly: {field}: is set" in said
+            assert f"the scheduler returned an invalid response: {field}: is set" in said
 
 
 def test_an_eviction_services_answers(services: EmbeddedServices, tmp_path: Path) -> None:
     """Results of steps, with evictions, rankings and conditions."""
     trace, answer = DEMOS / "eviction-loop.jsonl", eviction_service_pb2.ApplyResponse
     with between(services.addresses["eviction"], "StreamingApply", answer) as proxy:
-        options = ("--eviction", proxy.address)
+        options = ("--eviction", proxy.address, "--in-process")
         replayed(trace, tmp_path / "run", *options)
         faults = faults_of(proxy.seen)
         sys.stdout.write(f"{len(faults)} faults of an eviction service's answers\n")
@@ -217,7 +217,7 @@ def test_a_queues_answers(services: EmbeddedServices, cluster: Path, tmp_path: P
         between(services.addresses["queue"], "StreamingApply", answer) as proxy,
         scheduler_of(proxy.address) as address,
     ):
-        options = ("--scheduler", address, "--no-eviction")
+        options = ("--scheduler", address, "--no-eviction", "--in-process")
         replayed(cluster, tmp_path / "run", *options)
         faults = faults_of(proxy.seen)
         sys.stdout.write(f"{len(faults)} faults of a queue's answers\n")

@@ -21,7 +21,7 @@ from services.eviction.core.observations import (
     VolumeUsage,
 )
 from services.eviction.core.parsing import ConfigError
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume, qos_class
+from services.eviction.core.pod import EvictionContainer, EvictionPod, EvictionVolume, qos_class
 from services.eviction.core.results import (
     EVICTED_PHASE,
     EVICTED_REASON,
@@ -148,8 +148,8 @@ class _Node:
 def _seen(result: StepResult, listed: list[str]) -> Json:
     return {
         "error": result.error,
-        "conditions": [each.value for each in result.under],
-        "under": [each in result.under for each in ConditionType],
+        "conditions": [each.value for each in result.conditions_held],
+        "under": [each in result.conditions_held for each in ConditionType],
         "thresholds_met": sorted(str(each) for each in result.thresholds_met),
         "first_observed_ms": {
             str(each): at_ns // MS for each, at_ns in result.first_observed_ns.items()
@@ -235,9 +235,9 @@ def _quantities(plain: dict[str, str] | None) -> dict[str, Quantity]:
     return {name: parse(text) for name, text in (plain or {}).items()}
 
 
-def _volume(plain: Json) -> Volume:
+def _volume(plain: Json) -> EvictionVolume:
     in_memory = plain["kind"] == "emptyDirMemory"
-    return Volume(
+    return EvictionVolume(
         name=plain["name"],
         kind="emptyDir" if in_memory else plain["kind"],
         medium="Memory" if in_memory else "",

@@ -15,7 +15,7 @@ from replay.errors import TraceError
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.trace.reader import OrderCheck
-from replay.trace.validate import Report, validate
+from replay.trace.validate import TraceReport, validate
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"
@@ -24,7 +24,7 @@ _PERF = _TRACES / "scheduler_perf"
 pytestmark = pytest.mark.skipif(not _TRACES.is_dir(), reason="../shared/traces is not there")
 
 
-def _report(paths: Sequence[Path], **options: object) -> Report:
+def _report(paths: Sequence[Path], **options: object) -> TraceReport:
     """Import, hold the order, and report."""
     chosen = ImportOptions(**options)  # type: ignore[arg-type]  # a test's few options
     check = OrderCheck()

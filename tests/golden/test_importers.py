@@ -13,7 +13,7 @@ import pytest
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.reader import OrderCheck, read
-from replay.trace.validate import Report, validate
+from replay.trace.validate import TraceReport, validate
 from replay.trace.writer import write
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
@@ -43,7 +43,7 @@ def _check_order(records: list[Record]) -> None:
     assert not [problem for record in records if (problem := check.problem(record))]
 
 
-def _check_counts(report: Report, summary: dict[str, Any]) -> None:
+def _check_counts(report: TraceReport, summary: dict[str, Any]) -> None:
     """Hold what was imported against what the recorder counted."""
     pods, changes = summary["pods"], summary["condition_changes"]
     nominations = summary["nomination_changes"]["count"]

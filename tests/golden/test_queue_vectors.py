@@ -19,19 +19,19 @@ from replay.conform.vectors.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
-from services.queue.core.cluster_event import Happening, HintFunction, event_of, happened
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, event_of
 from services.queue.core.queued_pod import (
     AffinityTerm,
     AssignedPod,
-    Entry,
     Failure,
+    InFlightPod,
     PopId,
-    Popped,
     QueuedPod,
+    QueuedPodInfo,
 )
-from services.queue.core.registrations import QueueConfig, Registration
-from services.queue.core.results import AlreadyPresent, Closed, Requeued, SubQueue, WouldBlock
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.core.registrations import Registration
+from services.queue.core.results import AlreadyPresent, QueueClosed, Requeued, SubQueue, WouldBlock
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueConfig, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.vectors import read_vectors
 
@@ -46,23 +46,23 @@ NOT_IN_DIGEST = {
 Json = Mapping[str, Any]
 
 
-def never(_pod: QueuedPod, _happening: Happening) -> bool:
+def never(_pod: QueuedPod, _happening: ObjectEvent) -> bool:
     """Skip every event."""
     return False
 
 
-def own_ok(pod: QueuedPod, happening: Happening) -> bool:
+def own_ok(pod: QueuedPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own update that says ok."""
-    new = happening.new
+    new = object_event.new
     return isinstance(new, QueuedPod) and new.uid == pod.uid and new.labels.get("ok") == "yes"
 
 
-def own(pod: QueuedPod, happening: Happening) -> bool:
+def own(pod: QueuedPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own update."""
-    return isinstance(happening.new, QueuedPod) and happening.new.uid == pod.uid
+    return isinstance(object_event.new, QueuedPod) and object_event.new.uid == pod.uid
 
 
-def registered(plugin: str, *labels: str, hint: HintFunction | None = None) -> list[Registration]:
+def registered(plugin: str, *labels: str, hint: QueueingHintFn | None = None) -> list[Registration]:
     """Return a plugin's registrations."""
     return [Registration(plugin=plugin, event=event_of(each), hint=hint) for each in labels]
 
@@ -128,7 +128,7 @@ class ScriptRun:
     config: QueueConfig = field(init=False)
     queue: SchedulingQueue = field(init=False)
     pods: dict[str, QueuedPod] = field(default_factory=dict)
-    popped: dict[str, list[Popped]] = field(default_factory=dict)
+    popped: dict[str, list[InFlightPod]] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class ScriptRun:
         twin = SchedulingQueue.restore(self.config, self.queue.snapshot())
         outcome = self.queue.pop(now_ns=now_ns)
         match outcome:
-            case Popped():
+            case InFlightPod():
                 assert heads == [outcome]
                 assert twin.commit_pop(outcome.id, now_ns=now_ns) == outcome
                 assert twin.snapshot() == self.queue.snapshot()
@@ -188,7 +188,7 @@ class ScriptRun:
                 }
             case WouldBlock():
                 return {"would_block": True}
-            case Closed(text=text):
+            case QueueClosed(text=text):
                 return {"error": text} if text else {"nil": True}
 
     def do_add_unschedulable(self, op: Json, now_ns: int) -> dict[str, Any] | None:
@@ -218,15 +218,15 @@ class ScriptRun:
 
     def do_move_all(self, op: Json, now_ns: int) -> None:
         """Move all pods on an event of the cluster."""
-        self.queue.move_all(happened(op["event"]), now_ns=now_ns)
+        self.queue.move_all(ObjectEvent.of(op["event"]), now_ns=now_ns)
 
     def do_assigned_add(self, op: Json, now_ns: int) -> None:
         """Report a new pod with a node."""
-        self.queue.assigned_add(assigned_pod(op["pod"]), now_ns=now_ns)
+        self.queue.assigned_pod_added(assigned_pod(op["pod"]), now_ns=now_ns)
 
     def do_assigned_update(self, op: Json, now_ns: int) -> None:
         """Report a changed pod with a node."""
-        self.queue.assigned_update(assigned_pod(op["pod"]), now_ns=now_ns)
+        self.queue.assigned_pod_updated(assigned_pod(op["pod"]), now_ns=now_ns)
 
     def do_activate(self, op: Json, now_ns: int) -> None:
         """Ask for pods at once; upstream's harness looks them up among those that exist."""
@@ -239,7 +239,7 @@ class ScriptRun:
 
     def do_nominate_delete(self, op: Json, _now_ns: int) -> None:
         """Drop a nomination."""
-        self.queue.nominate_delete(self.pods[op["key"]].uid)
+        self.queue.delete_nomination(self.pods[op["key"]].uid)
 
     def do_nominated_for(self, op: Json, _now_ns: int) -> dict[str, Any]:
         """Ask for a node's nominations."""
@@ -280,12 +280,12 @@ class ScriptRun:
         """Return the queue's state in the vectors' shape."""
         state = self.queue.snapshot()
         raw: dict[str, Any] = {
-            "active": [entry_row(entry) for entry in state.active],
+            "active": [pod_info_row(pod_info) for pod_info in state.active],
             "backoff": [
-                [*entry_row(waiting.entry), waiting.expiry_ns // NS_PER_MS]
+                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // NS_PER_MS]
                 for waiting in state.backoff
             ],
-            "unschedulable": [entry_row(entry) for entry in state.unschedulable],
+            "unschedulable": [pod_info_row(pod_info) for pod_info in state.unschedulable],
             "nominated": {
                 node.node_name: ["/".join(ref.key) for ref in node.pods]
                 for node in state.nominations
@@ -295,17 +295,17 @@ class ScriptRun:
         }
         if self.mode is V1_34:
             hints = self.config.queueing_hints
-            keys = {popped.pod.uid: "/".join(popped.entry.key) for popped in state.in_flight}
+            keys = {popped.pod.uid: "/".join(popped.pod_info.key) for popped in state.in_flight}
             raw["unschedulable"] = [
-                [*entry_row(entry), bool(entry.gate), plugins_of(entry)]
-                for entry in state.unschedulable
+                [*pod_info_row(pod_info), bool(pod_info.gating_plugin), plugins_of(pod_info)]
+                for pod_info in state.unschedulable
             ]
             raw["error_backoff"] = [
-                [*entry_row(waiting.entry), waiting.expiry_ns // NS_PER_MS]
+                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // NS_PER_MS]
                 for waiting in state.error_backoff
             ]
-            raw["in_flight"] = [keys[uid] for uid, _ in state.record.pods] if hints else []
-            raw["in_flight_events"] = len(state.record.events)
+            raw["in_flight"] = [keys[uid] for uid, _ in state.hint_state.pods] if hints else []
+            raw["in_flight_events"] = len(state.hint_state.events)
         if self.mode is V1_16:
             raw["pod_backoff"] = {
                 "/".join(backoff.key): self.backoff_row(backoff) for backoff in state.name_backoffs
@@ -318,9 +318,9 @@ class ScriptRun:
         return [backoff.attempts, backoff.updated_ns // NS_PER_MS, expiry_ns // NS_PER_MS]
 
 
-def plugins_of(entry: Entry) -> list[str]:
+def plugins_of(pod_info: QueuedPodInfo) -> list[str]:
     """Return who refused the pod, by name."""
-    failure = entry.failure or Failure()
+    failure = pod_info.failure or Failure()
     return sorted({*failure.plugins, *failure.pending_plugins})
 
 
@@ -330,9 +330,9 @@ def failure_of(op: Json) -> Failure:
     return Failure(plugins=refusing_plugins(op), pending_plugins=pending, error=bool(op.get("err")))
 
 
-def entry_row(entry: Entry) -> list[Any]:
+def pod_info_row(pod_info: QueuedPodInfo) -> list[Any]:
     """Return an entry as the vectors write it."""
-    return ["/".join(entry.key), entry.attempts, entry.timestamp_ns // NS_PER_MS]
+    return ["/".join(pod_info.key), pod_info.attempts, pod_info.timestamp_ns // NS_PER_MS]
 
 
 def key_of(pod: Json) -> str:

@@ -19,10 +19,10 @@ from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.json_codec import parse
 from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.cluster_events import (
-    Change,
+    ClusterChange,
     PutBudget,
     PutNode,
-    PutOther,
+    PutObject,
     PutPod,
     decode_object,
 )
@@ -52,7 +52,7 @@ class Detour:
         self.scheduler.put_pod(self.pending)
 
     def build(self) -> None:
-        """Put the objects one by one; some leave for a while, and strangers come for a while."""
+        """Put the objects one by one; some leave for a while, and unknown_nodes come for a while."""
         for number, message in enumerate(self._objects):
             change = self._decoded(message)
             self._put(change)
@@ -67,10 +67,10 @@ class Detour:
         request.pod.uid = self.pending.uid
         return evaluate_pod(self.scheduler, request, NOW_NS)
 
-    def _decoded(self, message: object_pb2.KubernetesObject) -> Change:
+    def _decoded(self, message: object_pb2.KubernetesObject) -> ClusterChange:
         return decode_object(message, self._interner, "object")
 
-    def _put(self, change: Change) -> None:
+    def _put(self, change: ClusterChange) -> None:
         match change:
             case PutPod(pod=pod):
                 self.scheduler.put_pod(pod)
@@ -78,10 +78,10 @@ class Detour:
                 self.scheduler.put_node(node)
             case PutBudget(budget=budget):
                 self.scheduler.put_budget(budget)
-            case PutOther(value=value):
+            case PutObject(value=value):
                 self.scheduler.snapshot.catalog.put(value)
 
-    def _visited_by_stranger(self, change: Change) -> None:
+    def _visited_by_stranger(self, change: ClusterChange) -> None:
         """Have a copy of a node come and go, or a copy of a pod on another node."""
         if isinstance(change, PutNode):
             self.scheduler.put_node(replace(change.node, name=STRANGER))

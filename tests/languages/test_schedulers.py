@@ -100,5 +100,5 @@ def test_ours_and_theirs_are_compared(go: str, crowded: Path, tmp_path: Path) ->
     replay(tmp_path, crowded, "ours", *MOST_CROWDED)
     replay(tmp_path, crowded, "theirs", "--scheduler", go, *MOST_CROWDED)
     compared = reprieve(tmp_path, "compare", "ours", "theirs").stdout
-    assert "After 0 equal decisions the runs part at 0s:" in compared
+    assert "Runs diverge at 0s, after 0 identical decisions:" in compared
     assert "does not serve" in compared

@@ -22,7 +22,7 @@ from services.kube.selector import (
     WeightedPodAffinityTerm,
 )
 from services.kube.workloads import Namespace
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
@@ -252,7 +252,7 @@ class Constraints(RuleBasedStateMachine):
         pods = [pod for uid, pod in self.pods.items() if uid not in (left_out or set())]
         return Cluster(self.nodes, pods, self.snapshot.catalog.namespaces)
 
-    def _compare(self, pod: Pod, verdicts: Verdicts, cluster: Cluster) -> None:
+    def _compare(self, pod: Pod, verdicts: NodeVerdicts, cluster: Cluster) -> None:
         skipped = model.affinity_is_skipped(pod, cluster)
         assert ("InterPodAffinity" in verdicts.skipped_filters) == skipped
         for name, node in self.nodes.items():

@@ -15,11 +15,13 @@ from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.eviction.servicer import EvictionServicer
+from services.kube.pod import PodPhase
+from tests.builders import make_node, make_pod
 from tests.unit.world.builders import S
 
 UNTIL_S = 400
@@ -81,14 +83,14 @@ class Nobody:
 
     takes_windows = False
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
         """Take a message."""
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer it."""
         return scheduler_pb2.RoundOutcomes()
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Ignore it."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
@@ -99,12 +101,9 @@ def records(nodes: list[list[Segments]]) -> list[trace_pb2.Record]:
     """Return nodes of 4 GiB, each with running pods that use memory as their segments say."""
     told = [trace_pb2.Record(header=trace_pb2.Header(window_end_ns=UNTIL_S * S))]
     for number, pods in enumerate(nodes):
-        node = node_pb2.Node()
-        node.metadata.name = f"n{number}"
-        node.status.capacity.update({"cpu": "8", "memory": "4Gi", "pods": "110"})
-        node.status.allocatable.update(node.status.capacity)
         record = trace_pb2.Record()
-        record.create.node.CopyFrom(node)
+        node = make_node(f"n{number}").capacity(cpu="8", memory="4Gi")
+        record.create.node.CopyFrom(node.message())
         told.append(record)
         for index, segments in enumerate(pods):
             told += _pod(f"n{number}", 1 + 10 * number + index, segments)
@@ -118,13 +117,8 @@ def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
     usage.usage.id = id_
     for offset_s, mib in segments:
         usage.usage.segments.add(offset_ns=offset_s * S, memory_bytes=mib << 20)
-    pod = pod_pb2.Pod()
-    pod.metadata.name = pod.metadata.uid = f"p{id_}"
-    pod.metadata.namespace = "default"
-    pod.spec.node_name = node
-    pod.spec.containers.add(name="c").resources.requests["memory"] = "200Mi"
-    pod.status.phase = "Running"
-    created.pod_create.pod.CopyFrom(pod)
+    pod = make_pod(f"p{id_}").uid(f"p{id_}").node(node).phase(PodPhase.RUNNING)
+    created.pod_create.pod.CopyFrom(pod.container("c", requests={"memory": "200Mi"}).message())
     created.pod_create.life.usage_id = id_
     return [usage, created]
 

@@ -20,11 +20,11 @@ from services.scheduler.core.cycle.extenders import (
 )
 from services.scheduler.core.cycle.host_choice import NamedChoice
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSet, Point
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
@@ -82,7 +82,7 @@ def scheduler_of(
     """Return a scheduler of some nodes; ties are broken as the rules say, or `by_name`."""
     chosen = (lambda _seed: NamedChoice()) if by_name else RULES[rules].host_choice
     made = Scheduler(
-        Options(
+        SchedulerOptions(
             rules=replace(RULES[rules], host_choice=chosen),
             queue=QUEUE_RULES["v1.34"],
             seed=7,
@@ -175,10 +175,10 @@ def test_extenders_that_agree_change_no_decision(
 def test_an_extender_is_asked_about_a_nominated_node_that_pre_filter_left_out() -> None:
     """Its refusal of that node stays in the diagnosis; it has refused no other one."""
     off = PluginSet(disabled=("NodeAffinity",))
-    options = Options(
+    options = SchedulerOptions(
         rules=RULES["v1.34"],
         queue=QUEUE_RULES["v1.34"],
-        profiles=(replace(DEFAULT_PROFILE, at={Point.FILTER: off}),),
+        profiles=(replace(DEFAULT_PROFILE, at={ExtensionPoint.FILTER: off}),),
         extenders=(Unwilling(),),
     )
     scheduler = Scheduler(options)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core.columns import kernels
+from services.scheduler.core.columns import kernels, usage_kernels
 from services.scheduler.core.columns.kernels import Kernel
 from services.scheduler.core.cycle.evaluate import normalized
 from services.scheduler.core.plugins.node_resources import fit_code
@@ -100,7 +100,9 @@ def test_resource_scores_are_those_of_the_twins(
     columns, asked = split(wanted)
     shares = np.array(weights[: len(wanted)], dtype=np.int64)
     least, balanced = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)
-    kernels.least_allocated(ROWS, columns, asked, shares, allocatable, requested, non_zero, least)
+    usage_kernels.least_allocated(
+        ROWS, columns, asked, shares, allocatable, requested, non_zero, least
+    )
     kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, balanced)
     for row in range(NODES):
         held = [int((non_zero if c < 2 else requested)[row, c]) + n for c, n in wanted]
@@ -211,7 +213,7 @@ def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int
     for place, pair in zip(group_of.tolist(), pairs, strict=True):
         assert place == (groups.index(pair) if pair in counts else kernels.NO_GROUP)
     table = np.empty((NODES, 2), dtype=np.int64)
-    found = kernels.tally(given_codes, table)
+    found = kernels.count_codes(given_codes, table)
     assert dict(table[:found].tolist()) == Counter(codes)
 
 
@@ -227,7 +229,7 @@ def test_both_tiers_wrap_around_alike(
         scores = np.zeros((2, NODES), dtype=np.int64)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Kernel, "plain_steps", plain_steps)
-            kernels.least_allocated(
+            usage_kernels.least_allocated(
                 ROWS, columns, asked, weights, allocatable, requested, non_zero, scores[0]
             )
             kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, scores[1])

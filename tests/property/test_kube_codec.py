@@ -177,7 +177,7 @@ _PODS = st.builds(
             controller=st.booleans(),
         )
     ),
-    given=_tuples(
+    container_resources=_tuples(
         st.builds(
             pod.ContainerResources,
             name=_NAMES,

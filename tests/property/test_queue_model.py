@@ -18,10 +18,17 @@ from hypothesis.stateful import (
     rule,
 )
 
-from services.queue.core.cluster_event import happened
-from services.queue.core.queued_pod import Entry, FailedPod, Failure, PopId, Popped, QueuedPod
-from services.queue.core.registrations import QueueConfig
+from services.queue.core.cluster_event import ObjectEvent
+from services.queue.core.queued_pod import (
+    FailedPod,
+    Failure,
+    InFlightPod,
+    PopId,
+    QueuedPod,
+    QueuedPodInfo,
+)
 from services.queue.core.results import AlreadyPresent, NotNext, Requeued, WouldBlock
+from services.queue.core.rules.mode import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 
@@ -55,15 +62,15 @@ def wait_ns(attempts: int) -> int:
     return waits_ns
 
 
-def row_of(where: str, entry: Entry) -> Row:
+def row_of(where: str, pod_info: QueuedPodInfo) -> Row:
     """Return a real entry as a model's row."""
     return Row(
         where=where,
-        pod=entry.pod,
-        timestamp_ns=entry.timestamp_ns,
-        initial_ns=entry.initial_attempt_ns or 0,
-        attempts=entry.attempts,
-        sequence=entry.sequence,
+        pod=pod_info.pod,
+        timestamp_ns=pod_info.timestamp_ns,
+        initial_ns=pod_info.initial_attempt_ns or 0,
+        attempts=pod_info.attempts,
+        sequence=pod_info.sequence,
     )
 
 
@@ -155,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert replace(self.queue.snapshot(), now_ns=before.now_ns) == before
             return
         outcome = self.queue.commit_pop(head.id, now_ns=self.now_ns)
-        assert isinstance(outcome, Popped)
+        assert isinstance(outcome, InFlightPod)
         self.began(outcome)
 
     @precondition(lambda self: self.in_flight)
@@ -183,7 +190,7 @@ class QueueMachine(RuleBasedStateMachine):
         failed = [FailedPod(head.pod.uid, Failure()) for head in heads]
         for head in heads:
             outcome = self.queue.commit_pop(head.id, now_ns=self.now_ns)
-            assert isinstance(outcome, Popped)
+            assert isinstance(outcome, InFlightPod)
             self.began(outcome)
             self.give_back(head.id)
         told = copy.commit_unschedulable(
@@ -251,7 +258,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def move_all(self) -> None:
         """Let an event of the cluster come."""
-        moved = self.queue.move_all(happened("NodeAdd"), now_ns=self.now_ns)
+        moved = self.queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=self.now_ns)
         unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
         assert moved == len(unschedulable)
         self.move(unschedulable)
@@ -267,25 +274,27 @@ class QueueMachine(RuleBasedStateMachine):
     def no_entry_is_lost_or_doubled(self) -> None:
         """Compare the sub-queues with the model's entries, each there once, in order."""
         state = self.queue.snapshot()
-        assert [row_of(ACTIVE, entry) for entry in state.active] == self.in_pop_order()
+        assert [row_of(ACTIVE, pod_info) for pod_info in state.active] == self.in_pop_order()
         expected = [(self.expiry_ns(row), row) for row in self.rows if row.where == BACKOFF]
         expected.sort(key=lambda ends: (ends[0], ends[1].sequence))
-        backing_off = [(each.expiry_ns, row_of(BACKOFF, each.entry)) for each in state.backoff]
+        backing_off = [(each.expiry_ns, row_of(BACKOFF, each.pod_info)) for each in state.backoff]
         if self.mode == "v1.16":  # what is known of a name may go while its pod backs off
             backing_off.sort(key=lambda ends: (ends[0], ends[1].sequence))
         assert backing_off == expected
         unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
         unschedulable.sort(key=lambda row: row.sequence)
-        assert [row_of(UNSCHEDULABLE, entry) for entry in state.unschedulable] == unschedulable
+        assert [
+            row_of(UNSCHEDULABLE, pod_info) for pod_info in state.unschedulable
+        ] == unschedulable
         assert (state.scheduling_cycle, state.move_request_cycle) == (self.cycle, self.move_cycle)
 
     @invariant()
     def an_entry_stands_in_one_sub_queue(self) -> None:
         """By what tells entries apart, their order of arrival."""
         state = self.queue.snapshot()
-        backing_off = [waiting.entry for waiting in state.backoff]
-        entries = [*state.active, *backing_off, *state.unschedulable]
-        assert len({entry.sequence for entry in entries}) == len(entries)
+        backing_off = [waiting.pod_info for waiting in state.backoff]
+        pod_infos = [*state.active, *backing_off, *state.unschedulable]
+        assert len({pod_info.sequence for pod_info in pod_infos}) == len(pod_infos)
 
     @invariant()
     def no_pop_has_two_holders(self) -> None:
@@ -344,7 +353,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.rows.remove(row)
         self.cycle += 1
         popped = replace(row, attempts=row.attempts + 1)
-        assert isinstance(outcome, Popped)
+        assert isinstance(outcome, InFlightPod)
         assert (outcome.pod, outcome.cycle) == (popped.pod, self.cycle)
         assert (outcome.attempts, outcome.timestamp_ns) == (popped.attempts, row.timestamp_ns)
         self.in_flight[outcome.id] = popped

@@ -17,10 +17,18 @@ from hypothesis.stateful import (
 )
 
 from services.kube.pod import PodSpec
-from services.queue.core.cluster_event import Happening, event_of, happened
-from services.queue.core.queued_pod import Entry, FailedPod, Failure, PopId, Popped, QueuedPod
-from services.queue.core.registrations import QueueConfig, Registration
+from services.queue.core.cluster_event import ObjectEvent, event_of
+from services.queue.core.queued_pod import (
+    FailedPod,
+    Failure,
+    InFlightPod,
+    PopId,
+    QueuedPod,
+    QueuedPodInfo,
+)
+from services.queue.core.registrations import Registration
 from services.queue.core.results import AlreadyPresent, NotNext, WouldBlock
+from services.queue.core.rules.mode import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 from tests.property.queue_twin import NS_PER_S, Stay, Twin
@@ -42,9 +50,9 @@ refusers = st.sets(st.sampled_from(PLUGINS), max_size=2)
 _UNGATED, _GATED = PodSpec(), PodSpec(scheduling_gates=("g",))
 
 
-def own(pod: QueuedPod, happening: Happening) -> bool:
+def own(pod: QueuedPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own change."""
-    return getattr(happening.new, "uid", "") == pod.uid
+    return getattr(object_event.new, "uid", "") == pod.uid
 
 
 def twin_hint(plugin: str, pod: QueuedPod, new: object) -> bool:
@@ -138,7 +146,7 @@ class TwinMachine(RuleBasedStateMachine):
             assert outcome == WouldBlock()
             assert not heads
             return
-        assert isinstance(outcome, Popped)
+        assert isinstance(outcome, InFlightPod)
         assert heads == [outcome._replace(owner="")]
         seen = (outcome.pod, outcome.cycle, outcome.attempts, outcome.initial_attempt_ns)
         assert seen == (stay.pod, self.twin.cycle, stay.attempts, stay.first_ns)
@@ -222,7 +230,7 @@ class TwinMachine(RuleBasedStateMachine):
     @rule(event=st.sampled_from(EVENTS))
     def move(self, event: str) -> None:
         """Let an event of the cluster come."""
-        self.queue.move_all(happened(event), now_ns=self.twin.now_ns)
+        self.queue.move_all(ObjectEvent.of(event), now_ns=self.twin.now_ns)
         self.twin.move(event)
 
     @precondition(lambda self: self.pods)
@@ -259,28 +267,28 @@ class TwinMachine(RuleBasedStateMachine):
     def the_twin_has_the_same_stays_in_the_same_order(self) -> None:
         """Compare every sub-queue, and what is remembered of pods in flight."""
         state, twin = self.queue.snapshot(), self.twin
-        assert [seen(entry) for entry in state.active] == twin_rows(twin, twin.active)
-        backing_off = [(each.expiry_ns, seen(each.entry)) for each in state.backoff]
+        assert [seen(pod_info) for pod_info in state.active] == twin_rows(twin, twin.active)
+        backing_off = [(each.expiry_ns, seen(each.pod_info)) for each in state.backoff]
         assert [row for _, row in backing_off] == twin_rows(twin, twin.backoff)
         assert [ns for ns, _ in backing_off] == [
             twin.expiry_ns(stay) for stay in twin.in_order(twin.backoff)
         ]
-        errors = [seen(each.entry) for each in state.error_backoff]
+        errors = [seen(each.pod_info) for each in state.error_backoff]
         assert errors == twin_rows(twin, twin.error_backoff)
-        waiting = sorted(seen(entry) for entry in state.unschedulable)
+        waiting = sorted(seen(pod_info) for pod_info in state.unschedulable)
         assert waiting == sorted(twin_rows(twin, twin.unschedulable))
         assert (state.scheduling_cycle, state.move_request_cycle) == (twin.cycle, twin.move_cycle)
         flight = [each for each in twin.flight if isinstance(each, str)]
-        assert [uid for uid, _ in state.record.pods] == flight
-        assert len(state.record.events) == len(twin.flight) - len(flight)
+        assert [uid for uid, _ in state.hint_state.pods] == flight
+        assert len(state.hint_state.events) == len(twin.flight) - len(flight)
 
     @invariant()
     def an_entry_stands_in_one_sub_queue(self) -> None:
         """Or in two where upstream leaves it: judged twice in one update, without pops."""
         state = self.queue.snapshot()
-        waiting = [each.entry for each in (*state.backoff, *state.error_backoff)]
-        entries = [*state.active, *waiting, *state.unschedulable]
-        places = Counter(entry.sequence for entry in entries)
+        waiting = [each.pod_info for each in (*state.backoff, *state.error_backoff)]
+        pod_infos = [*state.active, *waiting, *state.unschedulable]
+        places = Counter(pod_info.sequence for pod_info in pod_infos)
         assert sorted(places.elements()) == sorted(self.twin.sequences())
         if self.pops_backoff or not self.hints:
             assert all(count == 1 for count in places.values())
@@ -335,7 +343,7 @@ class TwinMachine(RuleBasedStateMachine):
 
 
 def commit_one_by_one(
-    queue: SchedulingQueue, heads: Sequence[Popped], failure: Failure, now_ns: int
+    queue: SchedulingQueue, heads: Sequence[InFlightPod], failure: Failure, now_ns: int
 ) -> int:
     """Pop and give back by two operations a pod, until another one is next; return how many."""
     for count, head in enumerate(heads):
@@ -348,18 +356,18 @@ def commit_one_by_one(
 Row = tuple[str, int, int, int, int, int, str, tuple[str, ...]]
 
 
-def seen(entry: Entry) -> Row:
+def seen(pod_info: QueuedPodInfo) -> Row:
     """Return what of a real entry the twin knows too."""
-    failure = entry.failure or Failure()
+    failure = pod_info.failure or Failure()
     refused = tuple(sorted({*failure.plugins, *failure.pending_plugins}))
     return (
-        entry.pod.name,
-        entry.pod.priority,
-        entry.timestamp_ns,
-        entry.attempts,
-        entry.refusals,
-        entry.errors,
-        entry.gate,
+        pod_info.pod.name,
+        pod_info.pod.priority,
+        pod_info.timestamp_ns,
+        pod_info.attempts,
+        pod_info.unschedulable_count,
+        pod_info.consecutive_errors,
+        pod_info.gating_plugin,
         refused,
     )
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.cycle.cycle import Cycle, Suggested
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.cycle import Cycle, ScheduleResult
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSetting
@@ -201,9 +201,9 @@ class Changes(RuleBasedStateMachine):
             assert verdicts == evaluate(framework, shape)
             self._choice_is_one_of_the_best(shape, verdicts)
 
-    def _choice_is_one_of_the_best(self, shape: Pod, verdicts: Verdicts) -> None:
+    def _choice_is_one_of_the_best(self, shape: Pod, verdicts: NodeVerdicts) -> None:
         result = Cycle(self.framework, KeyedChoice(1)).schedule_pod(shape, 1)
-        if isinstance(result, Suggested):
+        if isinstance(result, ScheduleResult):
             assert result.node_name in verdicts.best
             assert (result.feasible, result.tied) == (len(verdicts.feasible), len(verdicts.best))
             assert result.total in {None, verdicts.totals[result.node_name]}

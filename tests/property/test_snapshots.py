@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.importers.kubernetes import watch
-from replay.importers.recording.interpreter import followed
-from replay.importers.recording.survey import TERMINAL
+from replay.importers.recording.interpreter import cut_at
+from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
-from replay.kube.changes import Change, Raw, controller, deletion_asked, key, phase, uid
+from replay.kube.changes import Change, Raw, controller, is_being_deleted, key, phase, uid
 from replay.world.controllers.daemon_sets import target
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
@@ -48,10 +48,10 @@ class Stopping(RandomScheduler):
         super().__init__(seed)
         self._until_ns = until_ns
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Decide, or answer that nothing is decided any more."""
         late = self._told[0].at_ns > self._until_ns
-        outcomes = super().answer()
+        outcomes = super().receive_outcomes()
         return scheduler_pb2.RoundOutcomes() if late else outcomes
 
     def _decide(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
@@ -80,7 +80,7 @@ class Stopping(RandomScheduler):
 class Unwatched:
     """Observes nothing."""
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Ignore it."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
@@ -178,11 +178,11 @@ def _with_status(replay: Replay, job: Job) -> Job:
             continue
         status = made.status
         status.succeeded, status.failed = state.succeeded, state.failed
-        status.completed_indexes = ",".join(map(str, sorted(state.done)))
+        status.completed_indexes = ",".join(map(str, sorted(state.completed_indexes)))
         if state.start_ns is not None:
             status.start_time.FromNanoseconds(state.start_ns)
         if state.finished_ns is not None:
-            condition = status.conditions.add(type=state.verdict, status="True")
+            condition = status.conditions.add(type=state.condition, status="True")
             condition.last_transition_time.FromNanoseconds(state.finished_ns)
     return made
 
@@ -234,7 +234,7 @@ RECORDINGS = Path(__file__).parents[2] / ".." / "shared" / "traces" / "recording
 
 def standing(changes: Iterable[Change], moment_ns: int) -> list[Raw]:
     """Return the objects that stand at a moment of a recording."""
-    cut = followed(lambda _issues: changes, moment_ns)(Issues())
+    cut = cut_at(lambda _issues: changes, moment_ns)(Issues())
     return [dict(each.raw) for each in takewhile(lambda each: each.initial, cut)]
 
 
@@ -254,8 +254,8 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
         replicas = each["spec"].get("replicas", 1)
         active = sum(
             (controller(pod) or {}).get("uid") == uid(each)
-            and phase(pod) not in TERMINAL
-            and not deletion_asked(pod)
+            and phase(pod) not in TERMINAL_PHASES
+            and not is_being_deleted(pod)
             for pod in items
             if key(pod)[0] == "Pod"
         )
@@ -268,7 +268,7 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
 def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> None:
     """Pods that run go on; a ReplicaSet makes or deletes what it lacks or has too many, no more."""
     files = sorted((RECORDINGS / name).glob("*.watch.jsonl.gz"))
-    _, changes_of = watch.recorded_changes(files)
+    changes_of = watch.open_recording(files).changes
     recorded = list(changes_of(Issues()))
     first_ns, last_ns = (max(each.at_ns for each in recorded[:1]), recorded[-1].at_ns)
     random = Random(name)  # noqa: S311 - chance makes the cases
@@ -284,7 +284,7 @@ def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> N
         running = {
             uid(each)
             for each in items
-            if key(each)[0] == "Pod" and phase(each) == "Running" and not deletion_asked(each)
+            if key(each)[0] == "Pod" and phase(each) == "Running" and not is_being_deleted(each)
         }
         gone = {
             each

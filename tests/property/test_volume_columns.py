@@ -19,9 +19,9 @@ from services.kube.storage import (
     VolumePhase,
 )
 from services.kube.volumes import ClaimSource, CsiSource, GcePersistentDisk, Volume
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.catalog import CatalogObject
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
@@ -107,7 +107,7 @@ class World:
             provisioner="kubernetes.io/no-provisioner",
             binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER,
         )
-        objects: list[Kept] = [*claims(), local, self._volume(0), self._volume(1)]
+        objects: list[CatalogObject] = [*claims(), local, self._volume(0), self._volume(1)]
         for each in objects:
             snapshot.catalog.put(each)
         for name in CLAIMS[:3]:
@@ -144,7 +144,7 @@ class World:
         )
 
 
-def told(verdicts: Verdicts) -> object:
+def told(verdicts: NodeVerdicts) -> object:
     """Return what two looks at one cluster must agree on."""
     return (verdicts.feasible, dict(verdicts.refusals), verdicts.skipped_filters)
 
@@ -177,7 +177,7 @@ def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
     framework = Framework(snapshot)
     for index, spec in enumerate(SPECS):
         pod = replace(make_pod(f"q{index}").obj(), spec=spec)
-        shape = framework.shape(pod)
+        equivalence = framework.equivalence_class(pod)
         for name in NODES:
             row = snapshot.row(name) or 0
             gone = [world._pod(v) for v in victims if world.pods.get(v, (None, ""))[1] == name]
@@ -191,7 +191,8 @@ def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
             for each in gone:
                 view.remove(each)
             codes = [
-                column.plugin.filter_node(column.pre.data, view) for _, column in shape.filters
+                column.plugin.filter_node(column.pre.data, view)
+                for _, column in equivalence.filters
             ]
             refusal = evaluate(fresh, pod).refusals.get(name)
             assert any(codes) == (refusal is not None)

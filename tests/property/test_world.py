@@ -37,11 +37,11 @@ class RandomScheduler:
         self._cycle = 0
         self.cluster = Cluster()
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self._told.append(round_)
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Decide on some pending pods at the first round of an instant."""
         round_ = self._told.popleft()
         outcomes = scheduler_pb2.RoundOutcomes()
@@ -85,7 +85,7 @@ class Watch:
         self._versions: Counter[tuple[str, str]] = Counter()
         self.rounds = 0
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Check the round, and the cluster as its budgets were computed for it."""
         self.rounds += 1
         for event in round_.events:

@@ -1,4 +1,4 @@
-"""`reprieve compare`: two runs side by side, or one trace with two configurations."""
+"""`reprieve compare`: two runs, or one trace with two configurations."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from replay.cli.errors import refusing
-from replay.cli.parameters import FOLDER, echo_json, output_option
-from replay.cli.run_options import assert_option, check_all
+from replay.cli.parameters import FOLDER, assert_option, check_all, echo_json, output_option
 from replay.errors import RunError
+from replay.explain.table import counted
 from replay.results.durations import simulated
 from replay.results.run.directory import MANIFEST, RunDirectory
-from replay.whatif.comparison import KINDS, Comparison, FigureChange, Group, compare
+from replay.results.summary.figures import FIGURES
+from replay.results.summary.table import plain_table, print_left_out, right_aligned
+from replay.whatif.assertions import Assertion, FigureError
+from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
+from replay.whatif.divergence import (
+    ComparedRun,
+    Divergence,
+    divergence_reasons,
+    first_divergence,
+    sentence_of,
+)
 from replay.whatif.facts import RunFacts, read_facts
-from replay.whatif.figures import FIGURES, Assertion, FigureError
-from replay.whatif.flip import Divergence, Side, first_divergence, flipped_by, told
 from replay.whatif.sweep import CellError, run_into
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -38,9 +45,9 @@ _REASONS_SHOWN = 5
     "--run",
     "folder",
     type=FOLDER,
-    help="Where to leave the two runs of a trace, as a and b. Default: runs/compare-N.",
+    help="Folder for the two runs of a trace, as a and b. Default: runs/compare-N.",
 )
-@click.option("--no-explain", is_flag=True, help="Do not tell the runs again to find what flipped.")
+@click.option("--no-explain", is_flag=True, help="Do not replay the runs to find why they diverge.")
 @assert_option
 @output_option("table", "wide", "json", meaning="For people, with names of pods, or for programs.")
 @refusing(RunError, FigureError)
@@ -54,10 +61,10 @@ def command(
     assertions: tuple[Assertion, ...],
     output: str,
 ) -> None:
-    """Compare two runs: where they part and why, who it befell, and every figure.
+    """Compare two runs: the first decision that differs and why, the pods affected, every figure.
 
-    Give two run directories, or a trace and what differs. Pods pair by namespace and name. A check
-    is of B; `preempted.change` is what B has more than A.
+    Give two run directories, or a trace and the options of A and B. Pods pair by namespace and
+    name. --assert checks B; `preempted.change` is B's figure less A's.
 
     \b
     Examples:
@@ -80,7 +87,7 @@ def command(
 def _runs(
     paths: tuple[str, ...], options_a: str, options_b: str, folder: Path | None
 ) -> tuple[Path, Path]:
-    """Replay the trace twice and return the two runs."""
+    """Replay the trace twice and return the paths of the two runs."""
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
 
     chosen = []
@@ -103,9 +110,9 @@ def _compared(path_a: Path, path_b: Path, *, explains: bool) -> Compared:
     divergence = first_divergence(run_a, run_b)
     reasons: list[str] = []
     if divergence is not None and explains:
-        a = Side(name="A", run=run_a, facts=facts_a, decision=divergence.a)
-        b = Side(name="B", run=run_b, facts=facts_b, decision=divergence.b)
-        reasons = flipped_by(divergence, a, b)
+        a = ComparedRun(name="A", run=run_a, facts=facts_a, decision=divergence.a)
+        b = ComparedRun(name="B", run=run_b, facts=facts_b, decision=divergence.b)
+        reasons = divergence_reasons(divergence, a, b)
     return Compared(
         path_a=str(path_a),
         path_b=str(path_b),
@@ -124,9 +131,9 @@ def _compared(path_a: Path, path_b: Path, *, explains: bool) -> Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """All that a comparison found; `reasons` are sentences.
+    """The result of a comparison; `reasons` are sentences.
 
-    not_judged: why a run could decide no eviction, by A and B; a run that could is absent.
+    not_judged: why a run could decide no eviction, by "A" and "B"; a run that could is absent.
     """
 
     path_a: str
@@ -135,7 +142,7 @@ class Compared:
     facts_b: RunFacts
     divergence: Divergence | None
     reasons: tuple[str, ...]
-    comparison: Comparison
+    comparison: RunComparison
     not_judged: Mapping[str, str]
 
 
@@ -166,56 +173,49 @@ def _print_not_judged(not_judged: Mapping[str, str], console: Console) -> None:
 def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
     found = compared.divergence
     if found is None:
-        console.print("Every decision is the same.\n", highlight=False)
+        console.print("All decisions are identical.\n", highlight=False)
         return
     first = found.a or found.b
     assert first is not None  # noqa: S101 - a divergence has a decision
     facts = compared.facts_a if found.a is not None else compared.facts_b
     at = simulated(first.at_ns - facts.start_ns)
-    console.print(f"After {found.same:,} equal decisions the runs part at {at}:", highlight=False)
+    after = counted(found.same, "identical decision")
+    console.print(f"Runs diverge at {at}, after {after}:", highlight=False)
     for name, decision in (("A", found.a), ("B", found.b)):
-        said = told(decision) if decision is not None else "decides nothing more"
-        console.print(f"  {name} {escape(said)}", highlight=False)
+        text = sentence_of(decision) if decision is not None else "has no further decision"
+        console.print(f"  {name} {escape(text)}", highlight=False)
     for reason in compared.reasons[: None if wide else _REASONS_SHOWN]:
         console.print(f"  {escape(reason)}", highlight=False)
     console.print()
 
 
-def _print_groups(groups: tuple[Group, ...], console: Console, *, wide: bool) -> None:
+def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool) -> None:
     changed = [group for group in groups if group.counts]
     if not changed:
-        console.print("No pod fared otherwise.\n", highlight=False)
+        console.print("No pod was affected.\n", highlight=False)
         return
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
-    for name in ("PRIORITY CLASS", "NAMESPACE"):
-        table.add_column(name, overflow="fold")
-    table.add_column("PODS", justify="right")
-    table.add_column("WHAT BEFELL THEM IN B", overflow="fold")
-    for group in changed[: None if wide else _GROUPS_SHOWN]:
+    table = plain_table("PRIORITY CLASS", "NAMESPACE", *right_aligned("PODS"), "EFFECT IN B")
+    shown = None if wide else _GROUPS_SHOWN
+    for group in changed[:shown]:
         cells = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
-        table.add_row(*map(escape, cells), escape("\n".join(_befell(group, wide=wide))))
+        table.add_row(*map(escape, cells), escape("\n".join(_effects(group, wide=wide))))
     console.print(table)
-    left = 0 if wide else len(changed) - _GROUPS_SHOWN
-    if left > 0:
-        console.print(f"and {left:,} more: -o wide shows them", highlight=False)
+    print_left_out(len(changed), shown, console)
     console.print()
 
 
-def _befell(group: Group, *, wide: bool) -> Iterator[str]:
-    for kind in KINDS:
+def _effects(group: PodGroup, *, wide: bool) -> Iterator[str]:
+    for kind in EFFECTS:
         count = group.counts.get(kind)
         if not count:
             continue
-        total = f" by {simulated(group.totals_ns[kind])} in all" if kind in group.totals_ns else ""
+        total = f", {simulated(group.totals_ns[kind])} in total" if kind in group.totals_ns else ""
         names = f": {', '.join(group.samples[kind])}" if wide else ""
         yield f"{count:,} {kind}{total}{names}"
 
 
 def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide: bool) -> None:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("FIGURE", overflow="fold")
-    for name in ("A", "B", "CHANGE", ""):
-        table.add_column(name, justify="right")
+    table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
     same = 0
     for each in figures:
         if each.change or wide:
@@ -229,14 +229,14 @@ def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide:
     if table.row_count:
         console.print(table)
     if same:
-        console.print(f"{same:,} figures are the same.", highlight=False)
+        console.print(f"{counted(same, 'figure')} identical.", highlight=False)
 
 
 def _mapping(compared: Compared) -> dict[str, Any]:
     found = compared.divergence
-    parting = None
+    divergence = None
     if found is not None:
-        parting = {
+        divergence = {
             "same": found.same,
             "a": _decision(found.a, compared.facts_a),
             "b": _decision(found.b, compared.facts_b),
@@ -246,7 +246,7 @@ def _mapping(compared: Compared) -> dict[str, Any]:
         "a": compared.path_a,
         "b": compared.path_b,
         "eviction_not_judged": {name.lower(): why for name, why in compared.not_judged.items()},
-        "divergence": parting,
+        "divergence": divergence,
         **compared.comparison.to_mapping(),
     }
 
@@ -260,5 +260,5 @@ def _decision(decision: trace_pb2.Decision | None, facts: RunFacts) -> dict[str,
         "offset_ns": decision.at_ns - facts.start_ns,
         "decision": decision.observed.WhichOneof("observed"),
         "object": f"{named.namespace}/{named.name}".lstrip("/"),
-        "text": told(decision),
+        "text": sentence_of(decision),
     }

@@ -1,4 +1,4 @@
-"""`reprieve conform`: golden vectors, or checks of the contract, against running services."""
+"""`reprieve conform`: plays golden vectors, or checks of the contract, against services."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import echo_json, output_option, write
-from replay.conform.contract.checks import Report, run_checks
+from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
 from replay.conform.contract.scheduler import SCHEDULER
-from replay.conform.vectors.run import Conformance, Endpoints, files_of, play
+from replay.conform.vectors.run import Endpoints, FileConformance, files_of, play
 from replay.conform.vectors.vectors import VectorError, read_lines, recorded_files
 from replay.results.kubectl.rows import TableWriter
 from services.rpc.client import ClientTls, channel, tls_options
@@ -40,29 +40,29 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=1,
     show_default=True,
     type=click.IntRange(1, 5),
-    help="Which level of --contract must be reached.",
+    help="The level of --contract that must be reached.",
 )
-@click.option("--scheduler", default="", metavar="HOST:PORT", help="A scheduler elsewhere.")
-@click.option("--queue", default="", metavar="HOST:PORT", help="A scheduling queue elsewhere.")
-@click.option("--eviction", default="", metavar="HOST:PORT", help="An eviction service elsewhere.")
+@click.option("--scheduler", default="", metavar="HOST:PORT", help="A running scheduler.")
+@click.option("--queue", default="", metavar="HOST:PORT", help="A running scheduling queue.")
+@click.option("--eviction", default="", metavar="HOST:PORT", help="A running eviction service.")
 @tls_options("", "those services")
 @click.option(
     "--version",
     default="",
     metavar="vX.Y",
-    help="Whose rules the vectors are of. Default: what a file's name tells.",
+    help="The Kubernetes version of the vectors. Default: the version in a file's name.",
 )
-@click.option("--stream", is_flag=True, help="Play the queue's scripts by its stream.")
-@click.option("--only", metavar="TEXT", default="", help="Vectors whose id holds this text.")
+@click.option("--stream", is_flag=True, help="Play the queue's scripts over its stream.")
+@click.option("--only", metavar="TEXT", default="", help="Play vectors whose id contains this.")
 @click.option(
     "--show",
     default=3,
     show_default=True,
     type=click.IntRange(0),
-    help="How many differences of each file to tell.",
+    help="The number of differences to print of each file.",
 )
-@output_option("table", "json", meaning="For people or for programs; json tells every difference.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@output_option("table", "json", meaning="table: for people; json: for programs, all differences.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show the progress.")
 @refusing(VectorError)
 @click.pass_context
 def command(
@@ -82,18 +82,16 @@ def command(
     output: str,
     quiet: bool,
 ) -> None:
-    """Play what upstream's own code did through running services, and report what differs.
+    """Compare services with what upstream's own code did, or with the contract.
 
-    FILE... holds golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
+    FILE... has golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
     scripts of the scheduling queue or of the eviction manager. Without FILE, all vectors that come
     with Reprieve are played. The services are started as child processes, unless addresses are
-    given: so a service of your own can be checked as well. A vector that cannot be read counts as
-    failed.
+    given, such as those of your own services. A vector that cannot be read counts as failed.
 
-    With --contract, ADDRESS is where a service listens that may be anybody's. Its checks need no
-    vectors and demand no particular one of several nodes; a table says which level of the contract
-    it reaches, and what of Reprieve that is enough for (docs/conformance.md). The exit code is 1
-    where that is less than --level.
+    With --contract, ADDRESS is that of any service. These checks need no vectors and accept any of
+    several equal nodes; a table shows the level of the contract that the service reaches, and what
+    that level is enough for (docs/conformance.md). The exit code is 1 below --level.
 
     \b
     Examples:
@@ -104,22 +102,22 @@ def command(
       reprieve conform --contract queue 127.0.0.1:50051 --level 3 -o json
     """
     if service is not None:
-        _refuse(context, _OF_VECTORS, "is for vectors, not for --contract")
+        _refuse(context, _OF_VECTORS, "is for vectors; leave it out with --contract")
         if len(names) != 1:
-            raise ExitError(REFUSED, "--contract needs one ADDRESS, such as 127.0.0.1:50052")
+            raise ExitError(REFUSED, "--contract: give one ADDRESS, such as 127.0.0.1:50052")
         _contract(service, names[0], tls, level, output)
         return
     _refuse(context, ["level"], "needs --contract")
     files = [_FILE.convert(name, None, context) for name in names]
     if version and not files:
-        raise ExitError(REFUSED, "--version needs FILE: the recorded vectors are of several")
-    given = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
-    endpoints = Endpoints(addresses={k: v for k, v in given.items() if v}, tls=tls)
+        raise ExitError(REFUSED, "--version: give FILE; the bundled vectors have several versions")
+    addresses = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
+    endpoints = Endpoints(addresses={k: v for k, v in addresses.items() if v}, tls=tls)
     found = files_of(files or recorded_files(), version)
     with _Bar(found, quiet=quiet) as bar:
         play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     if not any(each.vectors for each in found):
-        raise ExitError(REFUSED, f"no vector's id holds {only!r}")
+        raise ExitError(REFUSED, f"--only {only}: no vector has an id that contains it")
     if output == "json":
         echo_json([each.to_mapping() for each in found])
     else:
@@ -130,14 +128,14 @@ def command(
 
 
 def _refuse(context: click.Context, options: Iterable[str], why: str) -> None:
-    """Refuse options that were given and have no meaning here."""
+    """Refuse options of the command line that have no effect here."""
     for name in options:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise ExitError(REFUSED, f"--{name} {why}")
 
 
 def _contract(service: str, address: str, tls: ClientTls, level: int, output: str) -> None:
-    """Check a service against its contract and print what became of it."""
+    """Check a service against its contract and print the report."""
     with contextlib.closing(channel(address, tls)) as opened:
         report = run_checks(CONTRACTS[service], opened, address)
     if output == "json":
@@ -148,15 +146,15 @@ def _contract(service: str, address: str, tls: ClientTls, level: int, output: st
         raise ExitError(DIFFERS, f"level {level} is not reached")
 
 
-def _print_report(report: Report) -> None:
-    """Print a row for each check, then the line that says what they come to."""
+def _print_report(report: ContractReport) -> None:
+    """Print a row for each check, then the level that is reached."""
     table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
     table.rows([(str(each.level), each.check, each.text) for each in report.results])
     click.echo(f"\n{report.sentence}")
 
 
-def _print(found: list[Conformance], show: int) -> None:
-    """Print the topics of each file, then differences, then the line that counts all."""
+def _print(found: list[FileConformance], show: int) -> None:
+    """Print the topics and differences of each file, then the total."""
     for each in found:
         counts = f"{each.passed} passed, {each.failed} failed"
         click.echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
@@ -170,16 +168,16 @@ def _print(found: list[Conformance], show: int) -> None:
         for difference in each.differences[:show]:
             click.echo(f"\n{difference.id} ({', '.join(difference.tags)})\n  {difference.text}")
         if show and each.failed > show:
-            click.echo(f"\n{each.failed - show:,} more: --show {each.failed} tells all")
+            click.echo(f"\n{each.failed - show:,} more: --show {each.failed} prints all")
         click.echo()
     passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
     click.echo(f"{passed} passed, {failed} failed")
 
 
 class _Bar:
-    """A bar on a terminal's standard error, nothing elsewhere."""
+    """Progress bars on standard error, only on a terminal."""
 
-    def __init__(self, files: list[Conformance], *, quiet: bool) -> None:
+    def __init__(self, files: list[FileConformance], *, quiet: bool) -> None:
         console = Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -204,6 +202,6 @@ class _Bar:
     def _lines(self, path: Path) -> int | None:
         return None if self._progress.disable else sum(1 for _ in read_lines(path))
 
-    def step(self, file: Conformance) -> None:
-        """Note one vector more."""
+    def step(self, file: FileConformance) -> None:
+        """Show the vectors that a file has completed."""
         self._progress.update(self._tasks[id(file)], completed=file.vectors)

@@ -1,7 +1,4 @@
-"""`reprieve examples`, `protos` and `demo`: what comes with Reprieve, written or replayed.
-
-`reprieve models`: list what a replay assumes where a trace does not say.
-"""
+"""`reprieve examples`, `protos`, `demo` and `models`: the data and defaults of Reprieve itself."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER, output_option
 from replay.world.models import MODELS, OFF, Models
 
-_MADE = frozenset({"__pycache__", "node_modules"})
-"""Folders that using an example in place leaves in it."""
+_GENERATED = frozenset({"__pycache__", "node_modules"})
+"""Folders that an example creates in its own folder when it is used."""
 
 
 _OUTPUT = click.option(
@@ -30,9 +27,9 @@ _OUTPUT = click.option(
     "folder",
     type=FOLDER,
     required=True,
-    help="The folder, which is made where it is missing.",
+    help="The folder to write to; it is created if it does not exist.",
 )
-_FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
+_FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 
 
 @click.command(name="examples")
@@ -41,7 +38,7 @@ _FORCE = click.option("--force", is_flag=True, help="Replace files that are ther
 def examples_command(*, folder: Path, force: bool) -> None:
     """Write the examples into a folder: traces, a recording, plugins, an extender.
 
-    The tour (docs/tour.md) begins with this.
+    The tour (docs/tour.md) begins with this command.
 
     \b
     Examples:
@@ -55,10 +52,10 @@ def examples_command(*, folder: Path, force: bool) -> None:
 @_OUTPUT
 @_FORCE
 def protos_command(*, folder: Path, force: bool) -> None:
-    """Write the .proto files, with what buf needs to generate code from them.
+    """Write the .proto files, with the configuration for generating code with buf.
 
-    A service that implements one of the contracts takes the place of ours in a replay
-    (docs/write-a-scheduler.md). v1beta1.binpb is the same as a FileDescriptorSet.
+    A service that implements one of the contracts can replace ours in a replay
+    (docs/write-a-scheduler.md). v1beta1.binpb is the contract as a FileDescriptorSet.
 
     \b
     Examples:
@@ -70,13 +67,14 @@ def protos_command(*, folder: Path, force: bool) -> None:
 
 
 def _write(source: Path, folder: Path, *, force: bool) -> None:
-    wanted = {path: folder / path.relative_to(source) for path in _files(source)}
-    taken = [path for path in wanted.values() if path.exists()]
+    targets = {path: folder / path.relative_to(source) for path in _files(source)}
+    taken = [path for path in targets.values() if path.exists()]
     if taken and not force:
         more = f", and {len(taken) - 1} others" if len(taken) > 1 else ""
-        raise ExitError(REFUSED, f"{taken[0]} is there{more}: name another folder, or give --force")
+        problem = f"{taken[0]} exists{more}; give another folder, or --force"
+        raise ExitError(REFUSED, problem)
     with refusing(OSError):
-        for path, target in wanted.items():
+        for path, target in targets.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             click.echo(target)
@@ -85,7 +83,7 @@ def _write(source: Path, folder: Path, *, force: bool) -> None:
 def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            if path.name not in _MADE and path.suffix != ".egg-info":
+            if path.name not in _GENERATED and path.suffix != ".egg-info":
                 yield from _files(path)
         elif path.suffix not in {".pyc", ".nbc", ".nbi"}:
             yield path
@@ -97,16 +95,20 @@ def _files(folder: Path) -> Iterator[Path]:
     type=FOLDER,
     default=Path("runs/demo"),
     show_default=True,
-    help="Where to leave the results; a former run is replaced.",
+    help="The run directory for the results; an existing run is replaced.",
 )
 def demo_command(*, run: Path) -> None:
-    """Replay the preemption of an nginx pod, and show its pods as `kubectl get pods -w` would.
+    """Replay the preemption of an nginx pod, and print the pods as `kubectl get pods -w` does.
 
-    A pod of class high-priority asks for 5 cores and meets an nginx pod with 4 on a node of 6. The
-    trace is one of those that `reprieve examples` writes.
+    A pod of class high-priority requests 5 cores; an nginx pod uses 4 of the 6 cores of the only
+    node. `reprieve examples` writes this trace, too.
+
+    \b
+    Example:
+      reprieve demo --run runs/demo
     """
-    from replay.cli.commands.get import command as get_command  # noqa: PLC0415 - loaded when needed
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - loaded when needed
+    from replay.cli.commands.runs import get_command  # noqa: PLC0415 - loaded when needed
 
     trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
     for name, step, arguments in (
@@ -120,9 +122,10 @@ def demo_command(*, run: Path) -> None:
 @click.command(name="models")
 @output_option("table", "json")
 def models_command(*, output: str) -> None:
-    """List the models: their names, their defaults, what "off" means, and where they come from.
+    """List the models: their names, their defaults, what "off" means, and their sources.
 
-    A recorded value always stands before a model's. A value is given to a replay by --model.
+    A model is an assumption for what a trace does not have; recorded values always take precedence.
+    `reprieve replay --model` sets a value.
 
     \b
     Examples:

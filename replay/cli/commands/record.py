@@ -1,4 +1,4 @@
-"""`reprieve record`: a live cluster, as a trace."""
+"""`reprieve record`: records a live cluster as a trace."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, Endings, ExitError, refusing_traces
-from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, Parsed
+from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, StopSignals, refusing_traces
+from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
 from replay.cli.traces import write_trace
 from replay.errors import AllRefusedError, ApiError, KubeconfigError, RecordError, UnreachableError
 from replay.results.durations import simulated
 
 if TYPE_CHECKING:
-    from replay.record.session import Recorded, State, Wishes
+    from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
 
 _PERIOD_S = 0.25
-_EXTRA = 'recording needs the extra: pip install "reprieve[record]"'
 
 
 _USAGE = "auto|kubelet|metrics|prometheus=URL|off"
 
 
-def _usage_wish(text: str) -> str:
-    """Return where usage is to come from."""
+def _usage_source(text: str) -> str:
+    """Return the selection of a source of usage. Raises ValueError for any other text."""
     url = text.removeprefix("prometheus=")
     is_url = url != text and url.startswith(("http://", "https://"))
     if not is_url and text not in {"auto", "kubelet", "metrics", "off"}:
-        raise ValueError(f"{text!r} is no source of usage; write {_USAGE}")
+        raise ValueError(f"{text!r} is not a source of usage; write {_USAGE}")
     return text
 
 
@@ -46,24 +45,30 @@ def _usage_wish(text: str) -> str:
     "--output",
     required=True,
     type=TRACE_FILE,
-    help="Where to write the trace: .ktr or .jsonl.",
+    help="The new trace: .ktr or .jsonl.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="How to reach the cluster. [default: $KUBECONFIG, ~/.kube/config, or the pod's own "
-    "service account]",
+    help="The kubeconfig of the cluster. [default: $KUBECONFIG, ~/.kube/config, or the service "
+    "account of the pod]",
 )
 @click.option("--context", default="", help="A context of the kubeconfig. [default: the current]")
-@click.option("--for", "for_ns", type=DURATION, help="How long. [default: until Ctrl-C]")
+@click.option(
+    "--for",
+    "for_ns",
+    type=DURATION,
+    help="The duration of the recording, such as 10m. [default: until Ctrl-C]",
+)
 @click.option(
     "--usage",
-    "usage_wish",
-    type=Parsed(_USAGE, _usage_wish),
+    "usage_source",
+    type=ParsedParam(_USAGE, _usage_source),
     default="auto",
     metavar=_USAGE,
     show_default=True,
-    help="Where what pods use comes from: kubelets tell most, metrics.k8s.io memory and CPU.",
+    help="The source of the usage of pods. Kubelets report most, metrics.k8s.io reports memory and "
+    "CPU; auto selects the first that answers.",
 )
 @click.option(
     "--usage-every",
@@ -79,19 +84,20 @@ def _usage_wish(text: str) -> str:
     default="",
     envvar="REPRIEVE_REDACT_KEY",
     show_envvar=True,
-    help="What to hash with, so that several recordings agree. [default: random, and not kept]",
+    help="The key of the hashes: recordings with the same key have the same names. [default: "
+    "random, and not kept]",
 )
 @click.option(
     "--frames",
     type=FOLDER,
-    help="Keep what was received in this folder, as `watch` recordings. [default: TRACE.frames, "
-    "removed once the trace is written]",
+    help="Keep the recorded watches in this folder. [default: TRACE.frames, removed when the trace "
+    "is written]",
 )
 @click.option(
     "--from",
     "left_folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Record nothing: make the trace of what an earlier recording left in this folder.",
+    help="Do not record: make the trace of an earlier recording from its folder.",
 )
 def command(
     *,
@@ -99,25 +105,25 @@ def command(
     kubeconfig: Path | None,
     context: str,
     for_ns: int | None,
-    usage_wish: str,
+    usage_source: str,
     usage_every_ns: int,
     redact: bool,
     redact_key: str,
     frames: Path | None,
     left_folder: Path | None,
 ) -> None:
-    """Record a live cluster by list and watch, with what its pods use, as a trace.
+    """Record a live cluster by list and watch, with the usage of its pods, as a trace.
 
-    Ctrl-C (or --for) ends the recording and writes the trace; a second Ctrl-C leaves what was
-    received where it is. What a cluster role must allow stands in docs/record.md.
+    Ctrl-C (or --for) ends the recording and writes the trace; a second Ctrl-C keeps the recorded
+    watches and writes no trace. docs/record.md has the ClusterRole that is needed.
 
     \b
     Examples:
       reprieve record -o today.ktr --for 10m
       reprieve record --kubeconfig admin.conf --context prod -o prod.ktr --redact
       reprieve record -o today.ktr --usage prometheus=http://127.0.0.1:9090
-      reprieve record -o today.ktr --frames today/   # for replay --compare-recorded
-      reprieve record --from today.ktr.frames -o today.ktr      # after a crash
+      reprieve record -o today.ktr --frames today/  # for --compare-recorded
+      reprieve record --from today.ktr.frames -o today.ktr  # after a crash
       reprieve validate today.ktr && reprieve replay today.ktr
     """
     if left_folder is not None:
@@ -125,18 +131,19 @@ def command(
         return
     if usage_every_ns < 10**9:
         raise ExitError(
-            REFUSED, "--usage-every: kubelets measure every 10 s or so; give 1s or more"
+            REFUSED, "--usage-every: kubelets measure usage about every 10 s; give 1s or more"
         )
     if not output.absolute().parent.is_dir():
-        raise ExitError(REFUSED, f"{output}: there is no folder {output.absolute().parent}")
+        problem = f"the folder {output.absolute().parent} does not exist; create it"
+        raise ExitError(REFUSED, f"{output}: {problem}")
     with _refusing():
-        from replay.record.session import Wishes  # noqa: PLC0415 - needs the extra
+        from replay.record.session import RecordingRequest  # noqa: PLC0415 - needs the extra
 
         recorded = _record(
-            Wishes(
+            RecordingRequest(
                 kubeconfig=kubeconfig,
                 context=context,
-                usage=usage_wish,
+                usage=usage_source,
                 usage_every_s=usage_every_ns / 1e9,
                 redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
                 folder=frames or output.with_name(f"{output.name}.frames"),
@@ -146,20 +153,16 @@ def command(
     _write(output, recorded.folder.path)
     if frames is None:
         shutil.rmtree(recorded.folder.path)
-    _tell(recorded)
+    _print_result(recorded)
     if recorded.broken:
         raise ExitError(SERVICE, f"the recording ended early: {recorded.broken}")
 
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Turn what a recording fails of into an exit code."""
+    """Turn the errors of a recording into exit codes."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name != "urllib3":
-            raise
-        raise ExitError(REFUSED, _EXTRA) from error
     except KubeconfigError as error:
         raise ExitError(REFUSED, str(error)) from error
     except RecordError as error:
@@ -167,44 +170,44 @@ def _refusing() -> Iterator[None]:
 
 
 def _advised(error: RecordError) -> str:
-    """Return what went wrong with what can be done about it."""
+    """Return the message of an error with what to do."""
     advice = ""
     if isinstance(error, ApiError) and error.status == 401:
-        advice = ". The API server does not know this user: renew the kubeconfig's credentials"
+        advice = ". The API server does not accept this user: renew the kubeconfig's credentials"
     elif isinstance(error, AllRefusedError):
-        advice = ". What a cluster role must allow stands in docs/record.md"
+        advice = ". Give the user the ClusterRole of docs/record.md"
     elif isinstance(error, UnreachableError):
-        advice = ". Is this the right --context, and can the API server be reached from here?"
+        advice = ". Check --context, and that this machine can reach the API server"
     return f"{error}{advice}"
 
 
-def _record(wishes: Wishes, for_ns: int | None) -> Recorded:
-    """Record until the time is over or somebody ends it, and show how far it has come."""
+def _record(request: RecordingRequest, for_ns: int | None) -> RecordingResult:
+    """Record until the time is over or a signal comes, and show the progress."""
     from replay.record.session import record_live  # noqa: PLC0415 - needs the extra
 
     console = Console(stderr=True)
-    shown = Live(Text("asking the API server"), console=console, transient=True)
+    shown = Live(Text("connecting to the API server"), console=console, transient=True)
     began = time.monotonic()
-    with Endings() as endings, shown if console.is_terminal else contextlib.nullcontext():
+    with StopSignals() as signals, shown if console.is_terminal else contextlib.nullcontext():
 
-        def go_on(state: State) -> bool:
+        def keep_going(state: RecordingProgress) -> bool:
             seconds = time.monotonic() - began
             if console.is_terminal:
                 shown.update(Text(line(seconds, state)))
             left_s = _PERIOD_S if for_ns is None else min(_PERIOD_S, for_ns / 1e9 - seconds)
-            if left_s <= 0 or endings.asked:
+            if left_s <= 0 or signals.received:
                 return False
             time.sleep(left_s)
-            return not endings.asked
+            return not signals.received
 
-        return record_live(wishes, go_on)
+        return record_live(request, keep_going)
 
 
-def line(seconds: float, state: State) -> str:
-    """Return the line that tells how far a recording has come."""
+def line(seconds: float, state: RecordingProgress) -> str:
+    """Return the line with the progress of a recording."""
     parts = [
         f"{simulated(int(seconds) * 10**9)} recorded",
-        f"{state.listed} of {len(state.told)} kinds listed",
+        f"{state.listed} of {len(state.statuses)} kinds listed",
         f"{state.objects:,} objects",
         f"{state.events:,} events",
         f"{state.samples:,} samples of usage",
@@ -213,35 +216,35 @@ def line(seconds: float, state: State) -> str:
     return " · ".join([*parts, *filter(None, problems), "Ctrl-C ends"])
 
 
-def _tell(recorded: Recorded) -> None:
-    """Say what was recorded, and what was not."""
+def _print_result(recorded: RecordingResult) -> None:
+    """Print what was recorded, and what was not."""
     state, version = recorded.state, recorded.version or "of an unknown version"
     seconds = simulated(round(recorded.seconds * 10**9))
     click.echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)
-    for name, told in state.told.items():
-        if told.is_listed and (told.first or told.events):
+    for name, status in state.statuses.items():
+        if status.is_listed and (status.listed or status.events):
             click.echo(
-                f"          {name}: {told.first:,} at first, {told.events:,} events", err=True
+                f"          {name}: {status.listed:,} listed, {status.events:,} events", err=True
             )
     if recorded.usage:
         click.echo(f"usage     {recorded.usage}, samples: {state.samples:,}", err=True)
     else:
         why = state.usage_problem or recorded.usage_why
-        text = f"usage     not recorded ({why}): in a replay no kubelet evicts anybody"
+        text = f"usage     not recorded ({why}): no kubelet evicts a pod in a replay"
         click.echo(text, err=True)
     for note in recorded.notes:
         click.echo(f"note      {note}", err=True)
 
 
 def _write(output: Path, folder: Path) -> None:
-    """Make the trace of a folder's frames; where that does not end well, the frames stay."""
-    from replay.record.frames import Folder  # noqa: PLC0415 - loaded when needed
-    from replay.record.making import trace_of  # noqa: PLC0415 - loaded when needed
+    """Make the trace of a folder; the folder is kept where that fails."""
+    from replay.record.frames import RecordingFolder  # noqa: PLC0415 - loaded when needed
+    from replay.record.recorded_trace import trace_of  # noqa: PLC0415 - loaded when needed
 
-    again = f"what was received is in {folder}; reprieve record --from {folder} -o {output}"
+    again = f"the recording is in {folder}; run reprieve record --from {folder} -o {output}"
     try:
         with refusing_traces():
-            write_trace(output, trace_of(Folder(folder)))
+            write_trace(output, trace_of(RecordingFolder(folder)))
     except RecordError as error:
         raise ExitError(REFUSED, str(error)) from error
     except ExitError as error:

@@ -1,4 +1,4 @@
-"""`reprieve replay --compare-recorded`: what is compared of which trace, and its exit code."""
+"""`reprieve replay --compare-recorded`: compares recorded decisions, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from replay.cli.errors import DIFFERS, ExitError, refusing_traces
 from replay.cli.parameters import echo_json, write
 from replay.cli.progress import counted, play, profile_names
 from replay.cli.traces import TraceArguments
-from replay.compare.comparison import Finding, Outcome, Report
-from replay.compare.recorded import Kind
+from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
+from replay.compare.recorded import DecisionKind
 from replay.compare.run import (
-    Agreement,
+    BindingMatch,
     CompareSettings,
-    Kept,
-    Landed,
+    FreeRunAgreement,
+    RecordedContent,
     RecordedOutcomes,
     compare_recorded,
     has_outcomes,
-    kept,
+    recorded_content,
     without_outcomes,
 )
 from replay.overrides.overrides import Overrides
 from replay.results.kubectl.rows import TableWriter
-from replay.runner import Settings
+from replay.runner import ReplaySettings
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
@@ -37,26 +37,26 @@ _GUESSED = "guessed-time"
 
 
 def compare_trace(
-    settings: Settings, trace: TraceArguments, output: str, *, plays: bool, quiet: bool
+    settings: ReplaySettings, trace: TraceArguments, output: str, *, plays: bool, quiet: bool
 ) -> None:
-    """Compare a replay's trace with what was recorded in it; `plays` asks for a free run, too.
+    """Compare the recorded decisions of a trace with ours; `plays` adds a free run.
 
-    What keeps outcomes without states is compared with a free run alone, which judges nothing.
-    Raises ExitError where a decision differs or nothing can be compared.
+    A trace with outcomes but without recorded states is compared only with a free run, which judges
+    no decision. Raises ExitError where a decision differs or nothing can be compared.
     """
     names = profile_names(settings.scheduler.kube_scheduler_configuration)
     with refusing_traces():
-        has_states = kept(trace.paths, trace.format) is Kept.STATES
+        has_states = recorded_content(trace.paths, trace.format) is RecordedContent.STATES
         if not has_states and not has_outcomes(trace.records(names)):
             raise without_outcomes(trace.paths)
     report = _judged(settings, trace, quiet=quiet) if has_states else None
     agreement = _played(settings, trace, quiet=quiet) if plays or not has_states else None
     show(report, agreement, output)
-    if report is not None and (differ := report.of(Outcome.DIFFERS)):
+    if report is not None and (differ := report.of(FindingOutcome.DIFFERS)):
         raise ExitError(DIFFERS, f"{differ:,} recorded decisions differ")
 
 
-def _judged(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Report:
+def _judged(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> ComparisonReport:
     compared = CompareSettings(
         paths=trace.paths,
         format_name=trace.format,
@@ -68,7 +68,7 @@ def _judged(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Report
         return compare_recorded(compared, shown)
 
 
-def _played(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Agreement:
+def _played(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> FreeRunAgreement:
     """Replay the trace freely; without a path for the run, no run is left behind."""
     recorded = RecordedOutcomes()
     with tempfile.TemporaryDirectory(prefix="reprieve-") as folder:
@@ -78,14 +78,14 @@ def _played(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Agreem
         return recorded.agreement(played.run.decisions())
 
 
-def show(report: Report | None, agreement: Agreement | None, output: str) -> None:
-    """Print what was found as a table (wide: every finding that is told), JSON or YAML."""
+def show(report: ComparisonReport | None, agreement: FreeRunAgreement | None, output: str) -> None:
+    """Print the findings as a table (wide: all findings with a text), JSON or YAML."""
     match output:
         case "json":
             echo_json(_mapping(report, agreement))
         case "yaml":
-            told = _mapping(report, agreement)
-            click.echo(yaml.safe_dump(told, sort_keys=False, allow_unicode=True))
+            mapping = _mapping(report, agreement)
+            click.echo(yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True))
         case _:
             if report is not None:
                 _print(report, wide=output == "wide")
@@ -93,22 +93,25 @@ def show(report: Report | None, agreement: Agreement | None, output: str) -> Non
                 _print_agreement(agreement)
 
 
-def _mapping(report: Report | None, agreement: Agreement | None) -> dict[str, Any]:
-    told = report.to_mapping() if report is not None else {}
-    return told if agreement is None else {**told, "free_run": agreement.to_mapping()}
+def _mapping(report: ComparisonReport | None, agreement: FreeRunAgreement | None) -> dict[str, Any]:
+    mapping = report.to_mapping() if report is not None else {}
+    return mapping if agreement is None else {**mapping, "free_run": agreement.to_mapping()}
 
 
-def _print(report: Report, *, wide: bool) -> None:
+def _print(report: ComparisonReport, *, wide: bool) -> None:
     version = report.kubernetes_version or "an unknown version"
     click.echo(f"Recorded: {version}. Rules: {report.rules}. Decisions in order of {report.order}.")
     click.echo()
     _table(
-        ("DECISION", *(each.value.upper() for each in Outcome)),
-        [(kind.value, *(f"{report.outcomes[kind, each]:,}" for each in Outcome)) for kind in Kind],
+        ("DECISION", *(each.value.upper() for each in FindingOutcome)),
+        [
+            (kind.value, *(f"{report.outcomes[kind, each]:,}" for each in FindingOutcome))
+            for kind in DecisionKind
+        ],
     )
     _table(
         ("AGREES", "BY", "COUNT"),
-        [(k.value, g.value, f"{count:,}") for (k, g), count in report.grounds.most_common()],
+        [(k.value, g.value, f"{count:,}") for (k, g), count in report.matches.most_common()],
     )
     if report.reasons:
         _table(
@@ -120,36 +123,37 @@ def _print(report: Report, *, wide: bool) -> None:
     sole = report.sole
     total = sum(sole.values())
     click.echo(
-        f"Bindings with one feasible or a unique best node: {sole[Outcome.AGREES]:,} of "
-        f"{total:,} agree, {sole[Outcome.EXPLAINED]:,} are explained."
+        f"Bindings with one feasible or a unique best node: {sole[FindingOutcome.AGREES]:,} of "
+        f"{total:,} agree, {sole[FindingOutcome.EXPLAINED]:,} are explained."
     )
     if report.logged:
         click.echo(
             f"As many feasible nodes as the recording's log has: {report.same_feasible:,} of "
             f"{report.logged:,} bindings."
         )
+    total = sum(report.outcomes.values())
+    agree, explained, differ, not_judged = (f"{report.of(each):,}" for each in FindingOutcome)
     click.echo(
-        f"{sum(report.outcomes.values()):,} decisions: {report.of(Outcome.AGREES):,} agree, "
-        f"{report.of(Outcome.EXPLAINED):,} explained, {report.of(Outcome.DIFFERS):,} differ, "
-        f"{report.of(Outcome.NOT_JUDGED):,} not judged"
+        f"{total:,} decisions: {agree} agree, {explained} explained, {differ} differ, "
+        f"{not_judged} not judged"
     )
 
 
-def _print_findings(report: Report, *, wide: bool) -> None:
+def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
     """Print what differs; with `wide` also what is explained or owed to something."""
-    told = [each for each in report.told if wide or each.outcome is Outcome.DIFFERS]
-    for finding in told if wide else told[:_SHOWN_MAX]:
+    findings = [each for each in report.notable if wide or each.outcome is FindingOutcome.DIFFERS]
+    for finding in findings if wide else findings[:_SHOWN_MAX]:
         _print_finding(finding)
-    if not wide and len(told) > _SHOWN_MAX:
-        click.echo(f"{len(told) - _SHOWN_MAX:,} more differ: -o wide or json tells all\n")
+    if not wide and len(findings) > _SHOWN_MAX:
+        click.echo(f"{len(findings) - _SHOWN_MAX:,} more differ: -o wide or json prints all\n")
 
 
-def _print_notes(report: Report, *, wide: bool) -> None:
-    """Print what times were guessed; with `wide` all that could not be read as it stands."""
-    told = [each for each in report.notes if wide or each.startswith(_GUESSED)]
-    for note in told:
+def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
+    """Print the guessed times; with `wide` also all other notes of the import."""
+    notes = [each for each in report.notes if wide or each.startswith(_GUESSED)]
+    for note in notes:
         click.echo(f"note: {note}")
-    if told:
+    if notes:
         click.echo()
 
 
@@ -166,20 +170,20 @@ def _print_finding(finding: Finding) -> None:
     click.echo()
 
 
-def _print_agreement(agreement: Agreement) -> None:
+def _print_agreement(agreement: FreeRunAgreement) -> None:
     """Print how far a free run went the way of the recording."""
-    landed = agreement.landed
+    landed = agreement.bindings
     total = landed.total()
-    share = f" ({landed[Landed.SAME] / total:.1%})" if total else ""
+    share = f" ({landed[BindingMatch.SAME] / total:.1%})" if total else ""
     click.echo()
     click.echo(
-        "A free run, which decides anew (its first difference may bring about the others, so that "
+        "A free run makes its own decisions (its first difference may cause the others, so that "
         "this judges no rule):"
     )
     click.echo()
     _table(
         ("RECORDED BINDINGS", "COUNT"),
-        [(each.value, f"{landed[each]:,}") for each in Landed if landed[each]],
+        [(each.value, f"{landed[each]:,}") for each in BindingMatch if landed[each]],
     )
     _table(
         ("PODS", "IN BOTH", "RECORDED ONLY", "IN THE RUN ONLY"),
@@ -189,8 +193,8 @@ def _print_agreement(agreement: Agreement) -> None:
         ],
     )
     click.echo(
-        f"Free run: {landed[Landed.SAME]:,} of {total:,} recorded bindings{share} to the recorded "
-        f"node; {agreement.run_only:,} bindings in the run only."
+        f"Free run: {landed[BindingMatch.SAME]:,} of {total:,} recorded bindings{share} to the "
+        f"recorded node; {agreement.run_only:,} bindings in the run only."
     )
 
 

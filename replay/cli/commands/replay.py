@@ -1,27 +1,36 @@
-"""`reprieve replay`: play a trace through the services and show what was decided."""
+"""`reprieve replay`: replays a trace through the services and shows the decisions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
-from replay.cli.parameters import DURATION, FOLDER, MOMENT, SHARE, output_option
+from replay.cli.parameters import (
+    DURATION,
+    FOLDER,
+    MOMENT,
+    SHARE,
+    assert_option,
+    check_all,
+    output_option,
+    override_options,
+)
 from replay.cli.progress import play
-from replay.cli.run_options import assert_option, check_all, override_options
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import render
-from replay.runner import Finished, Settings
+from replay.runner import FinishedReplay, ReplaySettings
+from replay.whatif.assertions import Assertion, FigureError
 from replay.whatif.facts import read_facts
-from replay.whatif.figures import Assertion, FigureError
 from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -39,75 +48,80 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--run",
     "run_path",
     type=FOLDER,
-    help="Where to leave the results. Default: runs/TRACE-N, the next free N.",
+    help="The run directory for the results. Default: runs/TRACE-N, the next free N.",
 )
-@click.option("--force", is_flag=True, help="Replace a former run in --run.")
+@click.option("--force", is_flag=True, help="Replace an existing run in --run.")
 @output_option("table", "wide", "json", "yaml", meaning="How to print the summary.")
-@click.option("--seed", default=0, show_default=True, help="Breaks ties; see `feasible, tied`.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Breaks ties between nodes, and orders --arrivals.",
+)
 @click.option(
     "--ties",
     type=click.Choice(["hash", "name"]),
-    help="Which of the nodes with the best score is taken: by a hash of seed, pod and node, or the "
-    "least node name. Default: hash; with rules v1.16, one after the other.",
+    help="How one of the nodes with the best score is selected: by a hash of seed, pod and node, "
+    "or by name. Default: hash; with --rules v1.16 round-robin.",
 )
 @click.option(
     "--rules",
     type=click.Choice(["v1.36", "v1.34", "v1.16"]),
     default="v1.34",
     show_default=True,
-    help="Whose scheduling and preemption rules.",
+    help="The Kubernetes version of the scheduling and preemption rules.",
 )
 @click.option(
     "--queue-rules",
     type=click.Choice(["v1.34", "v1.20", "v1.16"]),
-    help="Whose queue. Default: that of the rules.",
+    help="The Kubernetes version of the queue's rules. Default: that of --rules.",
 )
 @click.option(
     "--until",
     "until_ns",
     type=DURATION,
-    help="Stop after this simulated time, counted from the trace's first record.",
+    help="Stop after this simulated time since the trace's first record, such as 1h30m.",
 )
 @click.option(
     "--follow-until",
     type=MOMENT,
-    help="Take a recording as it is, decisions too, up to this time since its beginning (90s, "
-    "1h30m) or this moment (2026-01-31T12:00:00Z), and play freely from there on.",
+    help="Keep the recorded state, decisions included, until this time since the start of the "
+    "recording (90s, 1h30m) or this moment (2026-01-31T12:00:00Z), and replay from there.",
 )
 @click.option(
     "--scheduler",
     "scheduler_address",
     default="",
     metavar="HOST:PORT",
-    help="A scheduler service elsewhere; it knows its own queue. Default: child processes.",
+    help="A running scheduler service, which has its own queue. Default: child processes.",
 )
 @click.option(
     "--eviction",
     "eviction_address",
     default="",
     metavar="HOST:PORT",
-    help="An eviction service elsewhere. Default: a child process.",
+    help="A running eviction service. Default: a child process.",
 )
 @click.option(
     "--in-process",
     is_flag=True,
-    help="Run the services within this process, without sockets: the same decisions, sooner.",
+    help="Run the services in this process, without sockets: the same decisions, faster.",
 )
 @tls_options("", "those services")
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
 @click.option(
     "--sample-nodes",
     is_flag=True,
-    help="Score some of the nodes only, by percentageOfNodesToScore, and try some candidates of a "
-    "preemption only, by minCandidateNodes*, as kube-scheduler does.",
+    help="Score only some nodes, by percentageOfNodesToScore, and try only some candidates of a "
+    "preemption, by minCandidateNodes*, as kube-scheduler does.",
 )
 @click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
-@click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")
+@click.option("--disable-preemption", is_flag=True, help="Never preempt a pod.")
 @click.option(
     "--batch-size",
     default=0,
     type=click.IntRange(0, 100_000),
-    help="Pods in one exchange of scheduler and queue. Changes speed, never a decision.",
+    help="Pods in one exchange between scheduler and queue. Changes the speed, never a decision.",
 )
 @click.option(
     "--start-delay",
@@ -115,29 +129,30 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=DURATION,
     default="0s",
     show_default=True,
-    help="From bound to Running, where the trace does not say.",
+    help="Time from the binding of a pod to Running, where the trace does not have it.",
 )
 @click.option(
     "--shutdown",
     "shutdown_ns",
     type=DURATION,
-    help="From SIGTERM to a pod's end, where the trace does not say. Default: its grace period.",
+    help="Time from SIGTERM to the end of a pod, where the trace does not have it. Default: its "
+    "grace period.",
 )
 @click.option(
     "--budget-status",
     type=click.Choice(["computed", "recorded"]),
     default="computed",
     show_default=True,
-    help="Whether disruption budgets' status is computed, or taken from the trace.",
+    help="Compute the status of disruption budgets, or use the recorded status.",
 )
-@click.option("--no-eviction", is_flag=True, help="Leave node-pressure eviction out.")
+@click.option("--no-eviction", is_flag=True, help="Replay without node-pressure eviction.")
 @click.option(
     "--model",
     "model_values",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What the replay assumes where the trace does not say; `reprieve models` lists them. May "
-    "be given several times.",
+    help="An assumption for what the trace does not have, such as start-delay=2s or pod-gc=off; "
+    "`reprieve models` lists them. Repeatable.",
 )
 @click.option(
     "--spans",
@@ -145,70 +160,44 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=SHARE,
     default="all",
     show_default=True,
-    help="Pods whose spans are kept. They go into the run, or to OTEL_EXPORTER_OTLP_ENDPOINT.",
+    help="The share of pods whose spans are kept, such as 1%. Spans are written to the run, or "
+    "sent to OTEL_EXPORTER_OTLP_ENDPOINT.",
 )
 @click.option(
     "--span-clock",
     type=click.Choice(["virtual", "wall"]),
     default="virtual",
     show_default=True,
-    help="Whether the pods' spans run in simulated time, or when the replay came to it.",
+    help="The times of the pods' spans: simulated time, or the wall clock of the replay.",
 )
 @click.option(
     "--compare-recorded",
     is_flag=True,
-    help="Play nothing: judge each recorded decision in the state in which it was taken.",
+    help="Do not replay: judge each recorded decision in the recorded state before it.",
 )
 @click.option(
     "--free-run",
     is_flag=True,
-    help="With --compare-recorded: also play the trace, and tell how many pods went where the "
-    "recorded ones did.",
+    help="With --compare-recorded: also replay the trace, and count the pods that are bound to "
+    "their recorded nodes.",
 )
 @click.option(
     "--report/--no-report",
     "reports",
     default=True,
-    help="Whether to leave tables (*.parquet) and report.html in the run. Default: they are left.",
+    help="Write tables (*.parquet) and report.html into the run. Default: they are written.",
 )
 @override_options
 @assert_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show the progress.")
 def command(
     *,
     trace: TraceArguments,
     overrides: Overrides,
     assertions: tuple[Assertion, ...],
-    run_path: Path | None,
-    force: bool,
-    output: str,
-    seed: int,
-    ties: str | None,
-    rules: str,
-    queue_rules: str | None,
-    until_ns: int | None,
-    scheduler_address: str,
-    eviction_address: str,
-    in_process: bool,
-    tls: ClientTls,
-    scheduler_config: Path | None,
-    sample_nodes: bool,
-    kubelet_config: Path | None,
-    disable_preemption: bool,
-    batch_size: int,
-    start_delay_ns: int,
-    shutdown_ns: int | None,
-    budget_status: str,
-    no_eviction: bool,
-    model_values: tuple[str, ...],
-    sampling: Sampling,
-    span_clock: str,
-    compare_recorded: bool,
-    free_run: bool,
-    reports: bool,
-    quiet: bool,
+    **values: Any,
 ) -> None:
-    """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
+    """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
     TRACE... is a recording (files or a folder), manifests, OpenB's CSV files or Reprieve's own
     format. The services are started as child processes, unless addresses are given.
@@ -218,80 +207,136 @@ def command(
       reprieve replay nodes.yaml pods.yaml
       reprieve replay recording/ --run runs/today --seed 7 -o json
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
-      reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
-      reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
+      reprieve replay cluster.ktr --scheduler 127.0.0.1:50052
+      reprieve replay cluster.yaml --model start-delay=2s --model pod-gc=off
       reprieve replay recording/ --compare-recorded --free-run
-      reprieve replay recording/ --follow-until 10m --set priorityClass.batch.value=50
-      reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
+      reprieve replay recording/ --follow-until 10m --drop-nodes zone=a
+      reprieve replay cluster.ktr --set priorityClass.batch.value=50
     """
-    follow_until = trace.options.follow_until
-    with refusing(OverrideError):
-        scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
-        kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
-    scheduler = scheduler_pb2.SchedulerConfig(
-        rules=rules,
-        seed=seed,
-        kube_scheduler_configuration=scheduler_text,
-        queue=queue_pb2.QueueConfig(rules=queue_rules or ""),
-        batch_size=batch_size or None,
-        disable_preemption=disable_preemption,
-        sample_nodes=sample_nodes,
-        ties=scheduler_pb2.TieBreak.Value(f"TIE_BREAK_{ties.upper()}") if ties else None,
-    )
-    settings = Settings(
-        version=package_version(),
-        argv=tuple(sys.argv[1:]),
-        trace_paths=trace.paths,
-        scheduler_address=scheduler_address,
-        eviction_address=eviction_address,
-        in_process=in_process,
-        tls=tls,
-        scheduler=scheduler,
-        eviction=_eviction_config(kubelet_text, is_given=kubelet_config is not None),
-        models=_models(
-            Models(
-                start_delay_ns=start_delay_ns,
-                shutdown_ns=shutdown_ns,
-                eviction=not no_eviction,
-                recorded_budget_status=budget_status == "recorded",
-            ),
-            model_values,
-        ),
-        until_ns=until_ns,
-        run_path=run_path,
-        force=force,
-        sampling=sampling,
-        wall_spans=span_clock == "wall",
-        overrides=overrides.to_mapping(),
-        usage=tuple(overrides.usage.values()),
-        follow_until=str(follow_until or ""),
-    )
-    if compare_recorded:
-        if (run_path is not None or until_ns is not None) and not free_run:
-            problem = "--compare-recorded plays nothing: leave --run and --until out"
-            raise click.UsageError(f"{problem}, or give --free-run")
-        if overrides.to_mapping() or assertions or follow_until is not None:
+    options = ReplayOptions(**values)
+    settings = _settings(options, trace, overrides)
+    if options.compare_recorded:
+        if (options.run_path is not None or options.until_ns is not None) and not options.free_run:
+            problem = "--compare-recorded replays nothing: leave --run and --until out"
+            raise click.UsageError(f"{problem}, or add --free-run")
+        if overrides.to_mapping() or assertions or trace.options.follow_until is not None:
             raise click.UsageError(
-                "--compare-recorded judges what was recorded: change nothing, leave --assert and "
+                "--compare-recorded judges recorded decisions: leave overrides, --assert and "
                 "--follow-until out"
             )
         from replay.cli.commands.recorded_comparison import compare_trace  # noqa: PLC0415 - loaded when needed
 
-        compare_trace(settings, trace, output, plays=free_run, quiet=quiet)
+        compare_trace(settings, trace, options.output, plays=options.free_run, quiet=options.quiet)
         return
-    if free_run:
-        raise click.UsageError("--free-run belongs to --compare-recorded: a replay is free anyway")
-    finished = play(settings, trace, overrides, quiet=quiet)
-    if reports:
-        _report(finished.run, quiet=quiet)
-    _show(finished, output)
+    if options.free_run:
+        raise click.UsageError("--free-run needs --compare-recorded; every other replay is free")
+    finished = play(settings, trace, overrides, quiet=options.quiet)
+    if options.reports:
+        _report(finished.run, quiet=options.quiet)
+    _show(finished, options.output)
     if assertions:
         with refusing(FigureError, RunError):
             check_all(assertions, read_facts(finished.run))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """The values of the options above, by their names."""
+
+    run_path: Path | None
+    force: bool
+    output: str
+    seed: int
+    ties: str | None
+    rules: str
+    queue_rules: str | None
+    until_ns: int | None
+    scheduler_address: str
+    eviction_address: str
+    in_process: bool
+    tls: ClientTls
+    scheduler_config: Path | None
+    sample_nodes: bool
+    kubelet_config: Path | None
+    disable_preemption: bool
+    batch_size: int
+    start_delay_ns: int
+    shutdown_ns: int | None
+    budget_status: str
+    no_eviction: bool
+    model_values: tuple[str, ...]
+    sampling: Sampling
+    span_clock: str
+    compare_recorded: bool
+    free_run: bool
+    reports: bool
+    quiet: bool
+
+
+def _settings(
+    options: ReplayOptions, trace: TraceArguments, overrides: Overrides
+) -> ReplaySettings:
+    with refusing(OverrideError):
+        scheduler_text = overrides.scheduler(
+            _text(options.scheduler_config), samples=options.sample_nodes
+        )
+        kubelet_text = overrides.kubelet(
+            _text(options.kubelet_config), evicts=not options.no_eviction
+        )
+    uses_defaults = not kubelet_text and options.kubelet_config is None
+    return ReplaySettings(
+        version=package_version(),
+        argv=tuple(sys.argv[1:]),
+        trace_paths=trace.paths,
+        scheduler_address=options.scheduler_address,
+        eviction_address=options.eviction_address,
+        in_process=options.in_process,
+        tls=options.tls,
+        scheduler=_scheduler_config(options, scheduler_text),
+        eviction=eviction_pb2.EvictionConfig(use_defaults=True)
+        if uses_defaults
+        else eviction_pb2.EvictionConfig(kubelet_configuration=kubelet_text),
+        models=_models(options),
+        until_ns=options.until_ns,
+        run_path=options.run_path,
+        force=options.force,
+        sampling=options.sampling,
+        wall_spans=options.span_clock == "wall",
+        overrides=overrides.to_mapping(),
+        usage=tuple(overrides.usage.values()),
+        follow_until=str(trace.options.follow_until or ""),
+    )
+
+
+def _scheduler_config(options: ReplayOptions, text: str) -> scheduler_pb2.SchedulerConfig:
+    ties = f"TIE_BREAK_{options.ties.upper()}" if options.ties else None
+    return scheduler_pb2.SchedulerConfig(
+        rules=options.rules,
+        seed=options.seed,
+        kube_scheduler_configuration=text,
+        queue=queue_pb2.QueueConfig(rules=options.queue_rules or ""),
+        batch_size=options.batch_size or None,
+        disable_preemption=options.disable_preemption,
+        sample_nodes=options.sample_nodes,
+        ties=scheduler_pb2.TieBreak.Value(ties) if ties else None,
+    )
+
+
+def _models(options: ReplayOptions) -> Models:
+    models = Models(
+        start_delay_ns=options.start_delay_ns,
+        shutdown_ns=options.shutdown_ns,
+        eviction=not options.no_eviction,
+        recorded_budget_status=options.budget_status == "recorded",
+    )
+    try:
+        return with_values(models, options.model_values)
+    except ModelError as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
+
+
 def _report(run: RunDirectory, *, quiet: bool) -> None:
-    """Leave tables and the report; the run itself is whole without them."""
+    """Write tables and the report; the run is complete without them."""
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     try:
@@ -303,13 +348,6 @@ def _report(run: RunDirectory, *, quiet: bool) -> None:
         click.echo(f"report: {path}", err=True)
 
 
-def _models(models: Models, given: Sequence[str]) -> Models:
-    try:
-        return with_values(models, given)
-    except ModelError as error:
-        raise click.BadParameter(str(error), param_hint="--model") from error
-
-
 def _text(path: Path | None) -> str:
     if path is None:
         return ""
@@ -317,16 +355,10 @@ def _text(path: Path | None) -> str:
         with refusing(OSError):
             return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ExitError(REFUSED, f"{path}: is no UTF-8 text: {error.reason}") from error
+        raise ExitError(REFUSED, f"{path}: is not UTF-8: {error.reason}") from error
 
 
-def _eviction_config(text: str, *, is_given: bool) -> eviction_pb2.EvictionConfig:
-    if not text and not is_given:
-        return eviction_pb2.EvictionConfig(use_defaults=True)
-    return eviction_pb2.EvictionConfig(kubelet_configuration=text)
-
-
-def _show(finished: Finished, output: str) -> None:
+def _show(finished: FinishedReplay, output: str) -> None:
     render(finished.summary, output, Console())
     if finished.delivery.lost:
         raise ExitError(

@@ -1,4 +1,4 @@
-"""`reprieve sweep`: a grid of replays, one table and one plot."""
+"""`reprieve sweep`: a grid of replays, with a table and a plot."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER
 from replay.cli.progress import counted
 from replay.errors import RunError
-from replay.whatif.figures import FIGURES
-from replay.whatif.sweep import Axis, Cell, Finished, GridError, cells, parse_axis, run_sweep
-from replay.whatif.sweep_table import Row, cells_csv, plot, table, table_csv
+from replay.results.summary.figures import FIGURES
+from replay.results.summary.table import plain_table, right_aligned
+from replay.whatif.sweep import (
+    FinishedCell,
+    GridError,
+    SweepAxis,
+    SweepCell,
+    cells,
+    parse_axis,
+    run_sweep,
+)
+from replay.whatif.sweep_table import SweepRow, cells_csv, plot, table, table_csv
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
@@ -31,29 +39,29 @@ _PROBLEMS_SHOWN = 3
     multiple=True,
     metavar="NAME=VALUES",
     help="An axis: an option of replay, as in seed=1..10 or scheduler-config=a.yaml,b.yaml, or an "
-    "override, as in set:priorityClass.batch.value=0,50,100. Can be given again.",
+    "override, as in set:priorityClass.batch.value=0,50,100. Repeatable.",
 )
 @click.option(
     "-o",
     "--output",
     required=True,
     type=FOLDER,
-    help="The sweep's folder; one that is there already is gone on with.",
+    help="The sweep's folder; an existing sweep in it is continued.",
 )
 @click.option(
     "--figure",
     "figures",
     multiple=True,
     metavar="FIGURE",
-    help="A figure to show, such as preempted or allocated{resource=cpu}; the first is plotted. "
-    "The tables in the folder have all of them.",
+    help="A figure to print, such as preempted or allocated{resource=cpu}; the first is plotted. "
+    "The tables in the folder have all figures.",
 )
 @click.option(
     "--workers",
     default=os.cpu_count() or 1,
-    show_default="one a core",
+    show_default="one per core",
     type=click.IntRange(1, 1024),
-    help="Replays at the same time on this machine; each starts its own services.",
+    help="Number of parallel replays on this machine; each starts its own services.",
 )
 @click.option(
     "--dask",
@@ -73,11 +81,11 @@ def command(
     dask: str,
     quiet: bool,
 ) -> None:
-    """Replay a trace at every point of a grid, and compare what comes of it.
+    """Replay a trace at every point of a grid and compare the figures.
 
-    What stands behind `--` goes to each replay. A sweep that was interrupted, or has got more
-    values, goes on with what it has. Figures are averaged over seeds, where seed is an axis.
-    The folder gets table.csv, cells.csv, plot.svg, and each run's directory under cells/.
+    Options after `--` are passed to each replay. A sweep that was interrupted, or got more values,
+    runs only the missing replays. Figures are averaged over seeds, where seed is an axis. The
+    folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/.
 
     \b
     Examples:
@@ -89,7 +97,7 @@ def command(
     shown = figures or _SHOWN
     for name in shown:
         if name.partition("{")[0] not in FIGURES:
-            raise click.UsageError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
+            raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
     grid = _grid([parse_axis(each) for each in axes], replay)
     finished = _run(output, grid, workers, dask, quiet=quiet)
     rows = table(finished)
@@ -99,11 +107,11 @@ def command(
     unit = FIGURES[shown[0].partition("{")[0]].unit
     (output / "plot.svg").write_text(plot(rows, shown[0], unit), encoding="utf-8")
     _print(rows, shown, Console())
-    _tell_problems(finished)
+    _report_problems(finished)
 
 
-def _grid(axes: Sequence[Axis], replay: Sequence[str]) -> list[Cell]:
-    """Return the cells; each one's command line is looked at before any is run."""
+def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
+    """Return the cells; every command line is parsed before any replay runs."""
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
 
     grid = list(cells(axes, replay))
@@ -113,8 +121,8 @@ def _grid(axes: Sequence[Axis], replay: Sequence[str]) -> list[Cell]:
 
 
 def _run(
-    output: Path, grid: Sequence[Cell], workers: int, dask: str, *, quiet: bool
-) -> list[Finished]:
+    output: Path, grid: Sequence[SweepCell], workers: int, dask: str, *, quiet: bool
+) -> list[FinishedCell]:
     with counted("replays", quiet=quiet) as shown:
         return run_sweep(
             output,
@@ -125,20 +133,16 @@ def _run(
         )
 
 
-def _refuse_unknown(shown: Sequence[str], rows: Sequence[Row]) -> None:
-    known = dict.fromkeys(name for row in rows for name in row.figures)
+def _refuse_unknown(shown: Sequence[str], rows: Sequence[SweepRow]) -> None:
+    present = dict.fromkeys(name for row in rows for name in row.figures)
     for name in shown:
-        if known and name not in known:
-            raise ExitError(REFUSED, f"{name!r} is no figure; there are {', '.join(known)}")
+        if present and name not in present:
+            raise ExitError(REFUSED, f"{name!r} is not a figure; figures are {', '.join(present)}")
 
 
-def _print(rows: Sequence[Row], shown: Sequence[str], console: Console) -> None:
-    grid = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
-    for axis, _ in rows[0].place:
-        grid.add_column(axis.removeprefix("set:"), overflow="fold")
-    grid.add_column("RUNS", justify="right")
-    for name in shown:
-        grid.add_column(name, justify="right", overflow="fold")
+def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> None:
+    axes = [axis.removeprefix("set:") for axis, _ in rows[0].place]
+    grid = plain_table(*axes, *right_aligned("RUNS", *shown))
     for row in rows:
         runs = max((each.count for each in row.figures.values()), default=0)
         cells_ = [
@@ -151,16 +155,16 @@ def _print(rows: Sequence[Row], shown: Sequence[str], console: Console) -> None:
     console.print(grid)
 
 
-def _tell_problems(finished: Sequence[Finished]) -> None:
+def _report_problems(finished: Sequence[FinishedCell]) -> None:
     failed = [each for each in finished if each.problem]
     if not failed:
         return
-    told = [
+    problems = [
         f"{', '.join(f'{axis}={value}' for axis, value in each.cell.place)}: {each.problem}"
         for each in failed[:_PROBLEMS_SHOWN]
     ]
-    more = len(failed) - len(told)
-    told += [f"and {more:,} more"] if more > 0 else []
+    more = len(failed) - len(problems)
+    problems += [f"and {more:,} more"] if more > 0 else []
     raise ExitError(
-        FAILED, f"{len(failed):,} of {len(finished):,} replays failed\n" + "\n".join(told)
+        FAILED, f"{len(failed):,} of {len(finished):,} replays failed\n" + "\n".join(problems)
     )

@@ -1,4 +1,4 @@
-"""`reprieve validate`, `convert` and `generate`: what a trace holds, and how one is written."""
+"""`reprieve validate`, `convert` and `generate`: check and write traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
 from replay.results.durations import simulated
-from replay.trace.validate import Report, validate
+from replay.trace.validate import TraceReport, validate
 
 _DEFAULTS = GenerateOptions()
 
@@ -21,20 +21,20 @@ _DEFAULTS = GenerateOptions()
 @trace_options
 @output_option(
     *("table", "wide", "json", "yaml"),
-    meaning="For people, 80 columns or each line whole, or for programs.",
+    meaning="table: 80 columns; wide: lines are not wrapped; json and yaml: for programs.",
 )
 def validate_command(trace: TraceArguments, output: str) -> None:
-    """Read a whole trace, and say what a replay would get and what of it is not simulated.
+    """Read a whole trace; show what a replay reads from it, and what is not simulated.
 
-    Exit code 2 where the trace cannot be read; warnings alone are no failure.
+    The exit code is 2 where the trace cannot be read, and 0 with warnings.
 
     \b
     Examples:
       reprieve validate recording/
       reprieve validate deployment.yaml -o json
       reprieve validate cluster.sktrace --nodes-from nodes.yaml
-      reprieve validate performance-config.yaml --workload PreemptionBasic/1000Nodes
-      reprieve validate machine_events/ task_events/ --unit-cpu 64 --unit-memory 256Gi
+      reprieve validate performance.yaml --workload PreemptionBasic/1000Nodes
+      reprieve validate machine_events/ task_events/ --unit-memory 256Gi
     """
     report = validate(trace.records())
     match output:
@@ -47,7 +47,7 @@ def validate_command(trace: TraceArguments, output: str) -> None:
             _print(report, wide=output == "wide")
 
 
-def _mapping(report: Report) -> dict[str, object]:
+def _mapping(report: TraceReport) -> dict[str, object]:
     return {
         "source": report.header.source,
         "importer": report.header.importer,
@@ -69,8 +69,8 @@ def _mapping(report: Report) -> dict[str, object]:
     }
 
 
-def _print(report: Report, *, wide: bool) -> None:
-    def tell(text: str) -> None:
+def _print(report: TraceReport, *, wide: bool) -> None:
+    def echo(text: str) -> None:
         click.echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
 
     header = report.header
@@ -82,16 +82,16 @@ def _print(report: Report, *, wide: bool) -> None:
         ("observed", report.observed),
     ):
         listed = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-        tell(f"{title:<10}{listed or 'none'}")
+        echo(f"{title:<10}{listed or 'none'}")
     for issue in report.issues:
         times = f"{issue.count:,} times: " if issue.count > 1 else ""
         where = f"{issue.where}: " if issue.where else ""
-        tell(f"note      {where}{times}{issue.message} [{issue.kind}]")
+        echo(f"note      {where}{times}{issue.message} [{issue.kind}]")
     for text, count in sorted(report.warnings.items()):
         times = f" ({count:,} times)" if count > 1 else ""
-        tell(f"warning   {text}{times}")
+        echo(f"warning   {text}{times}")
     if not report.objects["node"]:
-        tell("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")
+        echo("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")
 
 
 @click.command(name="convert")
@@ -101,10 +101,10 @@ def _print(report: Report, *, wide: bool) -> None:
     "--output",
     required=True,
     type=TRACE_FILE,
-    help="Where to write: .ktr (protobuf in zstd frames) or .jsonl (one record a line).",
+    help="The new trace: .ktr (protobuf in zstd frames) or .jsonl (one record a line).",
 )
 def convert_command(trace: TraceArguments, output: Path) -> None:
-    """Convert a trace of any format that Reprieve reads to its own.
+    """Convert a trace of any format that Reprieve reads to the native format.
 
     \b
     Examples:
@@ -123,30 +123,56 @@ def convert_command(trace: TraceArguments, output: Path) -> None:
     "--output",
     required=True,
     type=TRACE_FILE,
-    help="Where to write: .ktr or .jsonl.",
+    help="The new trace: .ktr or .jsonl.",
 )
-@click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A workload that has a name.")
 @click.option(
-    "--seed", default=_DEFAULTS.seed, show_default=True, help="Other seeds give other workloads."
+    "--preset", type=click.Choice(sorted(PRESETS)), help="A named workload; only --seed changes it."
 )
-@click.option("--nodes", default=_DEFAULTS.nodes, show_default=True, type=click.IntRange(1))
-@click.option("--pods", default=_DEFAULTS.pods, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--seed", default=_DEFAULTS.seed, show_default=True, help="The seed of all random choices."
+)
+@click.option(
+    "--nodes",
+    default=_DEFAULTS.nodes,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Nodes of four shapes.",
+)
+@click.option(
+    "--pods",
+    default=_DEFAULTS.pods,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Bare pods and replicas of Deployments.",
+)
 @click.option(
     "--deployments",
     default=_DEFAULTS.deployments,
     show_default=True,
     type=click.IntRange(0),
-    help="Deployments that share the pods with bare ones.",
+    help="Deployments; their replicas are among --pods.",
 )
-@click.option("--budgets", default=_DEFAULTS.budgets, show_default=True, type=click.IntRange(0))
-@click.option("--zones", default=_DEFAULTS.zones, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--budgets",
+    default=_DEFAULTS.budgets,
+    show_default=True,
+    type=click.IntRange(0),
+    help="PodDisruptionBudgets of Deployments and of groups of bare pods.",
+)
+@click.option(
+    "--zones",
+    default=_DEFAULTS.zones,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Zones, to which nodes are assigned in turn.",
+)
 @click.option(
     "--window",
     "window_ns",
     type=DURATION,
     default=simulated(_DEFAULTS.window_ns),
     show_default=True,
-    help="Time in which the pods arrive.",
+    help="The time in which the pods are created.",
 )
 @click.option(
     "--service-time",
@@ -154,7 +180,7 @@ def convert_command(trace: TraceArguments, output: Path) -> None:
     type=DURATION,
     default=simulated(_DEFAULTS.service_ns),
     show_default=True,
-    help="How long a bare pod runs on average.",
+    help="The average time that a bare pod runs.",
 )
 @click.option(
     "--leaky",
@@ -162,12 +188,12 @@ def convert_command(trace: TraceArguments, output: Path) -> None:
     default=_DEFAULTS.leaky_percent,
     show_default=True,
     type=click.IntRange(0, 100),
-    help="Percentage of pod shapes that come to use more memory than they request.",
+    help="Percentage of pod shapes that use more memory than they request after a while.",
 )
 def generate_command(output: Path, preset: str | None, seed: int, **counts: int) -> None:
     """Write a synthetic workload: nodes, four tiers of priority, budgets, service times, usage.
 
-    The same options give the same bytes. A preset brings its own counts.
+    The same options give the same bytes. A preset ignores the other options but --seed.
 
     \b
     Examples:

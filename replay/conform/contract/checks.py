@@ -1,7 +1,7 @@
-"""Checks of a service against the contract, by levels: what a check is, and what became of each.
+"""Checks of a service against the contract, by levels, and the report of their results.
 
-A check is a function of a client. It passes, fails in one sentence, or finds a part of the contract
-that the service does not serve. A level is reached where all checks up to it pass.
+A check is a function of a client. It passes, fails with one sentence, or finds a part of the
+contract that the service does not implement. A level is reached where all checks up to it pass.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from services.rpc.parts import merged
 DEADLINE_S = 20
 PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
 MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence"})
-"""Fields in which equal answers may differ: wall time, and which request's they are."""
+"""Fields in which equal responses may differ: wall time, and the request's number."""
 _UNREACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _SHOWN = 120
 
 
 class CheckError(Exception):
-    """What a service does otherwise than the contract says, in one sentence."""
+    """A difference between a service and the contract, in one sentence."""
 
 
 class NotServedError(Exception):
-    """A part of the contract that the service says it does not serve."""
+    """A part of the contract that the service declares as not implemented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,23 @@ class Check:
     """A named check of a level; `run` raises CheckError, NotServedError or what a call raises."""
 
     level: int
-    run: Callable[[Client], None]
+    run: Callable[[ContractClient], None]
 
     @property
     def name(self) -> str:
-        """Return what a service does that passes."""
+        """Return what a service that passes does, such as "places a pod where it fits"."""
         return self.run.__name__.replace("_", " ")
 
 
 class Checks(list[Check]):
     """Checks in the order in which they are run within their levels."""
 
-    def level(self, level: int) -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
-        """Return what adds a function as a check of that level."""
+    def level(
+        self, level: int
+    ) -> Callable[[Callable[[ContractClient], None]], Callable[[ContractClient], None]]:
+        """Return a decorator that adds a function as a check of that level."""
 
-        def add(run: Callable[[Client], None]) -> Callable[[Client], None]:
+        def add(run: Callable[[ContractClient], None]) -> Callable[[ContractClient], None]:
             self.append(Check(level, run))
             return run
 
@@ -66,20 +68,20 @@ class Checks(list[Check]):
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """What a service of a level does, and which commands of Reprieve that is enough for."""
+class ConformanceLevel:
+    """A level: what a service of it does, and the commands of Reprieve for which that is enough."""
 
     title: str
     serves: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
+class ServiceContract:
     """One service's part of the contract.
 
-    `method` carries out requests that count; "Streaming" before it names its stream. `look` checks
-    an answer by its request and all that were sent. `story` are requests of a new session, each
-    later than the one before; `malformed` are others, by the path of the field that is wrong.
+    `method` is the unary RPC of numbered requests; its stream has the prefix "Streaming". `look`
+    checks a response by its request and all requests of the session. `story` are requests of a new
+    session in the order of their times; `malformed` are others, by the path of the invalid field.
     """
 
     service: str
@@ -90,31 +92,31 @@ class Contract:
     look: Callable[[Any, Any, Sequence[Any]], None]
     story: Callable[[], list[Any]]
     malformed: Callable[[], dict[str, Any]]
-    levels: Sequence[Level]
+    levels: Sequence[ConformanceLevel]
     checks: Sequence[Check]
 
 
-class Client:
-    """What checks call a service by; `close` deletes the sessions that they leave."""
+class ContractClient:
+    """The client of the checks; `close` deletes the sessions that they leave."""
 
-    def __init__(self, contract: Contract, channel: grpc.Channel) -> None:
+    def __init__(self, contract: ServiceContract, channel: grpc.Channel) -> None:
         self.contract = contract
         self.stub = contract.stub(channel)
         self._names: list[str] = []
 
     def call(self, method: str, request: Any) -> Any:
-        """Return the answer to one request, or to an iterator of them."""
+        """Return the response to one request, or to an iterator of requests."""
         return getattr(self.stub, method)(request, timeout=DEADLINE_S)
 
-    def session(self, request: Message | None = None) -> Session:
-        """Create a session, by `request` where it is not the contract's usual one."""
+    def session(self, request: Message | None = None) -> CheckedSession:
+        """Create a session, by `request` or by the contract's usual one."""
         return self.opened(self.call("CreateSession", request or self.contract.create()), ())
 
-    def opened(self, opened: Any, sent: Iterable[Any]) -> Session:
-        """Return a session that the service has answered, with what was `sent` before."""
+    def opened(self, opened: Any, sent: Iterable[Any]) -> CheckedSession:
+        """Return a session that the service has opened, after the requests in `sent`."""
         expect("session is set", bool(opened.session), wanted=True)
         self._names.append(opened.session)
-        return Session(self, opened, sent)
+        return CheckedSession(self, opened, sent)
 
     def delete(self, name: str) -> None:
         """Delete a session."""
@@ -128,10 +130,10 @@ class Client:
         self._names.clear()
 
 
-class Session:
-    """A session: requests in their order, each answer checked."""
+class CheckedSession:
+    """A session whose responses are all checked."""
 
-    def __init__(self, client: Client, opened: Any, sent: Iterable[Any]) -> None:
+    def __init__(self, client: ContractClient, opened: Any, sent: Iterable[Any]) -> None:
         self.client = client
         self.opened = opened
         self.name: str = opened.session
@@ -139,7 +141,7 @@ class Session:
         self._sent = list(sent)
 
     def stamped(self, request: Any, sequence: int | None = None) -> Any:
-        """Return the request with the session's stamp, under the next number or another one."""
+        """Return the request with the session's stamp; `sequence` None: the next number."""
         copy = type(request)()
         copy.CopyFrom(request)
         copy.stamp.session = self.name
@@ -147,12 +149,12 @@ class Session:
         return copy
 
     def send(self, request: Any) -> Any:
-        """Return the answer to the next request."""
+        """Return the checked response to the next request."""
         stamped = self.stamped(request)
         return self.taken(stamped, self.client.call(self.client.contract.method, stamped))
 
     def taken(self, request: Any, answer: Any) -> Any:
-        """Check the answer to the next request and return it."""
+        """Check the response to the next request and return it."""
         self.sequence += 1
         expect("sequence", answer.sequence, self.sequence)
         self._sent.append(request)
@@ -160,57 +162,57 @@ class Session:
         return answer
 
     def read(self, method: str, request: Any, whole: Any) -> Any:
-        """Return the merged parts that a read answers."""
+        """Return the merged parts of a read's response."""
         request.stamp.session = self.name
         return merged(self.client.call(method, request), whole)
 
     def state(self) -> Any:
-        """Return what GetState answers."""
+        """Return GetState's response."""
         return self.read("GetState", session_pb2.GetStateRequest(), self.client.contract.state())
 
     def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
-        """Return the session saved."""
+        """Return the session's checkpoint."""
         stamp = session_pb2.Stamp(session=self.name)
         request = session_pb2.CheckpointSessionRequest(stamp=stamp)
         return list(self.client.call("CheckpointSession", request))
 
-    def restored(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> Session:
-        """Return the new session that a checkpoint makes."""
+    def restored(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> CheckedSession:
+        """Return a new session restored from a checkpoint."""
         return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self._sent)
 
 
 def expect(field: str, seen: object, wanted: object) -> None:
-    """Raise CheckError where a field's value is not the one that is wanted."""
+    """Raise CheckError where a field's value is not the expected one."""
     if seen != wanted:
         raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
 
 
 def only(field: str, values: Iterable[Any]) -> Any:
-    """Return the one entry of a field. Raises CheckError where there is another number of them."""
+    """Return a field's only entry. Raises CheckError for another number of entries."""
     listed = list(values)
     expect(f"the number of {field}", len(listed), 1)
     return listed[0]
 
 
 def expect_same(what: str, seen: Message, wanted: Message) -> None:
-    """Raise CheckError where messages differ in anything but what is measured."""
+    """Raise CheckError where messages differ in any field that is not in MEASURED."""
     one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
     found = _difference("", one, other)
     if found:
         raise CheckError(f"{what}: {found}")
 
 
-def refused(
+def expect_refusal(
     call: Callable[[], object], code: str, reason: str, field: str = "", **metadata: str
 ) -> None:
-    """Raise CheckError where a call is not refused so; `field` begins the path that is named."""
+    """Raise CheckError unless a call is refused so; BadRequest's path begins with `field`."""
     try:
         call()
     except grpc.RpcError as error:
-        said = error.code().name if isinstance(error, grpc.Call) else str(error)
-        if said == "UNIMPLEMENTED":
+        status = error.code().name if isinstance(error, grpc.Call) else str(error)
+        if status == "UNIMPLEMENTED":
             raise
-        expect("the status", said, code)
+        expect("the status", status, code)
         info, bad = _details(error)
         expect("ErrorInfo.reason", info.reason, reason)
         for name, value in metadata.items():
@@ -232,7 +234,7 @@ def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2
 
 
 def _difference(path: str, seen: Any, wanted: Any) -> str:
-    """Return where values as in JSON differ first, "" where they do not."""
+    """Return the first difference of two JSON values, "" for none."""
     if isinstance(seen, dict) and isinstance(wanted, dict):
         keys = sorted({*seen, *wanted} - MEASURED)
         pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), wanted.get(key)) for key in keys]
@@ -250,8 +252,8 @@ def _short(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What became of a check; `why` says what was expected and what came."""
+class CheckResult:
+    """The result of a check; `why` has the expected and the received value of a failed one."""
 
     level: int
     check: str
@@ -260,17 +262,17 @@ class Result:
 
     @property
     def text(self) -> str:
-        """Return it for a table."""
+        """Return the result for a table."""
         return f"{self.result}: {self.why}" if self.result == FAILED else self.result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What became of all checks of the service at an address."""
+class ContractReport:
+    """The results of all checks of the service at an address."""
 
     address: str
-    contract: Contract
-    results: Sequence[Result]
+    contract: ServiceContract
+    results: Sequence[CheckResult]
 
     @property
     def level(self) -> int:
@@ -280,7 +282,7 @@ class Report:
 
     @property
     def sentence(self) -> str:
-        """Return what it comes to, for people."""
+        """Return the level reached, as a sentence for people."""
         contract = f"the {self.contract.service} contract"
         if not self.level:
             return f"{self.address} does not reach level 1 of {contract}"
@@ -288,7 +290,7 @@ class Report:
         return f"{self.address} reaches level {self.level} of {contract}: it serves {serves}"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the report as JSON data."""
         return {
             "address": self.address,
             "contract": self.contract.service,
@@ -298,32 +300,32 @@ class Report:
         }
 
 
-def run_checks(contract: Contract, channel: grpc.Channel, address: str) -> Report:
-    """Run all checks of a contract. Raises BackendError where nobody answers."""
-    client = Client(contract, channel)
+def run_checks(contract: ServiceContract, channel: grpc.Channel, address: str) -> ContractReport:
+    """Run all checks of a contract. Raises BackendError where the service is unavailable."""
+    client = ContractClient(contract, channel)
     try:
         client.delete("nobody's")
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
-            text = f"the {contract.service} at {address} answers {describe(error)}"
+            text = f"the {contract.service} at {address} returned {describe(error)}"
             raise BackendError(text) from error
     results = [_result(each, client) for each in sorted(contract.checks, key=lambda it: it.level)]
-    return Report(address=address, contract=contract, results=results)
+    return ContractReport(address=address, contract=contract, results=results)
 
 
-def _result(check: Check, client: Client) -> Result:
+def _result(check: Check, client: ContractClient) -> CheckResult:
     result, why = PASSED, ""
     try:
         check.run(client)
     except (CheckError, AnswerError) as error:
         result, why = FAILED, str(error)
     except (LookupError, ValueError) as error:
-        result, why = FAILED, f"the answer lacks what was expected: {error!r}"
+        result, why = FAILED, f"the response lacks an expected value: {error!r}"
     except NotServedError as error:
         result, why = NOT_SERVED, str(error)
     except grpc.RpcError as error:
         unserved = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
-        result, why = NOT_SERVED if unserved else FAILED, f"the service answers {describe(error)}"
+        result, why = NOT_SERVED if unserved else FAILED, f"the service returned {describe(error)}"
     finally:
         client.close()
-    return Result(level=check.level, check=check.name, result=result, why=why)
+    return CheckResult(level=check.level, check=check.name, result=result, why=why)

@@ -1,4 +1,4 @@
-"""What an eviction service must do, on nodes of 8Gi of memory and 100Gi of disk."""
+"""The checks of an eviction service, on nodes with 8Gi of memory and 100Gi of disk."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from replay.conform.contract.checks import (
+    CheckedSession,
     CheckError,
-    Client,
-    Contract,
-    Level,
+    ConformanceLevel,
+    ContractClient,
     NotServedError,
-    Session,
+    ServiceContract,
     expect,
+    expect_refusal,
     expect_same,
     only,
-    refused,
 )
 from replay.conform.contract.sessions import session_checks
 from replay.world.answers import check_results
@@ -28,7 +28,7 @@ SECOND_NS = 1_000_000_000
 GI = 1 << 30
 MEMORY = "memory.available"
 PODS = ("over-high", 2.0, 1, 10), ("over-low", 1.5, 1, 0), ("within", 1.0, 2, 0)
-"""Pods: name, what they use and request of memory, Gi, and priority; the second one goes first."""
+"""Pods: name, memory usage and request in Gi, priority; the second one ranks first."""
 CRITICAL = 2_000_000_000
 CHECKS = session_checks(stream_level=5)
 
@@ -80,7 +80,7 @@ def _create(**config: Any) -> pb.CreateSessionRequest:
     return pb.CreateSessionRequest(config=ev.EvictionConfig(**(made | config)))
 
 
-def _apply(session: Session, *operations: pb.Operation) -> list[pb.OperationResult]:
+def _apply(session: CheckedSession, *operations: pb.Operation) -> list[pb.OperationResult]:
     """Return the results of operations; those that were left are sent again."""
     left, results = list(operations), []
     while left:
@@ -90,7 +90,7 @@ def _apply(session: Session, *operations: pb.Operation) -> list[pb.OperationResu
     return results
 
 
-def _step(session: Session, operation: pb.Operation) -> ev.StepResult:
+def _step(session: CheckedSession, operation: pb.Operation) -> ev.StepResult:
     """Return the result of a step, which must be over."""
     result = only("results", _apply(session, operation))
     expect("results[0].result", result.WhichOneof("result"), "step")
@@ -103,7 +103,7 @@ def _evicted(result: ev.StepResult) -> list[str]:
 
 
 @CHECKS.level(1)
-def evicts_at_a_hard_threshold(client: Client) -> None:
+def evicts_at_a_hard_threshold(client: ContractClient) -> None:
     """Check that one pod goes in a step below it, and none above it."""
     session = client.session()
     expect("evictions on a calm node", _evicted(_step(session, step(0, 4))), [])
@@ -116,7 +116,7 @@ def evicts_at_a_hard_threshold(client: Client) -> None:
 
 
 @CHECKS.level(1)
-def keeps_nodes_apart(client: Client) -> None:
+def keeps_nodes_apart(client: ContractClient) -> None:
     """Check a batch of several nodes, and that one which was removed begins anew."""
     session = client.session()
     removed = [pb.Operation(remove_node=name) for name in ("n", "nowhere")]
@@ -126,7 +126,7 @@ def keeps_nodes_apart(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def says_why_in_the_kubelets_words(client: Client) -> None:
+def gives_reasons_as_the_kubelet_does(client: ContractClient) -> None:
     """Check message, reason, signal, threshold, what was available, and the rank."""
     session = client.session()
     result = _step(session, step(0, 0.5))
@@ -151,7 +151,7 @@ def says_why_in_the_kubelets_words(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def ranks_pods_as_the_kubelet_does(client: Client) -> None:
+def ranks_pods_as_the_kubelet_does(client: ContractClient) -> None:
     """Check that pods above their requests come first, then those of lower priority."""
     result = _step(client.session(), step(0, 0.5))
     ranking = [each.pod.uid.removeprefix("uid-") for each in result.ranking]
@@ -163,7 +163,7 @@ def ranks_pods_as_the_kubelet_does(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
+def waits_for_the_grace_of_a_soft_threshold(client: ContractClient) -> None:
     """Check that no pod goes before, and the bound on pods' own grace."""
     soft = {"soft": {MEMORY: "2Gi"}, "soft_grace": {MEMORY: "30s"}}
     session = client.session(_create(**soft, max_pod_grace_period_seconds=7))
@@ -174,7 +174,7 @@ def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def keeps_a_condition_for_its_transition_period(client: Client) -> None:
+def keeps_a_condition_for_its_transition_period(client: ContractClient) -> None:
     """Check MemoryPressure from the step that meets the threshold to the period's end."""
     session = client.session(_create(pressure_transition_ns=60 * SECOND_NS))
     holds: dict[str, str] = {}
@@ -188,7 +188,7 @@ def keeps_a_condition_for_its_transition_period(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def asks_for_collection_before_it_evicts(client: Client) -> None:
+def asks_for_collection_before_it_evicts(client: ContractClient) -> None:
     """Check NeedReclaim and Resume, and that the node takes no other step meanwhile."""
     session = client.session()
     resume = pb.Resume(node_name="n", observations=seen(0, 4, disk_gi=50))
@@ -198,10 +198,10 @@ def asks_for_collection_before_it_evicts(client: Client) -> None:
     def send(operations: Sequence[pb.Operation]) -> object:
         return session.client.call("Apply", session.stamped(pb.ApplyRequest(operations=operations)))
 
-    refused(lambda: send(nobody_waits), "FAILED_PRECONDITION", "PRECONDITION")
+    expect_refusal(lambda: send(nobody_waits), "FAILED_PRECONDITION", "PRECONDITION")
     (result,) = _apply(session, step(10, 4, disk_gi=5))
     expect("results[0].result", result.WhichOneof("result"), "need_reclaim")
-    refused(lambda: send([step(20, 4)]), "FAILED_PRECONDITION", "PRECONDITION")
+    expect_refusal(lambda: send([step(20, 4)]), "FAILED_PRECONDITION", "PRECONDITION")
     (result,) = _apply(session, *nobody_waits)
     expect("evictions after a collection that was enough", _evicted(result.step), [])
     (result,) = _apply(session, step(20, 4, disk_gi=5))
@@ -211,7 +211,7 @@ def asks_for_collection_before_it_evicts(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def admits_pods_as_the_kubelet_does(client: Client) -> None:
+def admits_pods_as_the_kubelet_does(client: ContractClient) -> None:
     """Check pods on a node under memory pressure, and that an unknown node is not found."""
     session = client.session()
     _step(session, step(0, 0.5))
@@ -222,11 +222,11 @@ def admits_pods_as_the_kubelet_does(client: Client) -> None:
         expect("admission.reason", result.admission.reason, "" if wanted else "Evicted")
     unknown = pb.Operation(admit=pb.Admit(node_name="nowhere", pod=critical))
     asked = session.stamped(pb.ApplyRequest(operations=[unknown]))
-    refused(lambda: client.call("Apply", asked), "NOT_FOUND", "NOT_FOUND")
+    expect_refusal(lambda: client.call("Apply", asked), "NOT_FOUND", "NOT_FOUND")
 
 
 @CHECKS.level(3)
-def configures_a_node_by_itself(client: Client) -> None:
+def configures_a_node_by_itself(client: ContractClient) -> None:
     """Check that the other nodes keep the session's thresholds."""
     session = client.session()
     own = ev.EvictionConfig(hard={MEMORY: "3Gi"}, local_storage_isolation=False)
@@ -239,7 +239,7 @@ def configures_a_node_by_itself(client: Client) -> None:
 
 
 @CHECKS.level(4)
-def shows_what_it_keeps_of_a_node(client: Client) -> None:
+def shows_the_state_of_a_node(client: ContractClient) -> None:
     """Check GetState: thresholds met and since when, conditions, and a step that waits."""
     session = client.session()
     _apply(session, step(5, 0.5), step(7, 4, "m", disk_gi=5))
@@ -255,7 +255,7 @@ def shows_what_it_keeps_of_a_node(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
+def returns_amounts_at_which_steps_change_nothing(client: ContractClient) -> None:
     """Check Calm: such steps can be left out, and what follows is the same."""
     stepped, skipping = client.session(), client.session()
     for session in (stepped, skipping):
@@ -279,7 +279,7 @@ def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def says_which_steps_are_quiet(client: Client) -> None:
+def marks_quiet_steps(client: ContractClient) -> None:
     """Check that conditions are left out of a step like the one before on a calm node."""
     session = client.session()
     _step(session, step(0, 4))
@@ -291,7 +291,7 @@ def says_which_steps_are_quiet(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def says_when_the_kernel_would(client: Client) -> None:
+def returns_notification_amounts(client: ContractClient) -> None:
     """Check the amounts that kernel_memcg_notification asks for."""
     result = _step(client.session(_create(kernel_memcg_notification=True)), step(0, 4))
     if not result.notify_at:
@@ -335,13 +335,21 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
 
 
 LEVELS = (
-    Level("evicts at hard thresholds", "`replay`, while no pod meets a node under pressure"),
-    Level("gives reasons", "`explain` of an evicted pod, and `replay` as on level 1"),
-    Level("grace, conditions and admission", "`replay` of any trace and kubelet configuration"),
-    Level("checkpoints and reads", "`replay`, and clients that save a session or look at it"),
-    Level("steps that can be left out", "every command, with the fewest steps and messages"),
+    ConformanceLevel(
+        "evicts at hard thresholds", "`replay`, while no pod meets a node under pressure"
+    ),
+    ConformanceLevel("gives reasons", "`explain` of an evicted pod, and `replay` as on level 1"),
+    ConformanceLevel(
+        "grace, conditions and admission", "`replay` of any trace and kubelet configuration"
+    ),
+    ConformanceLevel(
+        "checkpoints and reads", "`replay`, and clients that save a session or look at it"
+    ),
+    ConformanceLevel(
+        "steps that can be left out", "every command, with the fewest steps and messages"
+    ),
 )
-EVICTION = Contract(
+EVICTION = ServiceContract(
     service="eviction",
     stub=eviction_service_pb2_grpc.EvictionServiceStub,
     create=_create,

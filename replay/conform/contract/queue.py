@@ -1,4 +1,4 @@
-"""What a scheduling queue must do, by its answers; configurations name what they depend on."""
+"""The checks of a scheduling queue; its configurations set everything that they depend on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 
 from replay.conform.contract.checks import (
+    CheckedSession,
     CheckError,
-    Client,
-    Contract,
-    Level,
+    ConformanceLevel,
+    ContractClient,
     NotServedError,
-    Session,
+    ServiceContract,
     expect,
     expect_same,
     only,
@@ -63,7 +63,7 @@ def commit(name: str, cycle: int, second: float = 0) -> Operation:
 
 
 def give_back(name: str, cycle: int, second: float = 0) -> Operation:
-    """Return the operation that gives a pod back which PLUGIN has refused."""
+    """Return the operation that returns a pod to the queue which PLUGIN has refused."""
     failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
     pop = PopId(uid=f"uid-{name}", cycle=cycle)
     return at(second, add_unschedulable=queue_pb2.AddUnschedulable(pop=pop, failure=failure))
@@ -74,8 +74,8 @@ def move(label: str, second: float) -> Operation:
     return at(second, move=queue_pb2.Move(event=queue_pb2.ClusterEvent(label=label)))
 
 
-def _waiting(client: Client) -> Session:
-    """Return a session whose pods wait for nodes, and then for the end of their backoff."""
+def _waiting(client: ContractClient) -> CheckedSession:
+    """Return a session whose pods wait for a NodeAdd event and for their backoff."""
     config = queue_pb2.QueueConfig(
         initial_backoff_ns=BACKOFF_S * SECOND_NS,
         max_backoff_ns=10 * SECOND_NS,
@@ -85,21 +85,21 @@ def _waiting(client: Client) -> Session:
     return client.session(pb.CreateSessionRequest(config=config))
 
 
-def _apply(session: Session, *operations: Operation, heads: int = HEADS) -> pb.ApplyResponse:
+def _apply(session: CheckedSession, *operations: Operation, heads: int = HEADS) -> pb.ApplyResponse:
     answer: pb.ApplyResponse = session.send(pb.ApplyRequest(operations=operations, heads=heads))
     return answer
 
 
-def _done(session: Session, *operations: Operation) -> pb.ApplyResponse:
-    """Return the answer to operations which must plainly be applied."""
+def _done(session: CheckedSession, *operations: Operation) -> pb.ApplyResponse:
+    """Return the response to operations that must all be applied, without results."""
     answer = _apply(session, *operations)
     expect("applied", answer.applied, len(operations))
-    expect("results of what is plainly applied", len(answer.results), 0)
+    expect("results of applied operations", len(answer.results), 0)
     return answer
 
 
-def _heads(session: Session, *operations: Operation) -> list[tuple[str, int, int]]:
-    """Return the heads after operations which must plainly be applied."""
+def _heads(session: CheckedSession, *operations: Operation) -> list[tuple[str, int, int]]:
+    """Return the heads after operations that must all be applied, without results."""
     return _shown(_done(session, *operations))
 
 
@@ -109,7 +109,7 @@ def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
     return [(each.pop.uid.removeprefix("uid-"), each.pop.cycle, each.attempts) for each in heads]
 
 
-def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
+def _popped(session: CheckedSession, second: float = 0) -> tuple[str, int, int] | None:
     """Pop, and return name, cycle and attempt of the pod, None where there was none."""
     result = only("results", _apply(session, at(second, pop=POP)).results)
     if result.code == WOULD_BLOCK:
@@ -119,7 +119,7 @@ def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
 
 
 @CHECKS.level(1)
-def pops_by_priority_and_age(client: Client) -> None:
+def pops_by_priority_and_age(client: ContractClient) -> None:
     """Check pops, the heads that announce them, and sort_key."""
     session = client.session()
     expect("a pop of an empty queue", _popped(session), None)
@@ -133,8 +133,8 @@ def pops_by_priority_and_age(client: Client) -> None:
 
 
 @CHECKS.level(1)
-def forgets_pods_that_have_gone(client: Client) -> None:
-    """Check pods that wait, are popped or unknown, and one that is updated."""
+def forgets_deleted_pods(client: ContractClient) -> None:
+    """Check waiting, popped and unknown pods, and one that is updated."""
     session = client.session()
     _done(session, add("a"), add("b", 1), add("c"))
     higher = queue_pb2.Update(old_pod=pod("c"), pod=pod("c", 9))
@@ -149,7 +149,7 @@ def forgets_pods_that_have_gone(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
+def waits_for_an_event_and_for_its_backoff(client: ContractClient) -> None:
     """Check that only an event of its plugin moves a pod, and its backoff grows by attempts."""
     session, second = _waiting(client), 0
     _done(session, add("a"))
@@ -173,7 +173,7 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def heeds_an_event_during_an_attempt(client: Client) -> None:
+def notices_an_event_during_an_attempt(client: ContractClient) -> None:
     """Check that a pod refused after the event that helps it does not wait for another."""
     session = _waiting(client)
     _done(session, add("a"))
@@ -183,7 +183,7 @@ def heeds_an_event_during_an_attempt(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def moves_leftovers_and_what_is_activated(client: Client) -> None:
+def moves_leftover_and_activated_pods(client: ContractClient) -> None:
     """Check pods that are moved after max_unschedulable_ns, or at once."""
     session = _waiting(client)
     _done(session, add("a"), commit("a", 1), give_back("a", 1))
@@ -197,7 +197,7 @@ def moves_leftovers_and_what_is_activated(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def commits_a_pop_only_if_it_is_next(client: Client) -> None:
+def commits_a_pop_only_if_it_is_next(client: ContractClient) -> None:
     """Check uid and cycle, and that nothing after it in the batch is applied."""
     session = client.session()
     before = _done(session, add("a", 9), add("b"), add("c"))
@@ -215,7 +215,7 @@ def commits_a_pop_only_if_it_is_next(client: Client) -> None:
 
 
 @CHECKS.level(3)
-def commits_refusals_as_one_by_one(client: Client) -> None:
+def commits_refusals_as_one_by_one(client: ContractClient) -> None:
     """Check CommitUnschedulable against CommitPop and AddUnschedulable of each pod."""
     together, single = client.session(), client.session()
     for session in (together, single):
@@ -231,11 +231,11 @@ def commits_refusals_as_one_by_one(client: Client) -> None:
         wanted = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
     expect("heads after refusals", _shown(answer), _shown(wanted))
     later = [move("NodeAdd", 2), at(60, flush_backoff=Empty())]
-    expect_same("an answer after refusals", _done(together, *later), _done(single, *later))
+    expect_same("a response after refusals", _done(together, *later), _done(single, *later))
 
 
 @CHECKS.level(3)
-def keeps_nominations(client: Client) -> None:
+def keeps_nominations(client: ContractClient) -> None:
     """Check that a head has its pod's node, until the nomination ends."""
     session = client.session()
     nominate = queue_pb2.Nominate(pod=ref("a"), node_name="n")
@@ -247,7 +247,7 @@ def keeps_nominations(client: Client) -> None:
 
 
 @CHECKS.level(4)
-def shows_where_each_pod_stands(client: Client) -> None:
+def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     """Check GetState, and WatchPending's counts."""
     session = client.session()
     nominate = queue_pb2.Nominate(pod=ref("b"), node_name="n")
@@ -274,7 +274,7 @@ def shows_where_each_pod_stands(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def lets_callers_form_heads(client: Client) -> None:
+def lets_callers_form_heads(client: ContractClient) -> None:
     """Check that while no pod waits the next are those added, in QueueSort's order."""
     session = client.session()
     if not session.opened.foreseeable_heads:
@@ -284,7 +284,7 @@ def lets_callers_form_heads(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def lets_pods_pass_through(client: Client) -> None:
+def lets_pods_pass_through(client: ContractClient) -> None:
     """Check PassThrough against Add, CommitPop, Done and Delete of each pod."""
     counted, single = client.session(), client.session()
     if not counted.opened.passes_through:
@@ -295,14 +295,14 @@ def lets_pods_pass_through(client: Client) -> None:
     passed = at(0, pass_through=queue_pb2.PassThrough(first_cycle=1, pods=2))
     _done(counted, passed)
     last = add("c", 0, 1)
-    expect_same("an answer after PassThrough", _done(counted, last), _done(single, last))
+    expect_same("a response after PassThrough", _done(counted, last), _done(single, last))
     answer = _apply(counted, at(1, pass_through=queue_pb2.PassThrough(first_cycle=3, pods=1)))
     codes = [each.code for each in answer.results]
     expect("results of PassThrough while a pod is active", codes, [NOT_NEXT])
 
 
 @CHECKS.level(5)
-def gives_back_what_an_owner_leaves(client: Client) -> None:
+def returns_the_pods_of_an_owner_that_stops(client: ContractClient) -> None:
     """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
     config = queue_pb2.QueueConfig(lease_ns=30 * SECOND_NS)
     session = client.session(pb.CreateSessionRequest(config=config, live=True))
@@ -321,17 +321,18 @@ def gives_back_what_an_owner_leaves(client: Client) -> None:
 
 
 def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
-    """Check what the fields of an answer say for themselves."""
+    """Check the fields of a response."""
     del sent
-    asked = len(request.operations)
-    if answer.applied > asked:
-        raise CheckError(f"applied is {answer.applied}, expected at most {asked}")
+    operations = len(request.operations)
+    if answer.applied > operations:
+        raise CheckError(f"applied is {answer.applied}, expected at most {operations}")
     if len(answer.heads) > request.heads:
-        raise CheckError(f"heads holds {len(answer.heads)}, expected at most {request.heads}")
+        seen = len(answer.heads)
+        raise CheckError(f"heads has {seen} entries, expected at most {request.heads}")
     last = -1
     for place, result in enumerate(answer.results):
         path = f"results[{place}]"
-        if not last < result.index < asked:
+        if not last < result.index < operations:
             raise CheckError(f"{path}.index is {result.index}, expected more than {last}")
         last = result.index
         if result.code not in queue_pb2.OutcomeCode.values()[1:]:
@@ -374,16 +375,18 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
 
 
 LEVELS = (
-    Level("pops in order", "clients that pop pods and end them"),
-    Level("waits, backs off and is moved by events", "clients that give pods back"),
-    Level("commits what was shown", "`serve scheduler --queue`, and so `replay`"),
-    Level(
+    ConformanceLevel("pops in order", "clients that pop pods and end them"),
+    ConformanceLevel("waits, backs off and is moved by events", "clients that give pods back"),
+    ConformanceLevel("commits what was shown", "`serve scheduler --queue`, and so `replay`"),
+    ConformanceLevel(
         "checkpoints and reads",
         "`serve scheduler --queue`, `explain` and `replay --compare-recorded`",
     ),
-    Level("foreseeable heads and live owners", "every command, with the fewest messages"),
+    ConformanceLevel(
+        "foreseeable heads and live owners", "every command, with the fewest messages"
+    ),
 )
-QUEUE = Contract(
+QUEUE = ServiceContract(
     service="queue",
     stub=queue_service_pb2_grpc.QueueServiceStub,
     create=pb.CreateSessionRequest,

@@ -1,4 +1,4 @@
-"""What a scheduler must do, in small clusters; where several nodes would do, it may take any."""
+"""The checks of a scheduler, in small clusters; of several suitable nodes it may take any."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from itertools import pairwise
 
 from replay.conform.contract.checks import (
     CheckError,
-    Client,
-    Contract,
-    Level,
+    ConformanceLevel,
+    ContractClient,
     NotServedError,
+    ServiceContract,
     expect,
+    expect_refusal,
     expect_same,
     only,
-    refused,
 )
 from replay.conform.contract.sessions import session_checks
-from replay.conform.contract.world import (
+from replay.conform.contract.small_cluster import (
     BIND,
     SECOND_NS,
-    World,
+    SmallCluster,
     bound,
+    check_answer,
     gone,
-    look,
     node,
     pod,
     round_at,
@@ -37,83 +37,83 @@ CHECKS = session_checks(stream_level=5)
 
 
 @CHECKS.level(1)
-def places_a_pod_where_it_fits(client: Client) -> None:
+def places_a_pod_where_it_fits(client: ContractClient) -> None:
     """Check room, taints, cordons and node selectors, with one node that will do."""
     cordoned = node("cordoned", 64)
     cordoned.add.node.spec.unschedulable = True
     gpu = {"key": "gpu", "operator": "Exists"}
-    world = World(client)
+    cluster = SmallCluster(client)
     nodes = [node("small", 2), node("tainted", 64, taint="gpu", disk="ssd"), cordoned]
-    expect("outcomes", world.round(0, *nodes, node("large", 8)), [])
+    expect("outcomes", cluster.round(0, *nodes, node("large", 8)), [])
     for name, wanted, event in (
         ("big", "large", pod("big", 7)),
         ("tolerant", "tainted", pod("tolerant", 9, tolerations=[gpu])),
         ("choosy", "small", pod("choosy", 1, node_selector={"kubernetes.io/hostname": "small"})),
         ("wide", None, pod("wide", 2)),
     ):
-        expect(f"bind.node_name of {name}", bound(world.round(1, event)).get(name), wanted)
+        expect(f"bind.node_name of {name}", bound(cluster.round(1, event)).get(name), wanted)
 
 
 @CHECKS.level(1)
-def gives_room_once(client: Client) -> None:
+def uses_free_resources_once(client: ContractClient) -> None:
     """Check that of two pods with room for one, one waits until the other one has gone."""
-    world = World(client)
-    first = bound(world.round(0, node("n", 2), pod("a", 2), pod("b", 2)))
+    cluster = SmallCluster(client)
+    first = bound(cluster.round(0, node("n", 2), pod("a", 2), pod("b", 2)))
     expect("pods bound to a node with room for one", len(first), 1)
     (one,) = first
     other = "b" if one == "a" else "a"
-    outcome = world.tried(other, world.round(5, gone(one)))
+    outcome = cluster.tried(other, cluster.round(5, gone(one)))
     expect(f"bind of {other} once {one} has gone", bound([outcome]), {other: "n"})
 
 
 @CHECKS.level(1)
-def knows_pods_and_nodes_as_they_are(client: Client) -> None:
+def follows_changes_of_pods_and_nodes(client: ContractClient) -> None:
     """Check pods that came bound, a node that changes and one that goes."""
-    world = World(client)
-    expect("binds on a full node", bound(world.round(0, node("n", 2), pod("old", 2, on="n"))), {})
-    expect("binds on a full node", bound(world.round(1, pod("a", 2))), {})
+    cluster = SmallCluster(client)
+    expect("binds on a full node", bound(cluster.round(0, node("n", 2), pod("old", 2, on="n"))), {})
+    expect("binds on a full node", bound(cluster.round(1, pod("a", 2))), {})
     larger = Event(update=node("n", 4).add)
-    outcome = world.tried("a", world.round(20, larger))
+    outcome = cluster.tried("a", cluster.round(20, larger))
     expect("bind of a on a larger node", bound([outcome]), {"a": "n"})
-    expect("binds on a node gone", bound(world.round(3600, gone("n", "Node"), pod("b", 1))), {})
+    expect("binds on a node gone", bound(cluster.round(3600, gone("n", "Node"), pod("b", 1))), {})
 
 
 @CHECKS.level(1)
-def forgets_a_pod_that_has_gone(client: Client) -> None:
+def forgets_a_deleted_pod(client: ContractClient) -> None:
     """Check that it is not tried again, and that unknown objects may go."""
-    world = World(client)
-    world.round(0, gone("nobody"), gone("nowhere", "Node"), node("n", 2), pod("a", 4))
-    outcome = world.tried("b", world.round(5, gone("a"), node("m", 8), pod("b", 8)))
+    cluster = SmallCluster(client)
+    cluster.round(0, gone("nobody"), gone("nowhere", "Node"), node("n", 2), pod("a", 4))
+    outcome = cluster.tried("b", cluster.round(5, gone("a"), node("m", 8), pod("b", 8)))
     expect("bind of b", bound([outcome]), {"b": "m"})
 
 
 @CHECKS.level(1)
-def waits_until_something_helps(client: Client) -> None:
+def waits_for_an_event_that_helps(client: ContractClient) -> None:
     """Check that a pod is not tried again for its own status, in which its failure is written."""
-    world = World(client)
-    expect("binds without room", bound(world.round(0, node("n", 2), pod("a", 4))), {})
+    cluster = SmallCluster(client)
+    expect("binds without room", bound(cluster.round(0, node("n", 2), pod("a", 4))), {})
     failed = pod_pb2.PodStatus(phase="Pending")
     failed.conditions.add(type="PodScheduled", status="False", reason="Unschedulable")
     written = Event(patch=scheduler_pb2.PodPatch(pod=gone("a").remove, status=failed))
-    expect("outcomes after the pod's own status", len(world.round(0, written)), 0)
+    expect("outcomes after the pod's own status", len(cluster.round(0, written)), 0)
 
 
 @CHECKS.level(1)
-def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
+def tries_a_pod_again_whose_binding_was_refused(client: ContractClient) -> None:
     """Check that it is bound at last, and its room free for others."""
-    world = World(client)
-    world.refuses.add("a")
-    expect("bind of a", bound(world.round(0, node("n", 2), pod("a", 2))), {"a": "n"})
-    outcome = world.tried("a", world.round(1, node("m", 2)))
+    cluster = SmallCluster(client)
+    cluster.refuses.add("a")
+    expect("bind of a", bound(cluster.round(0, node("n", 2), pod("a", 2))), {"a": "n"})
+    outcome = cluster.tried("a", cluster.round(1, node("m", 2)))
     expect("the pod is bound again", list(bound([outcome])), ["a"])
-    outcome = world.tried("b", world.round(3600, pod("b", 2)))
+    outcome = cluster.tried("b", cluster.round(3600, pod("b", 2)))
     expect("the room of a refused binding is free", list(bound([outcome])), ["b"])
 
 
 @CHECKS.level(1)
-def takes_events_in_parts(client: Client) -> None:
+def takes_events_in_parts(client: ContractClient) -> None:
     """Check that events only take no pod, and what follows is as if they had come at once."""
-    whole, parts = World(client), World(client)
+    whole, parts = SmallCluster(client), SmallCluster(client)
     events = [*(node(f"n{each}", each) for each in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
     wanted = whole.round(0, *events)
     for event in events[:-1]:
@@ -125,23 +125,23 @@ def takes_events_in_parts(client: Client) -> None:
 
 
 @CHECKS.level(1)
-def takes_as_many_pods_as_it_may(client: Client) -> None:
+def takes_as_many_pods_as_it_may(client: ContractClient) -> None:
     """Check that `more` says that pods are left, and none is lost or taken twice."""
-    world = World(client)
+    cluster = SmallCluster(client)
     pods = [pod(f"p{number}", 1) for number in range(5)]
-    decided = world.round(0, node("n", 4), *pods, max_pods=2)
+    decided = cluster.round(0, node("n", 4), *pods, max_pods=2)
     expect("pods bound in parts of two", len(bound(decided)), 4)
     expect("pods tried in parts of two", len({each.pop.uid for each in decided}), 5)
 
 
 @CHECKS.level(2)
-def says_why_as_upstream_does(client: Client) -> None:
+def gives_reasons_as_upstream_does(client: ContractClient) -> None:
     """Check that nodes are counted by reasons, and plugins are named."""
-    world = World(client)
-    verdict = world.tried("a", world.round(0, pod("a", 1))).unschedulable
+    cluster = SmallCluster(client)
+    verdict = cluster.tried("a", cluster.round(0, pod("a", 1))).unschedulable
     expect("message", verdict.message, "no nodes available to schedule pods")
     nodes = (node("n", 2), node("m", 2), node("tainted", 64, taint="gpu"))
-    verdict = world.tried("b", world.round(1, *nodes, pod("b", 4))).unschedulable
+    verdict = cluster.tried("b", cluster.round(1, *nodes, pod("b", 4))).unschedulable
     start = "0/3 nodes are available: "
     words = ("2 Insufficient cpu", "1 node(s) had untolerated taint")
     if not verdict.message.startswith(start) or not all(each in verdict.message for each in words):
@@ -153,12 +153,12 @@ def says_why_as_upstream_does(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def counts_attempts_and_nodes(client: Client) -> None:
+def counts_attempts_and_nodes(client: ContractClient) -> None:
     """Check an attempt that fails and one that binds, with the time at which the pod came."""
-    world = World(client)
-    outcome = world.tried("a", world.round(1, node("n", 2), pod("a", 4)))
+    cluster = SmallCluster(client)
+    outcome = cluster.tried("a", cluster.round(1, node("n", 2), pod("a", 4)))
     expect("attempts", outcome.attempts, 1)
-    again = world.tried("a", world.round(60, node("m", 8)))
+    again = cluster.tried("a", cluster.round(60, node("m", 8)))
     expect("attempts", again.attempts, 2)
     expect("first_enqueued_ns", again.first_enqueued_ns, SECOND_NS)
     expect("pop.cycle grows", again.pop.cycle > outcome.pop.cycle, wanted=True)
@@ -177,20 +177,20 @@ def _preemption(outcome: Outcome, victims: set[str]) -> str:
 
 
 @CHECKS.level(3)
-def preempts_pods_of_lower_priority(client: Client) -> None:
+def preempts_pods_of_lower_priority(client: ContractClient) -> None:
     """Check that as few go as make room, which is kept for the pod until they have gone."""
-    world = World(client)
+    cluster = SmallCluster(client)
     pods = [pod("low", 2, 1, on="n"), pod("mid", 1, 5, on="n"), pod("top", 1, 9, on="n")]
-    outcome = world.tried("high", world.round(0, node("n", 4), *pods, pod("high", 2, 9)))
+    outcome = cluster.tried("high", cluster.round(0, node("n", 4), *pods, pod("high", 2, 9)))
     expect("preemption.node_name", _preemption(outcome, {"low"}), "n")
-    late = world.round(1, gone("low"), pod("late", 2, 1))
-    outcome = world.tried("high", late)
+    late = cluster.round(1, gone("low"), pod("late", 2, 1))
+    outcome = cluster.tried("high", late)
     expect("bind of the preemptor", bound([outcome]), {"high": "n"})
-    expect("bind of a lower pod that came meanwhile", "late" in world.host | bound(late), False)
+    expect("bind of a lower pod that came meanwhile", "late" in cluster.host | bound(late), False)
 
 
 @CHECKS.level(3)
-def preempts_no_pod_of_its_own_priority(client: Client) -> None:
+def preempts_no_pod_of_its_own_priority(client: ContractClient) -> None:
     """Check also preemptionPolicy Never, and a pod that no preemption helps."""
     never = pod("never", 2, 9, preemption_policy="Never")
     for name, event in (
@@ -198,37 +198,37 @@ def preempts_no_pod_of_its_own_priority(client: Client) -> None:
         ("never", never),
         ("vast", pod("vast", 64, 9)),
     ):
-        world = World(client)
+        cluster = SmallCluster(client)
         old = pod("old", 2, 5, on="n")
-        verdict = world.tried(name, world.round(0, node("n", 2), old, event)).unschedulable
+        verdict = cluster.tried(name, cluster.round(0, node("n", 2), old, event)).unschedulable
         expect(f"preemption for {name} is set", verdict.HasField("preemption"), wanted=False)
 
 
 @CHECKS.level(3)
-def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
+def continues_where_a_victim_cannot_be_deleted(client: ContractClient) -> None:
     """Check that the pod is not lost: it is bound once there is room after all."""
-    world = World(client)
-    world.refuses.add("high")
+    cluster = SmallCluster(client)
+    cluster.refuses.add("high")
     low = pod("low", 2, 1, on="n")
-    outcome = world.tried("high", world.round(0, node("n", 2), low, pod("high", 2, 9)))
+    outcome = cluster.tried("high", cluster.round(0, node("n", 2), low, pod("high", 2, 9)))
     _preemption(outcome, {"low"})
-    decided = bound(world.round(1))
+    decided = bound(cluster.round(1))
     expect("binds without room", decided, {})
-    outcome = world.tried("high", world.round(30, gone("low")))
+    outcome = cluster.tried("high", cluster.round(30, gone("low")))
     expect("bind of the preemptor", bound([outcome]), {"high": "n"})
 
 
 @CHECKS.level(4)
-def evaluates_a_pending_pod(client: Client) -> None:
+def evaluates_a_pending_pod(client: ContractClient) -> None:
     """Check the verdicts, that asking changes nothing, and that an unknown pod is not found."""
-    world = World(client)
-    world.round(0, node("n", 2), node("m", 8), pod("a", 4), events_only=True)
+    cluster = SmallCluster(client)
+    cluster.round(0, node("n", 2), node("m", 8), pod("a", 4), events_only=True)
 
     def evaluated(uid: str, new_pod: pod_pb2.Pod | None = None) -> scheduler_pb2.Evaluation:
         request = pb.EvaluatePodRequest(new_pod=new_pod)
         if new_pod is None:
             request.pod.uid = uid
-        answer = world.session.read("EvaluatePod", request, pb.EvaluatePodResponse())
+        answer = cluster.session.read("EvaluatePod", request, pb.EvaluatePodResponse())
         found: scheduler_pb2.Evaluation = answer.evaluation
         return found
 
@@ -238,17 +238,17 @@ def evaluates_a_pending_pod(client: Client) -> None:
     refusals = {each.node_name: each.HasField("refusal") for each in found.nodes}
     expect("evaluation.nodes that are refused", refusals, {"m": False, "n": True})
     expect("evaluation.host of a new pod", evaluated("", pod("b", 3).add.pod).host, "m")
-    refused(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")
-    outcome = only("outcomes", world.round(0))
+    expect_refusal(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")
+    outcome = only("outcomes", cluster.round(0))
     expect("attempts after EvaluatePod", (outcome.attempts, bound([outcome])), (1, {"a": "m"}))
 
 
 @CHECKS.level(4)
-def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
+def shows_objects_queue_and_assumed_pods(client: ContractClient) -> None:
     """Check GetState."""
-    world = World(client)
-    world.round(0, node("n", 2), pod("a", 2), pod("b", 8))
-    state = world.session.state().state
+    cluster = SmallCluster(client)
+    cluster.round(0, node("n", 2), pod("a", 2), pod("b", 8))
+    state = cluster.session.state().state
     kinds = sorted(each.WhichOneof("object") for each in state.objects)
     expect("state.objects", kinds, ["node", "pod", "pod"])
     assumed = [(each.pop.uid, each.node_name) for each in state.assumed]
@@ -258,14 +258,14 @@ def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
 
 
 @CHECKS.level(5)
-def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
+def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
     """Check a window that ends at a pod which is not bound: the rest of it is not taken."""
-    windowed, plain = World(client), World(client)
+    windowed, plain = SmallCluster(client), SmallCluster(client)
     if not windowed.session.opened.windows:
         raise NotServedError("Session.windows is false")
     coming = [(1, pod("a", 1)), (2, pod("b", 2)), (3, pod("c", 99)), (4, pod("d", 1))]
-    for world in (windowed, plain):
-        world.round(0, node("n", 8))
+    for cluster in (windowed, plain):
+        cluster.round(0, node("n", 8))
     wanted = [plain.round(second, event) for second, event in coming[:3]]
     request = pb.RunRoundRequest(round=round_at(*coming[0]))
     for (before, first), (second, event) in pairwise(coming):
@@ -310,21 +310,21 @@ def _malformed() -> dict[str, pb.RunRoundRequest]:
 
 
 LEVELS = (
-    Level("places pods", "`replay`, `get`, `query`, `report` and `export`"),
-    Level("gives reasons", "`replay` and what reads its runs, with reasons in them"),
-    Level("preempts", "`replay` and what reads its runs, with preemption"),
-    Level(
+    ConformanceLevel("places pods", "`replay`, `get`, `query`, `report` and `export`"),
+    ConformanceLevel("gives reasons", "`replay` and what reads its runs, with reasons in them"),
+    ConformanceLevel("preempts", "`replay` and what reads its runs, with preemption"),
+    ConformanceLevel(
         "checkpoints and reads", "`replay`, `explain`, `compare` and `replay --compare-recorded`"
     ),
-    Level("windows and the stream", "every command, with the fewest messages"),
+    ConformanceLevel("windows and the stream", "every command, with the fewest messages"),
 )
-SCHEDULER = Contract(
+SCHEDULER = ServiceContract(
     service="scheduler",
     stub=scheduler_service_pb2_grpc.SchedulerServiceStub,
     create=pb.CreateSessionRequest,
     method="RunRound",
     state=pb.GetStateResponse,
-    look=look,
+    look=check_answer,
     story=_story,
     malformed=_malformed,
     levels=LEVELS,

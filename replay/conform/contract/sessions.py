@@ -1,4 +1,4 @@
-"""Checks of what the three services have in common: sessions, their order, their checkpoints."""
+"""Checks of what the three services have in common: sessions, their order, and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import grpc
 
 from replay.conform.contract.checks import (
     Check,
+    CheckedSession,
     CheckError,
     Checks,
-    Client,
+    ContractClient,
     NotServedError,
-    Session,
     expect,
+    expect_refusal,
     expect_same,
-    refused,
 )
 from reprieve.session.v1beta1.session_pb2 import CheckpointChunk
 
@@ -26,13 +26,13 @@ _CHECKS = Checks()
 
 
 def session_checks(*, stream_level: int) -> Checks:
-    """Return new Checks of these; who calls a service decides at which level its stream is."""
-    return Checks([*_CHECKS, Check(stream_level, streams_what_it_answers_one_by_one)])
+    """Return new Checks with these; `stream_level` is the level of the service's stream."""
+    return Checks([*_CHECKS, Check(stream_level, streams_the_responses_of_unary_calls)])
 
 
 @_CHECKS.level(1)
-def creates_and_deletes_sessions(client: Client) -> None:
-    """Check that each has its name and its order, and that unknown ones are deleted as well."""
+def creates_and_deletes_sessions(client: ContractClient) -> None:
+    """Check that each has its own name and order, and that unknown ones can be deleted."""
     first, second = client.session(), client.session()
     expect("session is one of its own", first.name != second.name, wanted=True)
     story = client.contract.story()
@@ -44,8 +44,8 @@ def creates_and_deletes_sessions(client: Client) -> None:
 
 
 @_CHECKS.level(1)
-def says_what_it_serves(client: Client) -> None:
-    """Check that what Session leaves out is UNIMPLEMENTED, and that asking for it does no harm."""
+def declares_what_it_implements(client: ContractClient) -> None:
+    """Check that undeclared methods are UNIMPLEMENTED, and that calling them changes nothing."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     _is_served(session.state)
@@ -57,8 +57,8 @@ def says_what_it_serves(client: Client) -> None:
 
 
 @_CHECKS.level(2)
-def refuses_a_number_out_of_order(client: Client) -> None:
-    """Check that nothing is done, and the next number is named."""
+def refuses_a_number_out_of_order(client: ContractClient) -> None:
+    """Check that nothing is applied, and that the error has the next number."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     for sequence in (3, 0):
@@ -70,8 +70,8 @@ def refuses_a_number_out_of_order(client: Client) -> None:
 
 
 @_CHECKS.level(2)
-def repeats_an_answer_without_doing_it_twice(client: Client) -> None:
-    """Check that the answer is the last one, also under another span, and so are later ones."""
+def repeats_a_response_without_applying_it_twice(client: ContractClient) -> None:
+    """Check that the response is the same, also with another span, and so are later ones."""
     repeated, once = client.session(), client.session()
     for request in client.contract.story():
         stamped = repeated.stamped(request)
@@ -79,12 +79,12 @@ def repeats_an_answer_without_doing_it_twice(client: Client) -> None:
         stamped.stamp.traceparent = SPAN
         again = client.call(client.contract.method, stamped)
         expect("sequence of the same request again", again.sequence, repeated.sequence)
-        expect_same("the answer to the same request again", again, answer)
-        expect_same("an answer after a repeated request", answer, once.send(request))
+        expect_same("the response to the same request again", again, answer)
+        expect_same("a response after a repeated request", answer, once.send(request))
 
 
 @_CHECKS.level(2)
-def refuses_another_request_under_the_same_number(client: Client) -> None:
+def refuses_another_request_under_the_same_number(client: ContractClient) -> None:
     """Check that a number belongs to one request."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
@@ -94,22 +94,22 @@ def refuses_another_request_under_the_same_number(client: Client) -> None:
 
 
 @_CHECKS.level(2)
-def refuses_a_session_that_has_gone(client: Client) -> None:
-    """Check that it is like one that never was, and that none at all is malformed."""
+def refuses_a_deleted_session(client: ContractClient) -> None:
+    """Check that it is like an unknown session, and that an absent one is malformed."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     asked = session.stamped(story[1])
     client.delete(session.name)
     _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="a session that was deleted")
     asked.stamp.session = "nobody's"
-    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="a session that never was")
+    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="an unknown session")
     asked.stamp.session = ""
     _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
 
 
 @_CHECKS.level(2)
-def refuses_time_that_goes_backwards(client: Client) -> None:
-    """Check that the request changes nothing, and that its number is free for another one."""
+def refuses_time_that_goes_backwards(client: ContractClient) -> None:
+    """Check that the request changes nothing, and that its number can be used again."""
     session, story = client.session(), client.contract.story()
     session.send(story[1])
     asked = session.stamped(story[0])
@@ -118,25 +118,25 @@ def refuses_time_that_goes_backwards(client: Client) -> None:
 
 
 @_CHECKS.level(2)
-def refuses_a_malformed_request_whole(client: Client) -> None:
-    """Check that the field is named, and that what stands before it is not done either."""
+def refuses_a_malformed_request_whole(client: ContractClient) -> None:
+    """Check that the error has the field, and that nothing before it is applied."""
     first = client.contract.story()[0]
     wanted = client.session().send(first)
     for field, request in client.contract.malformed().items():
         session = client.session()
         asked = session.stamped(request)
         _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", field, of=f"a bad {field}")
-        expect_same(f"an answer after a refusal of {field}", session.send(first), wanted)
+        expect_same(f"a response after a refusal of {field}", session.send(first), wanted)
 
 
 @_CHECKS.level(4)
-def goes_on_from_a_checkpoint(client: Client) -> None:
-    """Check that a session saved after any request goes on as it would have, numbered from 1."""
-    session, saved = _resumable(client), list[Session]()
+def continues_from_a_checkpoint(client: ContractClient) -> None:
+    """Check that a session saved after any request continues as if not saved, numbered from 1."""
+    session, saved = _resumable(client), list[CheckedSession]()
     for request in client.contract.story():
         answer = session.send(request)
         for each in saved:
-            expect_same("an answer of a restored session", each.send(request), answer)
+            expect_same("a response of a restored session", each.send(request), answer)
         chunks = session.checkpoint()
         expect("info.service", chunks[0].info.service, client.contract.service)
         expect("info.version is set", bool(chunks[0].info.version), wanted=True)
@@ -148,8 +148,8 @@ def goes_on_from_a_checkpoint(client: Client) -> None:
 
 
 @_CHECKS.level(4)
-def refuses_a_checkpoint_that_is_not_its_own(client: Client) -> None:
-    """Check one of another service, one that is cut off, and none."""
+def refuses_an_invalid_checkpoint(client: ContractClient) -> None:
+    """Check one of another service, one that is cut off, and an absent one."""
     session = _resumable(client)
     session.send(client.contract.story()[0])
     chunks = session.checkpoint()
@@ -157,37 +157,39 @@ def refuses_a_checkpoint_that_is_not_its_own(client: Client) -> None:
     foreign[0].info.service = "another"
     cut[-1].data = cut[-1].data[:-1]
     code, reason = "FAILED_PRECONDITION", "FOREIGN_CHECKPOINT"
-    refused(lambda: session.restored(foreign), code, reason)
-    refused(lambda: session.restored(cut), "INVALID_ARGUMENT", "BAD_FIELD")
-    refused(lambda: session.restored([]), "INVALID_ARGUMENT", "BAD_FIELD")
+    expect_refusal(lambda: session.restored(foreign), code, reason)
+    expect_refusal(lambda: session.restored(cut), "INVALID_ARGUMENT", "BAD_FIELD")
+    expect_refusal(lambda: session.restored([]), "INVALID_ARGUMENT", "BAD_FIELD")
 
 
 @_CHECKS.level(4)
-def shows_its_state_without_counting(client: Client) -> None:
-    """Check that GetState has no number, and that nothing follows from it."""
+def shows_its_state_without_counting(client: ContractClient) -> None:
+    """Check that GetState has no number and changes nothing."""
     looked, other = client.session(), client.session()
     for request in client.contract.story():
-        expect_same("an answer after GetState", looked.send(request), other.send(request))
+        expect_same("a response after GetState", looked.send(request), other.send(request))
         state = looked.state()
         expect_same("GetState, asked again", looked.state(), state)
     expect("GetState shows something", bool(state.ListFields()), wanted=True)
 
 
-def streams_what_it_answers_one_by_one(client: Client) -> None:
-    """Check that a stream has the answers of the unary calls, in order."""
+def streams_the_responses_of_unary_calls(client: ContractClient) -> None:
+    """Check that a stream has the responses of the unary calls, in order."""
     streamed, unary = client.session(), client.session()
     requests = [streamed.stamped(each, n) for n, each in enumerate(client.contract.story(), 1)]
     answers = list(client.call(f"Streaming{client.contract.method}", iter(requests)))
-    expect("answers of the stream", len(answers), len(requests))
+    expect("responses of the stream", len(answers), len(requests))
     for request, answer in zip(requests, answers, strict=True):
-        expect_same("an answer of the stream", streamed.taken(request, answer), unary.send(request))
+        expect_same(
+            "a response of the stream", streamed.taken(request, answer), unary.send(request)
+        )
 
 
 def _copy(chunk: CheckpointChunk) -> CheckpointChunk:
     return CheckpointChunk.FromString(chunk.SerializeToString())
 
 
-def _resumable(client: Client) -> Session:
+def _resumable(client: ContractClient) -> CheckedSession:
     session = client.session()
     if not session.opened.resumable:
         raise NotServedError("Session.resumable is false")
@@ -205,11 +207,13 @@ def _is_served(call: Callable[[], object]) -> bool:
 
 
 def _refuses(
-    session: Session, request: Any, code: str, *reason: str, of: str = "", **metadata: str
+    session: CheckedSession, request: Any, code: str, *reason: str, of: str = "", **metadata: str
 ) -> None:
-    """Check that a request is refused; `of` says what is wrong with it."""
+    """Check that a request is refused; `of` is its problem, for the error."""
     client = session.client
     try:
-        refused(lambda: client.call(client.contract.method, request), code, *reason, **metadata)
+        expect_refusal(
+            lambda: client.call(client.contract.method, request), code, *reason, **metadata
+        )
     except CheckError as error:
         raise CheckError(f"{error} ({of})" if of else str(error)) from None

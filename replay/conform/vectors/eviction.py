@@ -1,6 +1,6 @@
-"""Scripts of the kubelet's eviction manager through a running EvictionService.
+"""Plays scripts of the kubelet's eviction manager against a running EvictionService.
 
-The recorded scripts of upstream's eviction manager: as messages, and how a run is compared.
+A script's steps become messages, the results are compared with upstream's recorded ones.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from reprieve.session.v1beta1 import session_pb2
 
 DEADLINE_S = 20
 RANKED_MAX = 10
-"""How much of a ranking an answer shows."""
+"""The number of pods of a ranking that a result has."""
 
 
 class EvictionSession:
-    """One session of unary calls, its stamps counted."""
+    """One session, by unary calls."""
 
     def __init__(self, channel: grpc.Channel, config: ev.EvictionConfig | None = None) -> None:
         self.stub = EvictionServiceStub(channel)
@@ -42,26 +42,28 @@ class EvictionSession:
         return session_pb2.Stamp(session=self.session, sequence=self.sequence)
 
     def apply(self, operation: pb.Operation) -> pb.OperationResult:
-        """Do an operation that has a result, as a batch of its own."""
+        """Apply an operation that has a result, as a batch of its own."""
         request = pb.ApplyRequest(stamp=self.stamp(), operations=[operation])
         answer = self.stub.Apply(request, timeout=DEADLINE_S)
         if answer.sequence != self.sequence:
-            raise ValueError(f"an answer to {answer.sequence}, not to {self.sequence}")
+            raise ValueError(
+                f"the response is to request {answer.sequence}, not to {self.sequence}"
+            )
         if answer.applied != 1 or len(answer.results) != 1:
             raise ValueError(f"{len(answer.results)} results, {answer.applied} applied, of one")
         result: pb.OperationResult = answer.results[0]
         return result
 
     def admit(self, node_name: str, plain: Json) -> Json:
-        """Ask for a scripted pod and return what the vectors record of the answer."""
+        """Return the admission of a scripted pod in the vectors' shape."""
         pod = pod_message(plain)
         admit = pb.Admit(node_name=node_name, pod=pod)
-        said = self.apply(pb.Operation(admit=admit)).admission
+        admission = self.apply(pb.Operation(admit=admit)).admission
         return {
             "pod": pod.metadata.uid,
-            "admit": said.admit,
-            "reason": said.reason,
-            "message": said.message,
+            "admit": admission.admit,
+            "reason": admission.reason,
+            "message": admission.message,
         }
 
     def take(self, node: ScriptedNode, plain: Json) -> Json:
@@ -74,19 +76,19 @@ class EvictionSession:
         return {**node.seen(result.step, plain), "admit": admitted}
 
     def close(self) -> None:
-        """Forget the session."""
+        """Delete the session."""
         request = session_pb2.DeleteSessionRequest(session=self.session)
         self.stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
 def eviction_difference(channel: grpc.Channel, rules: str, script: Json) -> str:
-    """Return how a service differs from a recorded script, "" where it does not."""
+    """Return a service's first difference from a recorded script, "" for none."""
     refusal = str(script.get("config_error", ""))
     try:
         session = EvictionSession(channel, config_message(script["config"], rules))
     except grpc.RpcError as error:
-        said = str(error.details()) if isinstance(error, grpc.Call) else str(error)
-        return "" if refusal and said.endswith(refusal) else f"the configuration is refused: {said}"
+        text = str(error.details()) if isinstance(error, grpc.Call) else str(error)
+        return "" if refusal and text.endswith(refusal) else f"the configuration is refused: {text}"
     try:
         if refusal:
             return f"the configuration is accepted, expected: {refusal}"
@@ -112,7 +114,7 @@ _OBSERVED: Mapping[type, Mapping[str, str]] = {
     },
     ev.ProcessStats: {"max_pid": "maxpid", "running": "procs"},
 }
-"""Fields of observations, by the vectors' names of them."""
+"""Fields of observations, with their names in the vectors."""
 _SOURCES = {
     "hostPath": "host_path",
     "configMap": "config_map",
@@ -134,7 +136,7 @@ class ScriptedPods:
         self.plain: dict[str, Json] = {}
 
     def change(self, step: Json) -> None:
-        """Apply what a step says of the pods."""
+        """Apply a step's changes of the pods."""
         if "set_pods" in step:
             self.plain = {pod_key(each): each for each in step["set_pods"]}
         for key in step.get("remove_pods") or []:
@@ -151,7 +153,7 @@ def script_differences(
 ) -> Iterator[str]:
     """Yield the first difference that playing the script's steps with `take` shows, if any.
 
-    `ranked_max` is how much of the ranking can be seen; None: all.
+    `ranked_max` is the number of ranked pods that a result has; None: all.
     """
     steps = zip(script["script"], script["expected"], strict=True)
     for number, (step, recorded) in enumerate(steps):
@@ -162,9 +164,9 @@ def script_differences(
 
 
 def step_difference(seen: Json, recorded: Json, *, ranked_max: int | None = None) -> str:
-    """Return how what was `seen` differs from what was recorded; empty where it does not.
+    """Return how `seen` differs from `recorded`, "" for no difference.
 
-    Upstream iterates over maps, so `any_of` holds each outcome that it may have.
+    Upstream iterates over maps, so `any_of` has every outcome that it may have.
     """
     expected = {"error": "", "admit": [], "kill_failures": [], "condition_messages": [], **recorded}
     for key, value in seen.items():
@@ -174,20 +176,20 @@ def step_difference(seen: Json, recorded: Json, *, ranked_max: int | None = None
             ]
             if value not in options:
                 return f"{value}\n  none of {options}"
-        elif key == "error" and _kubelets_words(value) == _kubelets_words(expected[key]):
+        elif key == "error" and _kubelets_part(value) == _kubelets_part(expected[key]):
             continue
         elif value != expected[key]:
             return f"{key} {value}, expected {expected[key]}"
     return ""
 
 
-def _kubelets_words(error: str) -> str:
-    """Return why a step ended, without what its provider of disk information said in its own words.
+def _kubelets_part(error: str) -> str:
+    """Return a step's error without the text of its provider of disk information.
 
-    The contract says that the provider failed, and not how.
+    The contract has the fact that the provider failed, not its text.
     """
-    words, mark, _ = error.partition(_DISK_INFO_FAILED)
-    return words + mark
+    text, mark, _ = error.partition(_DISK_INFO_FAILED)
+    return text + mark
 
 
 def config_message(plain: Json, rules: str) -> ev.EvictionConfig:
@@ -209,7 +211,7 @@ def config_message(plain: Json, rules: str) -> ev.EvictionConfig:
 
 
 class ScriptedNode:
-    """A node that plays a script: it makes the requests of each step and reads the answers."""
+    """A node of a script: makes the requests of each step and reads the results."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -219,7 +221,7 @@ class ScriptedNode:
         self._under: set[str] = set()
 
     def step(self, plain: Json) -> pb.Step:
-        """Return the step's message; pods that did not change since the last go by UID."""
+        """Return the step's message, with UIDs only if no pod has changed since the last step."""
         self._pods.change(plain)
         specs = {
             key: {name: value for name, value in pod.items() if name != "stats"}
@@ -240,16 +242,16 @@ class ScriptedNode:
         )
 
     def resume(self, plain: Json, need: ev.NeedReclaim) -> pb.Resume:
-        """Return what the node sees after the collection that it was asked for."""
+        """Return what the node observes after the collection that `need` requires."""
         self._collected = [name for name in ("containers", "images") if getattr(need, name)]
         after = plain.get("stats_after_reclaim") or plain["stats"]
         observations = self._observations(after, plain["at_ms"])
         return pb.Resume(node_name=self.name, observations=observations)
 
     def seen(self, result: ev.StepResult, plain: Json) -> Json:
-        """Return what the vectors record of a step, but for admissions.
+        """Return a step's result in the vectors' shape, without admissions.
 
-        A quiet step leaves the conditions out: they are as they were.
+        A quiet step leaves the conditions out, which have not changed.
         """
         fails = bool(plain.get("kill_error"))
         if not result.quiet:
@@ -362,11 +364,11 @@ def _container_stats(plain: Json) -> ev.UsageStats:
 
 
 def _observed(kind: type[_Observed], plain: Json | None, at_ms: int) -> _Observed | None:
-    """Return what was observed of memory, a file system or processes; None where nothing was."""
+    """Return the observation of memory, a file system or processes, None for none."""
     if plain is None:
         return None
     time_ns = None if plain.get("no_time") else int(plain.get("time_ms", at_ms)) * MS
-    fields = {name: plain.get(said) for name, said in _OBSERVED[kind].items()}
+    fields = {name: plain.get(recorded) for name, recorded in _OBSERVED[kind].items()}
     return kind(time_ns=time_ns, **fields)
 
 

@@ -1,4 +1,4 @@
-"""Scripts of the scheduling queue through a running QueueService."""
+"""Plays scripts of the scheduling queue against a running QueueService."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from services.rpc.parts import merged
 DEADLINE_S = 20
 
 
-class UnaryClient:
-    """One session, each batch by a call of its own."""
+class UnaryQueueSession:
+    """One session, each batch sent by a unary call."""
 
     def __init__(
         self,
@@ -52,7 +52,9 @@ class UnaryClient:
         answer = self.exchange(request)
         self.sequence += 1
         if answer.sequence != self.sequence:
-            raise ValueError(f"an answer to {answer.sequence}, not to {self.sequence}")
+            raise ValueError(
+                f"the response is to request {answer.sequence}, not to {self.sequence}"
+            )
         return answer
 
     def exchange(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
@@ -61,7 +63,7 @@ class UnaryClient:
         return answer
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
-        """Do the operation `name` of the contract as a batch of its own."""
+        """Apply the contract's operation `name` as a batch of its own."""
         return _only_result(self.send([operation(name, argument, at_ns)]))
 
     def state(self) -> queue_pb2.QueueState:
@@ -71,13 +73,13 @@ class UnaryClient:
         return merged(parts, pb.GetStateResponse()).state
 
     def close(self) -> None:
-        """Forget the session."""
+        """Delete the session."""
         request = session_pb2.DeleteSessionRequest(session=self.session)
         self.stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
-class StreamClient(UnaryClient):
-    """One session, its batches by the stream."""
+class StreamQueueSession(UnaryQueueSession):
+    """One session, its batches sent by the stream."""
 
     def __init__(self, channel: grpc.Channel, config: queue_pb2.QueueConfig | None = None) -> None:
         super().__init__(channel, config)
@@ -92,11 +94,11 @@ class StreamClient(UnaryClient):
         return next(self._answers)
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
-        """Do an operation as a batch of its own; a pop must be what the heads have announced."""
+        """Apply an operation as a batch of its own; a pop must return the announced head."""
         answer = self.send([operation(name, argument, at_ns)], heads=1)
         result = _only_result(answer)
         if result.HasField("popped") and self._heads != [result.popped]:
-            raise ValueError("a pop is not the head that was announced")
+            raise ValueError("a pop did not return the announced head")
         self._heads = list(answer.heads)
         return result
 
@@ -104,7 +106,7 @@ class StreamClient(UnaryClient):
         """End the stream."""
         self._requests.put(None)
         for _ in self._answers:
-            raise ValueError("an answer came that nobody had asked for")
+            raise ValueError("the stream has a response without a request")
         super().close()
 
 
@@ -114,7 +116,7 @@ def operation(name: str, argument: Argument, at_ns: int) -> queue_pb2.Operation:
 
 
 def _only_result(answer: pb.ApplyResponse) -> queue_pb2.OperationResult:
-    """Return the result of a batch of one operation, which is left out where it is plain."""
+    """Return the result of a batch of one operation; an absent one means APPLIED."""
     if answer.applied != 1:
         raise ValueError(f"{answer.applied} operations were applied, not 1")
     if not answer.results:
@@ -129,7 +131,7 @@ def queue_difference(channel: grpc.Channel, mode: str, script: Json, *, stream: 
     Result and state are compared after each operation, by unary RPCs or by the `stream`.
     """
     config = config_message(mode, script["config"])
-    client = StreamClient(channel, config) if stream else UnaryClient(channel, config)
+    client = StreamQueueSession(channel, config) if stream else UnaryQueueSession(channel, config)
     try:
         run = ScriptedQueue(client, mode)
         return difference_of(mode, script, run.apply, run.state)

@@ -1,7 +1,7 @@
-"""The recorded scripts of upstream's PriorityQueue: as messages, and how a run is compared.
+"""The recorded scripts of upstream's PriorityQueue as messages, and their comparison.
 
-Result and state are compared after every operation. Where upstream leaves the order of equal
-entries open, both sides are put into one order.
+Result and state are compared after every operation. Where upstream does not define the order of
+equal entries, both sides are sorted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reprieve.session.v1beta1 import session_pb2
 
 Json = Mapping[str, Any]
 Argument = Message | str
-"""What an operation of the contract takes."""
+"""The argument of an operation of the contract."""
 NS_PER_MS = 1_000_000
 _ROWS = {
     queue_pb2.SUB_QUEUE_ACTIVE: "active",
@@ -46,21 +46,21 @@ def difference_of(
     apply: Callable[[Json], dict[str, Any]],
     state: Callable[[], dict[str, Any] | None],
 ) -> str:
-    """Do each operation by `apply`; return where results or `state` differ, "" for nowhere.
+    """Apply each operation by `apply`; return where result or `state` first differs, "" for none.
 
-    Where `state` is None, nobody has looked at it after this operation.
+    Where `state` returns None, the state after this operation is not compared.
     """
     for step, (op, expected) in enumerate(zip(vector["script"], vector["expected"], strict=True)):
         result = apply(op)
         recorded = expected.get("result", {})
         ties = {name for name in recorded if name.endswith("_tie")}
-        seen = state()
-        actual = {"result": result, "state": comparable(seen or expected["state"], ties)}
+        observed = state()
+        actual = {"result": result, "state": comparable(observed or expected["state"], ties)}
         wanted = {
             "result": {name: recorded[name] for name in recorded if name not in ties},
             "state": comparable(expected["state"], ties),
         }
-        if mode == "v1.16":  # recorded from a later version's entries: they say nothing here
+        if mode == "v1.16":  # recorded from a later version's entries, which differ
             for side in (actual, wanted):
                 drop_attempts(side)
         for part, value in wanted.items():
@@ -73,7 +73,7 @@ def difference_of(
 
 
 def comparable(state: Json, ties: set[str]) -> dict[str, Any]:
-    """Put unordered entries, and those that a marked tie leaves open, into one order."""
+    """Sort entries without an order, and those whose order a marked tie leaves undefined."""
     unique = dict(state)
     unique["unschedulable"] = sorted(state["unschedulable"])
     if "active_tie" in ties:
@@ -84,7 +84,7 @@ def comparable(state: Json, ties: set[str]) -> dict[str, Any]:
 
 
 def sorted_within(rows: list[Any], order: Callable[[Any], Any]) -> list[Any]:
-    """Sort runs of neighbours that are equal by `order`."""
+    """Sort each run of adjacent rows that are equal by `order`."""
     sorted_rows: list[Any] = []
     run: list[Any] = []
     for row in rows:
@@ -96,30 +96,30 @@ def sorted_within(rows: list[Any], order: Callable[[Any], Any]) -> list[Any]:
 
 
 def drop_attempts(side: dict[str, Any]) -> None:
-    """Blank the attempts of results and entries."""
+    """Remove the attempts from results and entries."""
     side["result"] = {k: v for k, v in side["result"].items() if k != "attempts"}
     for name in ("active", "backoff", "unschedulable"):
         side["state"][name] = [[row[0], *row[2:]] for row in side["state"][name]]
 
 
 def summary(active: int, backoff: int, unschedulable: int) -> str:
-    """Return upstream's words for how many pods are pending."""
+    """Return upstream's summary of the pending pods."""
     return f"activeQ:{active}; backoffQ:{backoff}; unschedulablePods:{unschedulable}"
 
 
 def refusing_plugins(op: Json) -> tuple[str, ...]:
-    """Return who refused the pod of a script's cycle; without anyone named, "AnyPlugin" did."""
+    """Return the plugins that refused the pod of a script's cycle, by default "AnyPlugin"."""
     plugins = tuple(op.get("plugins", ()))
     if plugins or op.get("pending") or op.get("err"):
         return plugins
     return ("AnyPlugin",)
 
 
-class Client(Protocol):
-    """A session of the service, by whatever RPC."""
+class QueueOperations(Protocol):
+    """A session of the service, by unary calls or by the stream."""
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
-        """Do the operation `name` of the contract."""
+        """Apply the contract's operation `name`."""
         ...
 
     def state(self) -> queue_pb2.QueueState:
@@ -128,9 +128,9 @@ class Client(Protocol):
 
 
 class ScriptedQueue:
-    """A script's operations on one session, and what its harness keeps of pods and pops."""
+    """Applies a script's operations to one session; keeps the pods and pops of the script."""
 
-    def __init__(self, client: Client, mode: str) -> None:
+    def __init__(self, client: QueueOperations, mode: str) -> None:
         self._client = client
         self._mode = mode
         self._deleted: set[str] = set()
@@ -139,7 +139,7 @@ class ScriptedQueue:
         self._keys: dict[str, str] = {}
 
     def apply(self, op: Json) -> dict[str, Any]:
-        """Do one operation and return its result in the vectors' shape."""
+        """Apply one operation and return its result in the vectors' shape."""
         match op["op"]:
             case "tick":
                 return {}
@@ -158,7 +158,7 @@ class ScriptedQueue:
         return self.seen_result(result)
 
     def seen_result(self, result: queue_pb2.OperationResult) -> dict[str, Any]:
-        """Return what the vectors record of a result."""
+        """Return a result in the vectors' shape."""
         if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
             return {"would_block": True}
         if result.text:
@@ -177,7 +177,7 @@ class ScriptedQueue:
         }
 
     def promised(self, recorded: Json) -> queue_pb2.OperationResult:
-        """Return a pop's recorded result as the service's, as far as its outcome needs it."""
+        """Return a pop's recorded result as a message with its pop's identity."""
         if "pod" not in recorded:
             return queue_pb2.OperationResult()
         uid = self._ref(recorded["pod"]).uid
@@ -212,7 +212,7 @@ class ScriptedQueue:
         return rows
 
     def _living(self, keys: list[str]) -> list[meta_pb2.ObjectReference]:
-        """Return the pods that exist: upstream's harness asks for no others."""
+        """Return the references of existing pods: upstream's harness has no others."""
         return [self._ref(key) for key in keys if key in self._pods.keys() - self._deleted]
 
     def _operation(self, op: Json) -> tuple[str, Argument]:
@@ -293,7 +293,7 @@ def _nominated(state: queue_pb2.QueueState) -> dict[str, list[str]]:
 
 
 def _gates(plain: Json) -> list[str]:
-    """Return which PreEnqueue plugins a scheduler would name."""
+    """Return the PreEnqueue plugins that a scheduler would report for the pod."""
     return ["SchedulingGates"] if plain.get("gates") else []
 
 
@@ -344,7 +344,7 @@ def _key(plain: Json) -> str:
 
 
 def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
-    """Return a script's rules; those of no pod that backs off have no first backoff either."""
+    """Return a script's configuration; an initial backoff of 0 is left out."""
     config = queue_pb2.QueueConfig(
         rules=mode,
         initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS or None,
@@ -360,20 +360,21 @@ def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
 _OWN_OK = queue_pb2.HintCondition(
     own_pod=True, new_labels=meta_pb2.LabelSelector(match_labels={"ok": "yes"})
 )
+_OWN = queue_pb2.HintCondition(own_pod=True)
 _NEVER = queue_pb2.HintCondition(never=True)
 _REGISTERED = (
-    ("AnyPlugin", "NodeAdd NodeTaintChange NodeAllocatableChange PvAdd Pod", None),
-    ("NodeAddPlugin", "NodeAdd", None),
-    ("PvPlugin", "PvAdd", None),
-    ("InterPodAffinity", "Pod", None),
-    ("SkipPlugin", "NodeAdd NodeTaintChange", _NEVER),
-    ("ErrPlugin", "NodeAdd", None),
-    ("SelfPlugin", "PodUpdate", _OWN_OK),
-    ("SchedulingGates", "PodSchedulingGatesEliminated", queue_pb2.HintCondition(own_pod=True)),
+    ("AnyPlugin", ("NodeAdd", "NodeTaintChange", "NodeAllocatableChange", "PvAdd", "Pod"), None),
+    ("NodeAddPlugin", ("NodeAdd",), None),
+    ("PvPlugin", ("PvAdd",), None),
+    ("InterPodAffinity", ("Pod",), None),
+    ("SkipPlugin", ("NodeAdd", "NodeTaintChange"), _NEVER),
+    ("ErrPlugin", ("NodeAdd",), None),
+    ("SelfPlugin", ("PodUpdate",), _OWN_OK),
+    ("SchedulingGates", ("PodSchedulingGatesEliminated",), _OWN),
 )
 REGISTRATIONS = [
     queue_pb2.HintRegistration(plugin=plugin, event=event, only_if=only_if)
     for plugin, events, only_if in _REGISTERED
-    for event in events.split()
+    for event in events
 ]
-"""What the recorder's plugins registered for; a hint that fails counts as one that queues."""
+"""The registrations of the recorder's plugins; a hint that fails counts as Queue."""

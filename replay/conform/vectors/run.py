@@ -1,4 +1,4 @@
-"""Playing a file of vectors and keeping what differs."""
+"""Plays files of vectors against running services, and reports the differences."""
 
 from __future__ import annotations
 
@@ -15,19 +15,34 @@ from replay.backends.stream import describe
 from replay.conform.vectors.eviction import eviction_difference
 from replay.conform.vectors.queue import queue_difference
 from replay.conform.vectors.scheduling import scheduling_difference
-from replay.conform.vectors.vectors import Json, Kind, Unreadable, kind_of, read_lines, version_in
+from replay.conform.vectors.vectors import (
+    Json,
+    UnreadableVector,
+    VectorKind,
+    kind_of,
+    read_lines,
+    version_in,
+)
 from replay.errors import BackendError
 from services.rpc.client import PLAIN, ClientTls, channel
 
 Compare = Callable[[Json], str]
-"""Plays a vector and returns how the service differs, "" where it does not."""
-_DEFAULT_VERSION = {Kind.SCHEDULING: "v1.34", Kind.QUEUE: "v1.34", Kind.EVICTION: "v1.32"}
-_SERVICE = {Kind.SCHEDULING: "scheduler", Kind.QUEUE: "queue", Kind.EVICTION: "eviction"}
+"""Plays a vector and returns the service's difference, "" for none."""
+_DEFAULT_VERSION = {
+    VectorKind.SCHEDULING: "v1.34",
+    VectorKind.QUEUE: "v1.34",
+    VectorKind.EVICTION: "v1.32",
+}
+_SERVICE = {
+    VectorKind.SCHEDULING: "scheduler",
+    VectorKind.QUEUE: "queue",
+    VectorKind.EVICTION: "eviction",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A vector that a service answers otherwise, and how."""
+    """A vector for which a service's response differs, and how."""
 
     id: str
     tags: tuple[str, ...]
@@ -35,41 +50,41 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Topic:
-    """How many of a topic's vectors agree, and how many do not."""
+class TopicCounts:
+    """The numbers of a topic's vectors that agree and that differ."""
 
     passed: int = 0
     failed: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
-class Conformance:
-    """What became of a file: how many vectors of each topic agree, and the others."""
+class FileConformance:
+    """The result of a file: the counts of its topics, and the differences."""
 
     path: Path
-    kind: Kind
+    kind: VectorKind
     version: str
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, TopicCounts] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
 
     @property
     def vectors(self) -> int:
-        """Return how many were played."""
+        """Return the number of vectors played."""
         return self.passed + self.failed
 
     @property
     def passed(self) -> int:
-        """Return how many agree."""
+        """Return the number of vectors that agree."""
         return sum(each.passed for each in self.topics.values())
 
     @property
     def failed(self) -> int:
-        """Return how many do not."""
+        """Return the number of vectors that differ."""
         return len(self.differences)
 
     def note(self, id_: str, tags: tuple[str, ...], text: str) -> None:
-        """Take what became of a vector; its first tag is its topic, `text` "" if it agrees."""
-        topic = self.topics.setdefault(tags[0] if tags else "", Topic())
+        """Count a vector; its first tag is its topic, `text` its difference, "" for none."""
+        topic = self.topics.setdefault(tags[0] if tags else "", TopicCounts())
         if text:
             topic.failed += 1
             self.differences.append(Difference(id=id_, tags=tags, text=text))
@@ -77,7 +92,7 @@ class Conformance:
             topic.passed += 1
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the result as JSON data."""
         return {
             "file": str(self.path),
             "kind": self.kind.value,
@@ -95,37 +110,37 @@ class Conformance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where the services are, by name; those that are missing are started as child processes."""
+    """The services' addresses by name; services without one are started as child processes."""
 
     addresses: dict[str, str] = field(default_factory=dict)
     tls: ClientTls = PLAIN
 
 
-def files_of(paths: list[Path], version: str = "") -> list[Conformance]:
-    """Return what is to be played, nothing of it yet. Raises VectorError.
+def files_of(paths: list[Path], version: str = "") -> list[FileConformance]:
+    """Return the results of files that are not played yet. Raises VectorError.
 
-    `version` is whose rules the vectors are of; "" goes by each file's name.
+    `version` is upstream's version of the vectors; "": that in each file's name.
     """
     found = []
     for path in paths:
         kind = kind_of(path)
-        told = version or version_in(path) or _DEFAULT_VERSION[kind]
-        found.append(Conformance(path=path, kind=kind, version=told))
+        its_version = version or version_in(path) or _DEFAULT_VERSION[kind]
+        found.append(FileConformance(path=path, kind=kind, version=its_version))
     return found
 
 
 def play(
-    files: list[Conformance],
+    files: list[FileConformance],
     endpoints: Endpoints,
     *,
     stream: bool = False,
     wanted: Callable[[str], bool] = lambda _id: True,
-    progress: Callable[[Conformance], None] = lambda _file: None,
+    progress: Callable[[FileConformance], None] = lambda _file: None,
 ) -> None:
-    """Play all vectors whose id is `wanted` and note in `files` what became of each.
+    """Play all vectors whose id is `wanted`, and count each one in `files`.
 
-    A vector that cannot be read counts as one that differs. `stream` plays the queue's scripts by
-    its stream instead of by unary RPCs. Raises BackendError where a service is broken.
+    A vector that cannot be read counts as a difference. `stream` plays the queue's scripts by its
+    stream instead of by unary RPCs. Raises BackendError where a service is unavailable.
     """
     with _channels({each.kind for each in files}, endpoints) as channels:
         for file in files:
@@ -138,32 +153,32 @@ def play(
                 progress(file)
 
 
-def _comparer(file: Conformance, opened: grpc.Channel, *, stream: bool) -> Compare:
+def _comparer(file: FileConformance, opened: grpc.Channel, *, stream: bool) -> Compare:
     match file.kind:
-        case Kind.EVICTION:
+        case VectorKind.EVICTION:
             return lambda vector: eviction_difference(opened, file.version, vector)
-        case Kind.QUEUE:
+        case VectorKind.QUEUE:
             return lambda vector: queue_difference(opened, file.version, vector, stream=stream)
-        case Kind.SCHEDULING:
+        case VectorKind.SCHEDULING:
             return lambda vector: scheduling_difference(opened, vector)
 
 
-def _compared(compare: Compare, line: Json | Unreadable, kind: Kind) -> str:
-    if isinstance(line, Unreadable):
+def _compared(compare: Compare, line: Json | UnreadableVector, kind: VectorKind) -> str:
+    if isinstance(line, UnreadableVector):
         return f"the vector cannot be read: it {line.reason}"
     try:
         return compare(line)
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
             raise BackendError(f"{_SERVICE[kind]}: {describe(error)}") from error
-        return f"the service answers {describe(error)}"
+        return f"the service returned {describe(error)}"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return f"the vector cannot be read: {error!r}"
 
 
-def _name(line: Json | Unreadable, number: int) -> tuple[str, tuple[str, ...]]:
-    """Return a vector's id and tags; where it has no id, its line stands for that."""
-    plain = {} if isinstance(line, Unreadable) else line.get("scenario", line)
+def _name(line: Json | UnreadableVector, number: int) -> tuple[str, tuple[str, ...]]:
+    """Return a vector's id, "line N" where it has none, and its tags."""
+    plain = {} if isinstance(line, UnreadableVector) else line.get("scenario", line)
     named = plain if isinstance(plain, dict) else {}
     tags = named.get("tags")
     listed = tuple(map(str, tags)) if isinstance(tags, list) else ()
@@ -171,10 +186,13 @@ def _name(line: Json | Unreadable, number: int) -> tuple[str, tuple[str, ...]]:
 
 
 @contextmanager
-def _channels(kinds: set[Kind], endpoints: Endpoints) -> Iterator[dict[Kind, grpc.Channel]]:
+def _channels(
+    kinds: set[VectorKind], endpoints: Endpoints
+) -> Iterator[dict[VectorKind, grpc.Channel]]:
     missing = {kind for kind in kinds if _SERVICE[kind] not in endpoints.addresses}
     started: AbstractContextManager[EmbeddedServices] = EmbeddedServices(
-        scheduler=bool(missing & {Kind.SCHEDULING, Kind.QUEUE}), eviction=Kind.EVICTION in missing
+        scheduler=bool(missing & {VectorKind.SCHEDULING, VectorKind.QUEUE}),
+        eviction=VectorKind.EVICTION in missing,
     )
     with started as embedded:
         opened = {

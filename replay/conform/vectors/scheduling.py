@@ -1,4 +1,4 @@
-"""Golden scheduling scenarios as questions to EvaluatePod; its answers in the vectors' words."""
+"""Plays golden scheduling scenarios by EvaluatePod, and compares its responses with the vectors."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ Json = Mapping[str, Any]
 
 
 def scheduling_difference(channel: grpc.Channel, vector: Json) -> str:
-    """Return how a service differs from a recorded scenario, "" where it does not.
+    """Return a service's differences from a recorded scenario, "" for none.
 
-    Either outcome is right where upstream documents another one than it gives.
+    Where upstream's documentation and behaviour differ, either outcome is right.
     """
     scenario = vector["scenario"]
     stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
     found = evaluation_of(stub, scenario)
     accepted = [vector[name] for name in ("expectedDocumented", "expected") if name in vector]
-    told = [differences(scenario, expected, found) for expected in accepted]
-    return "" if not all(told) else "\n".join(told[0])
+    found_differences = [differences(scenario, expected, found) for expected in accepted]
+    return "" if not all(found_differences) else "\n".join(found_differences[0])
 
 
 def evaluation_of(
     stub: scheduler_service_pb2_grpc.SchedulerServiceStub, scenario: Json
 ) -> scheduler_pb2.Evaluation:
-    """Return what a scheduler finds about the scenario's pod, in a session of its own."""
+    """Return the evaluation of the scenario's pod, in a session of its own."""
     config = scheduler_pb2.SchedulerConfig()
     if "schedulerConfiguration" in scenario:
         config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
@@ -84,7 +84,7 @@ def evaluation_of(
 
 
 def round_of(scenario: Json) -> scheduler_pb2.Round:
-    """Return the scenario's cluster, but the pod in question, as the events of a round."""
+    """Return the scenario's cluster without the evaluated pod, as the events of a round."""
     round_ = scheduler_pb2.Round(at_ns=NOW_NS, events_only=True)
     for kind, field in OBJECTS.items():
         for each in scenario.get(kind, ()):
@@ -97,7 +97,7 @@ def round_of(scenario: Json) -> scheduler_pb2.Round:
 
 
 def differences(scenario: Json, expected: Json, found: scheduler_pb2.Evaluation) -> list[str]:
-    """Return what differs, one text for each field of the vector."""
+    """Return the differences, one text for each field of the vector."""
     wanted = _complete(expected)
     answer = _answer(found, wanted)
     return [
@@ -108,7 +108,7 @@ def differences(scenario: Json, expected: Json, found: scheduler_pb2.Evaluation)
 
 
 def _complete(expected: Json) -> Json:
-    """Return what is expected, with what a vector leaves out where it is empty."""
+    """Return the expected fields, with the empty ones that a vector leaves out."""
     wanted = {key: value for key, value in expected.items() if key not in _IGNORED}
     if "error" in wanted:
         return {"error": True}

@@ -1,4 +1,4 @@
-"""Files of golden vectors: which kind they are of, and whose version."""
+"""Files of golden vectors: their lines, their kinds, and upstream's version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class VectorError(ValueError):
     """A file that cannot be read as vectors; the text is for people."""
 
 
-class Kind(Enum):
+class VectorKind(Enum):
     """Which service a file of vectors is for."""
 
     SCHEDULING = "scheduling"
@@ -38,20 +38,20 @@ def recorded_files() -> list[Path]:
     """Return the files of RECORDED, by name. Raises VectorError if there are no files."""
     found = sorted(RECORDED.glob("*.jsonl.gz"))
     if not found:
-        raise VectorError(f"{RECORDED}: holds no vectors: name files of them")
+        raise VectorError(f"{RECORDED}: has no vectors; name files of vectors")
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableVector:
     """A line, counted from 1, that is not a JSON object, and why."""
 
     line: int
     reason: str
 
 
-def read_lines(path: Path) -> Iterator[Json | Unreadable]:
-    """Yield what stands in the lines of a file, gzipped or not, up to where it breaks off.
+def read_lines(path: Path) -> Iterator[Json | UnreadableVector]:
+    """Yield the lines of a file, gzipped or not, up to the end of its readable part.
 
     Raises VectorError where the file cannot be opened.
     """
@@ -62,41 +62,41 @@ def read_lines(path: Path) -> Iterator[Json | Unreadable]:
             for number, line in enumerate(lines, 1):
                 yield _read(line, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        yield Unreadable(number + 1, f"is not a whole gzip file: {error}")
+        yield UnreadableVector(number + 1, f"is not a whole gzip file: {error}")
     except OSError as error:
         raise VectorError(f"{path}: {error.strerror or error}") from error
 
 
-def _read(line: bytes, number: int) -> Json | Unreadable:
+def _read(line: bytes, number: int) -> Json | UnreadableVector:
     try:
         vector = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return Unreadable(number, f"is not JSON: {error}")
-    return vector if isinstance(vector, dict) else Unreadable(number, "is not a JSON object")
+        return UnreadableVector(number, f"is not JSON: {error}")
+    return vector if isinstance(vector, dict) else UnreadableVector(number, "is not a JSON object")
 
 
-def kind_of(path: Path) -> Kind:
-    """Return the kind of a file by its first vector. Raises VectorError where it holds none."""
+def kind_of(path: Path) -> VectorKind:
+    """Return the kind of a file by its first vector. Raises VectorError for a file without one."""
     problem = ""
     for number, line in enumerate(read_lines(path), 1):
-        kind = None if isinstance(line, Unreadable) else _kind(line)
+        kind = None if isinstance(line, UnreadableVector) else _kind(line)
         if kind is not None:
             return kind
-        reason = line.reason if isinstance(line, Unreadable) else _NO_VECTOR
+        reason = line.reason if isinstance(line, UnreadableVector) else _NO_VECTOR
         problem = problem or f"{path}, line {number}: {reason}"
-    raise VectorError(problem or f"{path}: holds no vectors")
+    raise VectorError(problem or f"{path}: has no vectors")
 
 
-def _kind(vector: Json) -> Kind | None:
+def _kind(vector: Json) -> VectorKind | None:
     if "scenario" in vector:
-        return Kind.SCHEDULING
+        return VectorKind.SCHEDULING
     config = vector.get("config")
     if isinstance(config, dict) and "script" in vector:
-        return Kind.QUEUE if "initial_backoff_ms" in config else Kind.EVICTION
+        return VectorKind.QUEUE if "initial_backoff_ms" in config else VectorKind.EVICTION
     return None
 
 
 def version_in(path: Path) -> str:
-    """Return the version that a file's name tells, such as "v1.34", "" where it tells none."""
+    """Return the version in a file's name, such as "v1.34", "" where there is none."""
     found = _VERSION.search(path.name)
     return found[1] if found else ""

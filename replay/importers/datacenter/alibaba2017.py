@@ -1,10 +1,10 @@
 """Alibaba's cluster trace of 2017: machines, online containers and batch tasks, in CSV.
 
-Read are server_event (7 columns), container_event (8), batch_task (8) and batch_instance (12), with
-or without a first line of names, told apart by their content. Times are s. Cores are cores in
-server_event and container_event, and hundredths of one in batch_task; memory is a share of the
-largest machine. A batch instance is a pod; without batch_instance all instances of a task live as
-long as the task did. The trace has no priorities: online is above batch here.
+The importer reads server_event (7 columns), container_event (8), batch_task (8) and batch_instance
+(12), with or without a first line of names, and recognises each by its content. Times are s. CPU is
+in cores in server_event and container_event, and in hundredths of a core in batch_task; memory is a
+share of the largest machine. A batch instance is a pod; without batch_instance all instances of a
+task run as long as the task. The trace has no priorities: online is above batch here.
 
 Source: the trace's schema.csv.
 """
@@ -16,16 +16,16 @@ from decimal import Decimal
 from pathlib import Path
 
 from replay.errors import TraceError
-from replay.importers.records import ImportOptions, Issues, header_of
+from replay.importers.records import Importer, ImportOptions, Issues, new_header
 from replay.importers.rows import (
-    Drafts,
-    Row,
-    amounts,
+    RecordDrafts,
+    TableRow,
     first_fields,
     make_node,
     make_pod,
     pod_ref,
-    rows,
+    share_quantities,
+    table_rows,
 )
 from replay.trace.files import head
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -35,16 +35,19 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1 import trace_pb2
 
 NAME = "alibaba-2017"
-LOOKED_FOR = "Alibaba's tables of 2017: CSV of 7 (server_event), 8 or 12 columns"
 PRIORITIES = {"online": 1000, "batch": 0}
-_COLUMNS = {
-    "server_event": "time machine event detail cpus memory disk",
-    "container_event": "time event instance machine cpus memory disk cpu_ids",
-    "batch_task": "create end job task instances status cpu memory",
-    "batch_instance": "start end job task machine status number of max_cpu mean_cpu max_memory "
-    "mean_memory",
+_COLUMNS: Mapping[str, Sequence[str]] = {
+    "server_event": ("time", "machine", "event", "detail", "cpus", "memory", "disk"),
+    "container_event": (
+        *("time", "event", "instance", "machine", "cpus", "memory", "disk"),
+        "cpu_ids",
+    ),
+    "batch_task": ("create", "end", "job", "task", "instances", "status", "cpu", "memory"),
+    "batch_instance": (
+        *("start", "end", "job", "task", "machine", "status", "number", "of"),
+        *("max_cpu", "mean_cpu", "max_memory", "mean_memory"),
+    ),
 }
-_TABLES: Mapping[str, Sequence[str]] = {name: text.split() for name, text in _COLUMNS.items()}
 _STATUSES = frozenset(
     {"Terminated", "Waiting", "Running", "Failed", "Ready", "Interrupted", "Cancelled"}
 )
@@ -56,7 +59,7 @@ _Task = tuple[int, Decimal | None, Decimal | None]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is one of the tables."""
+    """Return whether a file whose content begins with `start` is one of the tables."""
     del path
     return bool(_table(start))
 
@@ -67,10 +70,10 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[trace_pb2.Re
     for path in paths:
         files.setdefault(_table(head(path)), []).append(path)
     issues = Issues()
-    header = header_of(NAME, paths, options)
+    header = new_header(NAME, paths, options)
     header.times_recorded = True
     header.memory_bytes_per_unit = options.unit_memory_bytes
-    with Drafts() as drafts:
+    with RecordDrafts() as drafts:
         tables = _Tables(drafts, issues, options)
         for row in _rows(files, "server_event"):
             tables.server(row)
@@ -85,7 +88,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[trace_pb2.Re
 
 
 def _table(start: bytes) -> str:
-    """Return which table begins with `start`, "" for none."""
+    """Return the name of the table that begins with `start`, "" for no table."""
     fields = first_fields(start)
     if not fields:
         return ""
@@ -105,55 +108,55 @@ def _table(start: bytes) -> str:
     return ""
 
 
-def _rows(files: Mapping[str, Sequence[Path]], table: str) -> Iterator[Row]:
+def _rows(files: Mapping[str, Sequence[Path]], table: str) -> Iterator[TableRow]:
     for path in sorted(files.get(table, ())):
-        for row in rows(path, _TABLES[table]):
-            if row.text(_TABLES[table][0]) not in _NAMES_BEGIN:
+        for row in table_rows(path, _COLUMNS[table]):
+            if row.text(_COLUMNS[table][0]) not in _NAMES_BEGIN:
                 yield row
 
 
 class _Tables:
-    """Turns rows into drafts; memory is bounded by machines and batch tasks."""
+    """Makes records of rows; memory is bounded by machines and batch tasks."""
 
-    def __init__(self, drafts: Drafts, issues: Issues, options: ImportOptions) -> None:
+    def __init__(self, drafts: RecordDrafts, issues: Issues, options: ImportOptions) -> None:
         self._drafts = drafts
         self._issues = issues
         self._options = options
         self._nodes: dict[str, Node] = {}
         self._tasks: dict[tuple[str, str], _Task] = {}
 
-    def server(self, row: Row) -> None:
-        """Take a machine's event: added; cordoned by a soft error, gone by a hard one."""
+    def server(self, row: TableRow) -> None:
+        """Add a machine's event: a soft error cordons its node, a hard error deletes it."""
         machine, at_ns = row.text("machine"), self._time_ns(row, "time")
-        known = self._nodes.get(machine)
+        node = self._nodes.get(machine)
         match row.text("event"):
-            case "add" if known is None:
+            case "add" if node is None:
                 node = self._node(row)
                 self._nodes[machine] = node
                 self._drafts.add(
                     trace_pb2.Record(at_ns=at_ns, create=KubernetesObject(node=node)), _NODES
                 )
-            case "softerror" if known is not None:
+            case "softerror" if node is not None:
                 message = "a soft error cordons its machine for good: no recovery is recorded"
                 self._issues.add("no-recovery", row.where, message)
-                if not known.spec.unschedulable:
-                    known.spec.unschedulable = True
+                if not node.spec.unschedulable:
+                    node.spec.unschedulable = True
                     self._drafts.add(
-                        trace_pb2.Record(at_ns=at_ns, update=KubernetesObject(node=known)), _NODES
+                        trace_pb2.Record(at_ns=at_ns, update=KubernetesObject(node=node)), _NODES
                     )
-            case "harderror" if known is not None:
+            case "harderror" if node is not None:
                 del self._nodes[machine]
-                ref = ObjectReference(kind="Node", name=known.metadata.name)
+                ref = ObjectReference(kind="Node", name=node.metadata.name)
                 delete = trace_pb2.Delete(object=ref, cause="user")
                 self._drafts.add(trace_pb2.Record(at_ns=at_ns, delete=delete), _DELETES)
             case "add" | "softerror" | "harderror":
                 message = f"{row.text('event')} of a machine that is there already, or is not there"
                 self._issues.add("unknown-machine", row.where, message)
             case event:
-                raise TraceError(row.where, f"event: {event!r} is none of a machine")
+                raise TraceError(row.where, f"event: {event!r} is not an event of a machine")
 
-    def container(self, row: Row) -> None:
-        """Take an online container: on its machine at the start, else created and observed."""
+    def container(self, row: TableRow) -> None:
+        """Add an online container: bound at the start of the trace, created and observed later."""
         at_ns, machine = self._time_ns(row, "time"), row.text("machine")
         cpu, memory = row.number("cpus"), row.share("memory")
         pod = self._pod(f"online-{row.text('instance')}", "online", cpu, memory)
@@ -165,8 +168,8 @@ class _Tables:
             self._observe(at_ns, pod, node_name)
         self._create(at_ns, pod, trace_pb2.PodLife(censored=True))
 
-    def task(self, row: Row, *, pods: bool) -> None:
-        """Take a batch task; with `pods`, its instances become pods."""
+    def task(self, row: TableRow, *, pods: bool) -> None:
+        """Add a batch task; `pods` creates its instances, too."""
         created_ns, cpu, memory = self._created(row), row.number("cpu"), row.share("memory")
         name = row.text("job"), row.text("task")
         cores = None if cpu is None else cpu / 100
@@ -175,7 +178,7 @@ class _Tables:
             return
         count = row.integer("instances") or 0
         if not 0 <= count <= _INSTANCES_MAX:
-            problem = f"instances: {count} is no number from 0 to {_INSTANCES_MAX:,}"
+            problem = f"instances: {count} is not a number from 0 to {_INSTANCES_MAX:,}"
             raise TraceError(row.where, problem)
         life = self._task_life(row, count)
         if cpu is None and memory is None:
@@ -184,8 +187,8 @@ class _Tables:
             pod = self._pod(f"batch-{name[0]}-{name[1]}", "batch", cores, memory)
             self._create(created_ns, pod, life, copies=count)
 
-    def instance(self, row: Row) -> None:
-        """Take a run of a batch instance."""
+    def instance(self, row: TableRow) -> None:
+        """Add a run of a batch instance."""
         name = row.text("job"), row.text("task")
         task = self._tasks.get(name)
         started_ns, ended_ns = row.seconds_ns("start"), row.seconds_ns("end")
@@ -201,18 +204,18 @@ class _Tables:
             self._observe(start_ns, pod, f"machine-{row.text('machine')}")
         self._create(min(created_ns, start_ns) if started_ns else created_ns, pod, life)
 
-    def _created(self, row: Row) -> int:
+    def _created(self, row: TableRow) -> int:
         if (row.seconds_ns("create") or 0) < 0:
             message = "was asked for before the trace began: created at its start"
             self._issues.add("there-before", row.where, message)
         return self._time_ns(row, "create")
 
-    def _task_life(self, row: Row, count: int) -> trace_pb2.PodLife:
+    def _task_life(self, row: TableRow, count: int) -> trace_pb2.PodLife:
         message = "instances live as long as their task: batch_instance has their own times"
         self._issues.add("task-time", row.where, message, count)
         return self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))
 
-    def _life(self, row: Row, start_ns: int | None, end_ns: int | None) -> trace_pb2.PodLife:
+    def _life(self, row: TableRow, start_ns: int | None, end_ns: int | None) -> trace_pb2.PodLife:
         status = row.text("status")
         if status in {"Waiting", "Ready"} or start_ns is None:
             self._issues.add("never-ran", row.where, "never ran: its service time is not known")
@@ -228,19 +231,19 @@ class _Tables:
         life.fails = status == "Failed"
         return life
 
-    def _node(self, row: Row) -> Node:
+    def _node(self, row: TableRow) -> Node:
         cpus, memory = row.integer("cpus"), row.share("memory")
         if cpus is None or memory is None:
             self._issues.add("no-capacity", row.where, "a machine of unknown size: nothing fits")
         base = {"cpu": str(cpus or 0), "pods": _PODS_OF_A_NODE}
-        capacity = {**base, **amounts(None, memory, self._options)}
+        capacity = {**base, **share_quantities(None, memory, self._options)}
         percent = self._options.allocatable_percent
-        allocatable = {**base, **amounts(None, memory, self._options, percent)}
+        allocatable = {**base, **share_quantities(None, memory, self._options, percent)}
         allocatable["cpu"] = f"{(cpus or 0) * 10 * percent}m"
         return make_node(f"machine-{row.text('machine')}", capacity, allocatable)
 
     def _pod(self, name: str, class_: str, cpu: Decimal | None, memory: Decimal | None) -> Pod:
-        requests = amounts(None, memory, self._options)
+        requests = share_quantities(None, memory, self._options)
         if cpu is not None:
             requests["cpu"] = f"{int((cpu * 1000).to_integral_value())}m"
         pod = make_pod(name, "main", requests)
@@ -256,8 +259,16 @@ class _Tables:
         observed = trace_pb2.Observed(object=pod_ref(pod), scheduled=scheduled)
         self._drafts.add(trace_pb2.Record(at_ns=at_ns, observed=observed), _OBSERVED)
 
-    def _time_ns(self, row: Row, name: str) -> int:
+    def _time_ns(self, row: TableRow, name: str) -> int:
         at_ns = row.seconds_ns(name)
         if at_ns is None:
             raise TraceError(row.where, f"{name} is missing")
         return max(0, at_ns)
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description="Alibaba's tables of 2017: CSV of 7 (server_event), 8 or 12 columns",
+    sniff=sniff,
+    load=load,
+)

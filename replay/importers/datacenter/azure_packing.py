@@ -1,10 +1,10 @@
 """Azure's packing trace of 2020: virtual machines as pods, from its SQLite database.
 
-Table `vm` tells when each was asked for and how long it lived, in fractions of days since the
-trace's start (below 0: it was there before; no end: it lived beyond the trace), and a priority, of
-which 0 is the HIGH one. Table `vmType` gives sizes as fractions of a machine: a type has a row for
-each machine that can hold it, with other fractions. A pod's requests do not depend on its node, so
-that a replay is for one machineId. Nodes are made; a node has a million parts of each resource.
+Table `vm` has the start and end of each virtual machine, in days since the trace's start (below 0:
+it existed before; no end: it ended after the trace), and a priority, of which 0 is the HIGH one.
+Table `vmType` has sizes as fractions of a machine: a type has a row for each machineId that can
+hold it, with different fractions. A pod's requests do not depend on its node, so that a replay is
+for one machineId. The trace has no nodes; a generated node has a million parts of each resource.
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from replay.errors import TraceError
-from replay.importers.records import ImportOptions, Issues, Numbering, Templates, header_of, only
-from replay.importers.rows import decimal, make_pod, priority_class, scaled
+from replay.importers.records import (
+    Importer,
+    ImportOptions,
+    Issues,
+    PodTemplates,
+    RecordNumbering,
+    new_header,
+    single_path,
+)
+from replay.importers.rows import decimal, make_pod, priority_class, share_of_unit
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import PodLife, Record
 
 NAME = "azure-packing"
-LOOKED_FOR = 'Azure\'s packing trace: an SQLite database with tables "vm" and "vmType"'
+
 PARTS = 1_000_000
 """Parts of a machine: each is a millicore, a MiB, or one of an extended resource."""
 PRIORITIES = {0: ("high", 1000), 1: ("low", 0)}
-"""Classes by the trace's priority, whose order is the other way round."""
+"""PriorityClasses by the trace's priority, whose order is reversed."""
 _MAGIC = b"SQLite format 3\x00"
 _DAY_NS = 86_400 * 1_000_000_000
 _SIZES = ("core", "memory", "hdd", "ssd", "nic")
@@ -36,13 +44,13 @@ _Requests = Mapping[str, str]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is the trace's database."""
+    """Return whether a file whose content begins with `start` is the trace's database."""
     del path
     return start.startswith(_MAGIC) and b"vmTypeId" in start
 
 
-def node_amounts(options: ImportOptions) -> Mapping[str, str]:
-    """Return what a made node has by default: all parts of a machine."""
+def node_resources(options: ImportOptions) -> Mapping[str, str]:
+    """Return all parts of a machine."""
     del options
     amounts = {f"{_EXTRA}{name}": str(PARTS) for name in ("hdd", "ssd", "nic")}
     return {"cpu": f"{PARTS}m", "memory": f"{PARTS}Mi", "pods": "1000", **amounts}
@@ -51,14 +59,14 @@ def node_amounts(options: ImportOptions) -> Mapping[str, str]:
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the database. Raises TraceError where it cannot be read.
 
-    Without a machine chosen in a database of several it is refused, with those to choose from.
+    Raises TraceError, too, where it has several machineIds and `options.machine` is not one.
     """
-    path, issues, numbering = only(paths, "one database"), Issues(), Numbering()
+    path, issues, numbering = single_path(paths, "one database"), Issues(), RecordNumbering()
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = lambda data: data.decode("utf-8", "replace")
             types = _types(path, database, options.machine)
-            header = header_of(NAME, paths, options)
+            header = new_header(NAME, paths, options)
             header.times_recorded = True
             yield numbering.header(header)
             for name, value in PRIORITIES.values():
@@ -70,15 +78,15 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
 
 def _types(path: Path, database: sqlite3.Connection, machine: str) -> dict[str, _Requests]:
-    """Return what each type of virtual machine asks of the chosen machine, by vmTypeId."""
+    """Return the requests of each type of virtual machine on `machine`, by vmTypeId."""
     counted = database.execute(
         "SELECT CAST(machineId AS TEXT), COUNT(DISTINCT vmTypeId) FROM vmType "
         "GROUP BY machineId ORDER BY COUNT(DISTINCT vmTypeId) DESC, machineId"
     ).fetchall()
-    known = dict(counted)
-    if not machine and len(known) == 1:
-        machine = next(iter(known))
-    if machine not in known:
+    type_counts = dict(counted)
+    if not machine and len(type_counts) == 1:
+        machine = next(iter(type_counts))
+    if machine not in type_counts:
         listed = ", ".join(f"{name} ({count} types)" for name, count in counted[:20])
         problem = f"no machineId {machine!r}" if machine else "sizes differ by machine"
         raise TraceError(str(path), f"{problem}; choose one with --machine: {listed}")
@@ -99,9 +107,9 @@ def _requests(where: str, sizes: Sequence[Any]) -> _Requests:
     for name, size in zip(_SIZES, sizes, strict=True):
         share = None if size is None else decimal(str(size))
         if size is not None and (share is None or share < 0):
-            raise TraceError(where, f"{name}: {size!r} where a share is wanted")
+            raise TraceError(where, f"{name}: {size!r} is not a share of a machine")
         if share:
-            result.update(_request(name, scaled(share, PARTS)))
+            result.update(_request(name, share_of_unit(share, PARTS)))
     return result
 
 
@@ -118,11 +126,11 @@ def _machines(
     path: Path,
     database: sqlite3.Connection,
     types: Mapping[str, _Requests],
-    numbering: Numbering,
+    numbering: RecordNumbering,
     issues: Issues,
 ) -> Iterator[Record]:
     """Yield the virtual machines in the order of their starts."""
-    templates = Templates(numbering)
+    templates = PodTemplates(numbering)
     rows = database.execute(
         "SELECT vmId, tenantId, vmTypeId, priority, starttime, endtime FROM vm "
         "ORDER BY CAST(starttime AS REAL), vmId"
@@ -144,7 +152,7 @@ def _machines(
 
 
 def _life(where: str, start_ns: int, end_ns: int | None, priority: int, issues: Issues) -> PodLife:
-    """Return how long a machine lived within the trace; evictions end low ones, not their work."""
+    """Return the service time within the trace; censored for low ones, which may be evicted."""
     if start_ns < 0:
         issues.add("there-before", where, "was there before the trace began: created at its start")
     if end_ns is None:
@@ -173,5 +181,14 @@ def _time_ns(where: str, column: str, days: object) -> int | None:
         return None
     number: Decimal | None = decimal(str(days))
     if number is None:
-        raise TraceError(where, f"{column}: {days!r} where days are wanted")
+        raise TraceError(where, f"{column}: {days!r} is not a number of days")
     return int((number * _DAY_NS).to_integral_value())
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='Azure\'s packing trace: an SQLite database with tables "vm" and "vmType"',
+    sniff=sniff,
+    load=load,
+    node_resources=node_resources,
+)

@@ -1,6 +1,7 @@
-"""What the tables of Google's traces tell, whatever their form; times are us since the trace's 0.
+"""The events of Google's traces, independent of the tables' form.
 
-Time 0 is before the window, which begins at 600 s. Shares are of the largest machine.
+Times are us since the trace's 0. Time 0 is before the window, which begins at 600 s. Shares are of
+the largest machine.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from enum import Enum, IntEnum
 from typing import ClassVar
 
 AFTER_US = 2**53
-"""From here on a time means "after the window", which is written as 2^63-1, or 2^64-1."""
-Key = tuple[int, int]
-"""Collection (or job) and index."""
+"""Times from here on mean "after the window", which is written as 2^63-1 or 2^64-1."""
+InstanceKey = tuple[int, int]
+"""Collection (in 2011: job) and index."""
 
 
-class Rank(IntEnum):
-    """What comes first of events at one time."""
+class EventOrder(IntEnum):
+    """The order of events at equal times."""
 
     ATTRIBUTE = 0
     MACHINE = 1
@@ -29,7 +30,7 @@ class Rank(IntEnum):
 
 
 class TaskChange(Enum):
-    """What happens to a task."""
+    """The type of a task's event. UPDATE is UPDATE_PENDING or UPDATE_RUNNING."""
 
     SUBMIT = "SUBMIT"
     QUEUE = "QUEUE"
@@ -44,15 +45,15 @@ class TaskChange(Enum):
 
 
 class MachineChange(Enum):
-    """What happens to a machine."""
+    """The type of a machine's event."""
 
     ADD = "ADD"
     REMOVE = "REMOVE"
     UPDATE = "UPDATE"
 
 
-class Operator(Enum):
-    """How a constraint compares a machine's attribute."""
+class ConstraintOperator(Enum):
+    """How a constraint compares the attribute of a machine with its value."""
 
     EQUAL = "EQUAL"
     NOT_EQUAL = "NOT_EQUAL"
@@ -66,49 +67,50 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """What a task asks of a machine's attribute."""
+    """A task's constraint on an attribute of its machine."""
 
-    operator: Operator
+    operator: ConstraintOperator
     name: str
     value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """A line of a table; events of one time come in the order of their ranks."""
+class BorgEvent:
+    """A row of a table."""
 
-    rank: ClassVar[Rank]
+    order: ClassVar[EventOrder]
     at_us: int
     where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEvent(Event):
-    """A change of a task. `machine` "" is none; `apart`: not on a machine with its like.
+class TaskEvent(BorgEvent):
+    """An event of a task. `machine` is "" for a task without a machine.
 
-    `in_alloc`: it uses what a reservation holds, and nothing of a machine. `is_repaired`: the
-    trace's makers put the event in where they had none.
+    `different_machines`: no machine runs two tasks of its job. `in_alloc`: the task runs within an
+    alloc instance and reserves nothing on its machine. `has_missing_info`: the event was missing,
+    and Google synthesized it.
     """
 
-    rank = Rank.TASK
-    key: Key
+    order = EventOrder.TASK
+    key: InstanceKey
     change: TaskChange
     machine: str = ""
     priority: int = 0
     scheduling_class: str = ""
     cpu: Decimal | None = None
     memory: Decimal | None = None
-    apart: bool = False
+    different_machines: bool = False
     in_alloc: bool = False
-    is_repaired: bool = False
+    has_missing_info: bool = False
     constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineEvent(Event):
-    """A change of a machine; unknown sizes are None."""
+class MachineEvent(BorgEvent):
+    """An event of a machine; `cpu` and `memory` are None where they are missing."""
 
-    rank = Rank.MACHINE
+    order = EventOrder.MACHINE
     machine: str
     change: MachineChange
     cpu: Decimal | None
@@ -116,29 +118,29 @@ class MachineEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeEvent(Event):
-    """An attribute of a machine is set, or taken away (`value` None)."""
+class MachineAttributeEvent(BorgEvent):
+    """An attribute of a machine is set, or removed (`value` None)."""
 
-    rank = Rank.ATTRIBUTE
+    order = EventOrder.ATTRIBUTE
     machine: str
     name: str
     value: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintEvent(Event):
-    """A constraint of a task that is submitted at that time."""
+class TaskConstraintEvent(BorgEvent):
+    """A constraint of a task that is submitted at the same time."""
 
-    rank = Rank.CONSTRAINT
-    key: Key
+    order = EventOrder.CONSTRAINT
+    key: InstanceKey
     constraint: Constraint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitEvent(Event):
-    """How many tasks of a collection may be on a machine, or a switch; 0: any number."""
+class CollectionEvent(BorgEvent):
+    """An event of a collection: its instances per machine and per switch, 0 for any number."""
 
-    rank = Rank.CONSTRAINT
+    order = EventOrder.CONSTRAINT
     collection: int
     per_machine: int
     per_switch: int
@@ -146,15 +148,15 @@ class LimitEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEvent(Event):
-    """What a task used from `at_us` on."""
+class TaskUsageEvent(BorgEvent):
+    """A task's usage from `at_us` on."""
 
-    rank = Rank.USAGE
-    key: Key
+    order = EventOrder.USAGE
+    key: InstanceKey
     cpu: Decimal | None
     memory: Decimal | None
 
 
-def merged(tables: Iterable[Iterable[Event]]) -> Iterator[Event]:
-    """Yield the events of tables that are each in order of time, in one order."""
-    return heapq.merge(*tables, key=lambda event: (event.at_us, event.rank))
+def merged(tables: Iterable[Iterable[BorgEvent]]) -> Iterator[BorgEvent]:
+    """Yield the events of all tables in order; each table is in order of time."""
+    return heapq.merge(*tables, key=lambda event: (event.at_us, event.order))

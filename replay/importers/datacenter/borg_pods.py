@@ -1,4 +1,4 @@
-"""Tasks as pods, with profiles of what they used, and machines as nodes."""
+"""Tasks of Google's traces as pods with usage profiles, and machines as nodes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
 
+from replay.hashing import object_uid
 from replay.importers.datacenter import borg_events
 from replay.importers.records import ImportOptions, Issues
-from replay.importers.rows import NAMESPACE, amounts, make_node, make_pod, scaled
-from replay.kube.identity import object_uid
+from replay.importers.rows import NAMESPACE, make_node, make_pod, share_of_unit, share_quantities
 from reprieve.kube.v1beta1.affinity_pb2 import NodeSelectorTerm
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -24,21 +24,21 @@ _HOSTNAME = "kubernetes.io/hostname"
 WINDOWS_MAX = 512
 _Window = tuple[int, Decimal | None, Decimal | None]
 PODS = "1000"
-"""Pods that a node takes: Borg has no such limit."""
+"""The pods of a node: Borg has no such limit."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """A task from its first SUBMIT to its end; times are us, None: it has not happened.
+    """A task from its first SUBMIT to its end; times are us, None before the event.
 
-    `number` counts tasks in the order of their SUBMITs. `ran_us` adds up its runs so far.
-    `dead_us`: an eviction or a failure ended its run, after which it may be submitted again.
-    `first_machine`: it ran there at the trace's beginning.
+    `number` counts tasks in the order of their SUBMITs. `ran_us` is the sum of the runs so far.
+    `dead_us` is the end of a run by an eviction or a failure, after which the task may be submitted
+    again. `first_machine` is where it ran at the start of the trace.
     """
 
     submit: borg_events.TaskEvent
     number: int = 0
-    apart: bool = False
+    different_machines: bool = False
     constraints: list[borg_events.Constraint] = field(default_factory=list)
     running_us: int | None = None
     ran_us: int = 0
@@ -52,13 +52,13 @@ class Task:
     _ref: ObjectReference | None = None
 
     @property
-    def key(self) -> borg_events.Key:
+    def key(self) -> borg_events.InstanceKey:
         """Return collection and index."""
         return self.submit.key
 
     @property
     def name(self) -> str:
-        """Return the pod's name; a task that comes a second time is another pod."""
+        """Return the pod's name; a task that is submitted again after its end is another pod."""
         collection, index = self.submit.key
         since = f"-{self.submit.at_us}" if self.submit.at_us else ""
         return f"{collection}-{index}{since}"
@@ -78,23 +78,23 @@ class Task:
 
 
 def class_name(priority: int) -> str:
-    """Return the PriorityClass whose value is the trace's own priority: its order counts."""
+    """Return the name of the PriorityClass with the trace's priority as its value."""
     return f"borg-{priority}"
 
 
 def task_pod(task: Task, options: ImportOptions) -> Pod:
-    """Return the task's pod, gated where it was queued; on its node where it ran at the start."""
+    """Return the task's pod; gated where the task was queued, bound where it ran at the start."""
     submit = task.submit
-    pod = make_pod(task.name, "task", amounts(submit.cpu, submit.memory, options))
+    pod = make_pod(task.name, "task", share_quantities(submit.cpu, submit.memory, options))
     pod.metadata.labels[_COLLECTION] = str(submit.key[0])
     if submit.scheduling_class:
         pod.metadata.labels[_CLASS] = submit.scheduling_class
     pod.spec.priority_class_name = class_name(submit.priority)
     pod.spec.priority = submit.priority
-    if task.apart:
-        _keep_apart(pod)
+    if task.different_machines:
+        _require_different_nodes(pod)
     if task.constraints:
-        _constrain(pod, task.constraints)
+        _require_attributes(pod, task.constraints)
     if task.queued:
         pod.spec.scheduling_gates.add(name=GATE)
     if task.first_machine:
@@ -104,14 +104,14 @@ def task_pod(task: Task, options: ImportOptions) -> Pod:
     return pod
 
 
-def _keep_apart(pod: Pod) -> None:
+def _require_different_nodes(pod: Pod) -> None:
     affinity = pod.spec.affinity.pod_anti_affinity
     term = affinity.required_during_scheduling_ignored_during_execution.add()
     term.topology_key = _HOSTNAME
     term.label_selector.match_labels[_COLLECTION] = pod.metadata.labels[_COLLECTION]
 
 
-def _constrain(pod: Pod, constraints: list[borg_events.Constraint]) -> None:
+def _require_attributes(pod: Pod, constraints: list[borg_events.Constraint]) -> None:
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     term = required.node_selector_terms.add()
@@ -120,37 +120,37 @@ def _constrain(pod: Pod, constraints: list[borg_events.Constraint]) -> None:
 
 
 def _require(term: NodeSelectorTerm, constraint: borg_events.Constraint) -> None:
-    """Add what the constraint requires; an empty value stands for a missing attribute."""
+    """Add the constraint's requirement; an empty value means that the attribute is missing."""
     key, operator, value = label_key(constraint.name), constraint.operator, constraint.value
     presence = {
-        borg_events.Operator.PRESENT: "Exists",
-        borg_events.Operator.NOT_PRESENT: "DoesNotExist",
+        borg_events.ConstraintOperator.PRESENT: "Exists",
+        borg_events.ConstraintOperator.NOT_PRESENT: "DoesNotExist",
     }
     if not value:
         presence |= {
-            borg_events.Operator.EQUAL: "DoesNotExist",
-            borg_events.Operator.NOT_EQUAL: "Exists",
+            borg_events.ConstraintOperator.EQUAL: "DoesNotExist",
+            borg_events.ConstraintOperator.NOT_EQUAL: "Exists",
         }
     if operator in presence:
         term.match_expressions.add(key=key, operator=presence[operator])
         return
     name, moved = {
-        borg_events.Operator.EQUAL: ("In", 0),
-        borg_events.Operator.NOT_EQUAL: ("NotIn", 0),
-        borg_events.Operator.LESS_THAN: ("Lt", 0),
-        borg_events.Operator.LESS_THAN_EQUAL: ("Lt", 1),
-        borg_events.Operator.GREATER_THAN: ("Gt", 0),
-        borg_events.Operator.GREATER_THAN_EQUAL: ("Gt", -1),
+        borg_events.ConstraintOperator.EQUAL: ("In", 0),
+        borg_events.ConstraintOperator.NOT_EQUAL: ("NotIn", 0),
+        borg_events.ConstraintOperator.LESS_THAN: ("Lt", 0),
+        borg_events.ConstraintOperator.LESS_THAN_EQUAL: ("Lt", 1),
+        borg_events.ConstraintOperator.GREATER_THAN: ("Gt", 0),
+        borg_events.ConstraintOperator.GREATER_THAN_EQUAL: ("Gt", -1),
     }[operator]
     if moved and value.lstrip("-").isdecimal():
         value = str(int(value) + moved)
     term.match_expressions.add(key=key, operator=name, values=[label_value(value)])
 
 
-def note_usage(task: Task, event: borg_events.UsageEvent) -> bool:
-    """Add a window to a running task; tell whether windows had to be put together for it.
+def add_usage(task: Task, event: borg_events.TaskUsageEvent) -> bool:
+    """Add a window to a running task; return whether windows were merged to keep WINDOWS_MAX.
 
-    Windows count from the sum of the task's runs, since a replay's pod runs them in one.
+    Windows count from the sum of the task's earlier runs, since a pod of a replay has one run.
     """
     offset_us = task.ran_us + max(0, event.at_us - (task.running_us or 0))
     if task.usage and task.usage[-1][0] >= offset_us:
@@ -171,21 +171,20 @@ def usage_profile(number: int, windows: Sequence[_Window], options: ImportOption
     for offset_us, cpu, memory in windows:
         segment = profile.segments.add(offset_ns=offset_us * 1000)
         if cpu is not None:
-            segment.cpu_milli = scaled(cpu, options.unit_cpu_milli)
+            segment.cpu_milli = share_of_unit(cpu, options.unit_cpu_milli)
         if memory is not None:
-            segment.memory_bytes = scaled(memory, options.unit_memory_bytes)
+            segment.memory_bytes = share_of_unit(memory, options.unit_memory_bytes)
     if profile.segments:
         profile.segments[0].offset_ns = 0
     return profile
 
 
 def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    known = [each for each in (one, other) if each is not None]
-    return max(known) if known else None
+    return max((each for each in (one, other) if each is not None), default=None)
 
 
-class Machines:
-    """The machines that are there; memory is bounded by their number and attributes."""
+class MachineNodes:
+    """The nodes of a trace's machines; memory is bounded by machines and their attributes."""
 
     def __init__(self, options: ImportOptions, issues: Issues) -> None:
         self._options = options
@@ -195,11 +194,11 @@ class Machines:
         self.removed_us: dict[str, int] = {}
 
     def has(self, machine: str) -> bool:
-        """Tell whether the machine is there."""
+        """Return whether the machine was added and not removed."""
         return machine in self._sizes
 
-    def attribute(self, event: borg_events.AttributeEvent) -> Iterator[Record]:
-        """Take an attribute; yield the node's update where the node is there already."""
+    def attribute(self, event: borg_events.MachineAttributeEvent) -> Iterator[Record]:
+        """Set an attribute; yield the node's update if the node exists."""
         labels, key = self._labels[event.machine], label_key(event.name)
         before = labels.get(key)
         if event.value is None:
@@ -211,11 +210,11 @@ class Machines:
             yield Record(at_ns=event.at_us * 1000, update=node)
 
     def change(self, event: borg_events.MachineEvent) -> Iterator[Record]:
-        """Yield what becomes of the machine's node."""
+        """Yield the creation, the update or the deletion of the machine's node."""
         machine, at_ns = event.machine, event.at_us * 1000
-        there = self.has(machine)
+        exists = self.has(machine)
         if event.change is borg_events.MachineChange.REMOVE:
-            if not there:
+            if not exists:
                 self._issues.add("unknown-machine", event.where, "removed, and was never added")
                 return
             del self._sizes[machine]
@@ -230,33 +229,33 @@ class Machines:
             self._issues.add("no-capacity", event.where, "a machine of unknown size: nothing fits")
         self._sizes[machine] = cpu, memory
         node = self._node(machine, cpu, memory)
-        if there:
+        if exists:
             yield Record(at_ns=at_ns, update=node)
         else:
             yield Record(at_ns=at_ns, create=node)
 
     def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> KubernetesObject:
         options = self._options
-        capacity = {"pods": PODS, **amounts(cpu, memory, options)}
+        capacity = {"pods": PODS, **share_quantities(cpu, memory, options)}
         percent = options.allocatable_percent
-        allocatable = {"pods": PODS, **amounts(cpu, memory, options, percent)}
+        allocatable = {"pods": PODS, **share_quantities(cpu, memory, options, percent)}
         node = make_node(node_name(machine), capacity, allocatable)
         node.metadata.labels.update(self._labels.get(machine, {}))
         return KubernetesObject(node=node)
 
 
 def node_name(machine: str) -> str:
-    """Return the node of a machine."""
+    """Return the name of a machine's node."""
     return f"machine-{machine}"
 
 
 def label_key(attribute: str) -> str:
-    """Return a label's key for an attribute, whose obfuscated name is no key of Kubernetes."""
+    """Return the label key of an attribute, whose obfuscated name is not a valid key."""
     return f"attribute.borg/{blake2b(attribute.encode(), digest_size=8).hexdigest()}"
 
 
 def label_value(value: str) -> str:
-    """Return a label's value: a number as it is, for comparisons; a hash of anything else."""
+    """Return a label's value: a number as it is, for comparisons; a hash of any other text."""
     if value == "" or value.lstrip("-").isdecimal():
         return value
     return blake2b(value.encode(), digest_size=8).hexdigest()

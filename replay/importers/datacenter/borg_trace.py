@@ -1,8 +1,8 @@
-"""A Google trace, from its events in order of time to records.
+"""The trace of a Google cluster, from its events in order of time.
 
-A task is one pod, from its first SUBMIT to its end, however often it was evicted or failed and was
-submitted again: what it would have run without is the sum of its runs. SCHEDULE and EVICT are kept
-as observations and never fed. A task's record is written when its end is known, and sorted in then.
+A task is one pod from its first SUBMIT to its end, including evictions and failures after which it
+was submitted again; its service time is the sum of its runs. SCHEDULE and EVICT become observations
+and are never inputs. The record of a task is made at the end of the task and then sorted by time.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from pathlib import Path
 
 from replay.importers.datacenter import borg_events
 from replay.importers.datacenter.borg_pods import (
-    Machines,
+    MachineNodes,
     Task,
+    add_usage,
     class_name,
     node_name,
-    note_usage,
     task_pod,
     usage_profile,
 )
-from replay.importers.records import ImportOptions, Issues, header_of
-from replay.importers.rows import Drafts
+from replay.importers.records import ImportOptions, Issues, new_header
+from replay.importers.rows import RecordDrafts
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 _US_NS = 1000
 _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
-# Of what happens at one time: what pods need, pods, what is told of them.
+# The order of records at equal times: what pods need, pods, and what is observed of them.
 _NODES, _USAGE, _PODS, _UPDATES, _OBSERVED, _DELETES = range(1, 7)
 _NEAR_US = 5_000_000
-_Happened = tuple[int, str, Task]
-"""When something happened, us, on which machine and to whom."""
+_MachineTask = tuple[int, str, Task]
+"""Time (us), machine and task of an event."""
 
 
 def borg_trace(
     name: str,
     paths: Sequence[Path],
-    events: Iterable[borg_events.Event],
+    events: Iterable[borg_events.BorgEvent],
     issues: Issues,
     options: ImportOptions,
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the trace of events that come in order of time. Raises what reading them raises.
+    """Yield the trace of events, which are in order of time. Raises what `events` raises.
 
-    Memory is bounded by the tasks that are alive at a time, and by machines.
+    Memory is bounded by machines and by the tasks that are alive at one time.
     """
-    header = header_of(name, paths, options)
+    header = new_header(name, paths, options)
     header.times_recorded = True
     header.cpu_milli_per_unit = options.unit_cpu_milli
     header.memory_bytes_per_unit = options.unit_memory_bytes
-    with Drafts() as drafts:
+    with RecordDrafts() as drafts:
         trace = _Trace(drafts, issues, options)
         for event in events:
-            trace.take(event)
+            trace.add(event)
         trace.end()
         header.window_end_ns = trace.now_us * _US_NS
         classes = {class_name(priority): priority for priority in sorted(trace.priorities)}
@@ -61,52 +61,52 @@ def borg_trace(
 
 
 class _Trace:
-    def __init__(self, drafts: Drafts, issues: Issues, options: ImportOptions) -> None:
+    def __init__(self, drafts: RecordDrafts, issues: Issues, options: ImportOptions) -> None:
         self.now_us = 0
         self.priorities: set[int] = set()
         self._drafts = drafts
         self._issues = issues
         self._options = options
-        self._machines = Machines(options, issues)
-        self._evictions = Evictions(self._machines.removed_us)
-        self._alive: dict[borg_events.Key, Task] = {}
-        self._dead: OrderedDict[borg_events.Key, Task] = OrderedDict()
-        self._constraints: dict[borg_events.Key, list[borg_events.Constraint]] = {}
-        self._limits: dict[int, borg_events.LimitEvent] = {}
+        self._machines = MachineNodes(options, issues)
+        self._evictions = EvictionCauses(self._machines.removed_us)
+        self._alive: dict[borg_events.InstanceKey, Task] = {}
+        self._dead: OrderedDict[borg_events.InstanceKey, Task] = OrderedDict()
+        self._constraints: dict[borg_events.InstanceKey, list[borg_events.Constraint]] = {}
+        self._limits: dict[int, borg_events.CollectionEvent] = {}
         self._profiles = 0
         self._tasks = 0
 
-    def take(self, event: borg_events.Event) -> None:
-        """Take the next event."""
+    def add(self, event: borg_events.BorgEvent) -> None:
+        """Add the next event."""
         if event.at_us >= borg_events.AFTER_US:
             self._issues.add("after-window", event.where, "after the window: left out")
             return
         if event.at_us > self.now_us:
-            self._pass_time(event.at_us)
+            self._advance(event.at_us)
         match event:
             case borg_events.TaskEvent():
                 self._task(event)
             case borg_events.MachineEvent():
                 for record in self._machines.change(event):
                     self._drafts.add(record, _NODES)
-            case borg_events.AttributeEvent():
+            case borg_events.MachineAttributeEvent():
                 for record in self._machines.attribute(event):
                     self._drafts.add(record, _NODES)
-            case borg_events.ConstraintEvent():
+            case borg_events.TaskConstraintEvent():
                 self._constraints.setdefault(event.key, []).append(event.constraint)
-            case borg_events.LimitEvent():
+            case borg_events.CollectionEvent():
                 self._limit(event)
-            case borg_events.UsageEvent():
+            case borg_events.TaskUsageEvent():
                 self._use(event)
 
     def end(self) -> None:
-        """Write what is left: tasks that were alive at the end."""
-        self._tell_evictions(borg_events.AFTER_US)
+        """Write the tasks that were alive at the end."""
+        self._write_evictions(borg_events.AFTER_US)
         for task in [*self._alive.values(), *self._dead.values()]:
             self._close_at_end(task)
 
-    def _pass_time(self, at_us: int) -> None:
-        self._tell_evictions(at_us)
+    def _advance(self, at_us: int) -> None:
+        self._write_evictions(at_us)
         self._constraints.clear()
         self.now_us = at_us
         while self._dead:
@@ -121,7 +121,7 @@ class _Trace:
             message = "tasks within a reservation are left out: the reservation holds the room"
             self._issues.add("in-alloc", event.where, message)
             return
-        if event.is_repaired:
+        if event.has_missing_info:
             message = "an event that the trace's makers put in for a missing one: taken"
             self._issues.add("missing-info", event.where, message)
         if event.change is borg_events.TaskChange.SUBMIT:
@@ -152,7 +152,9 @@ class _Trace:
             task.constraints += event.constraints
             task.constraints += self._constraints.get(event.key, ())
             limit = self._limits.get(event.key[0])
-            task.apart = event.apart or (limit is not None and limit.per_machine == 1)
+            task.different_machines = event.different_machines or (
+                limit is not None and limit.per_machine == 1
+            )
             self.priorities.add(event.priority)
             if event.cpu is None and event.memory is None:
                 self._issues.add("no-request", event.where, "a task without requests")
@@ -160,7 +162,7 @@ class _Trace:
         self._alive[event.key] = task
         return task
 
-    def _limit(self, event: borg_events.LimitEvent) -> None:
+    def _limit(self, event: borg_events.CollectionEvent) -> None:
         if event.ended:
             self._limits.pop(event.collection, None)
             return
@@ -198,7 +200,7 @@ class _Trace:
         self._evictions.scheduled(task, event.at_us)
 
     def _stop(self, task: Task, event: borg_events.TaskEvent) -> None:
-        """End a run after which the task may be submitted again."""
+        """End a run; the task may be submitted again."""
         task.stop(event.at_us)
         task.dead_us, task.failed = event.at_us, event.change is borg_events.TaskChange.FAIL
         self._alive.pop(task.key, None)
@@ -224,7 +226,7 @@ class _Trace:
         self._write(task, life)
 
     def _close_at_end(self, task: Task) -> None:
-        """Write a task whose end is not known, or that was not submitted again."""
+        """Write a task without a recorded end, or that was not submitted again."""
         task.stop(self.now_us)
         life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS, fails=task.failed)
         life.censored = not task.failed
@@ -250,49 +252,49 @@ class _Trace:
             )
             self._drafts.add(update, _UPDATES)
 
-    def _use(self, event: borg_events.UsageEvent) -> None:
+    def _use(self, event: borg_events.TaskUsageEvent) -> None:
         task = self._alive.get(event.key)
         if task is None or task.running_us is None:
             message = "usage of a task that does not run: left out"
             self._issues.add("unknown-task", event.where, message)
-        elif note_usage(task, event):
+        elif add_usage(task, event):
             message = "usage of a long run: neighbouring windows are put together, the larger kept"
             self._issues.add("merged-usage", event.where, message)
 
-    def _observe(self, task: Task, event: borg_events.TaskEvent, **what: object) -> None:
-        observed = trace_pb2.Observed(object=task.ref(), **what)  # type: ignore[arg-type]  # one of its oneof
+    def _observe(self, task: Task, event: borg_events.TaskEvent, **content: object) -> None:
+        observed = trace_pb2.Observed(object=task.ref(), **content)  # type: ignore[arg-type]  # one of its oneof
         self._drafts.add(trace_pb2.Record(at_ns=event.at_us * _US_NS, observed=observed), _OBSERVED)
 
-    def _tell_evictions(self, until_us: int) -> None:
-        for record in self._evictions.decided(until_us):
+    def _write_evictions(self, until_us: int) -> None:
+        for record in self._evictions.observations(until_us):
             self._drafts.add(record, _OBSERVED)
 
 
-class Evictions:
-    """Finds out why tasks were evicted, which the traces do not tell.
+class EvictionCauses:
+    """Infers why tasks were evicted, which the traces do not contain.
 
-    What happened beside an eviction tells: its machine was removed within five seconds; a task of
-    higher priority was scheduled on its machine at the same instant; or neither, which leaves
-    overcommitment and errors of disks.
+    The cause is the loss of the machine where it was removed within five seconds; a preemption
+    where a task of higher priority was scheduled on the machine at the same time; else unknown:
+    overcommitment or a disk error.
     """
 
     def __init__(self, removed_us: Mapping[str, int]) -> None:
         self._removed_us = removed_us
-        self._waiting: deque[_Happened] = deque()
-        self._scheduled: deque[_Happened] = deque()
+        self._evicted: deque[_MachineTask] = deque()
+        self._scheduled: deque[_MachineTask] = deque()
 
     def scheduled(self, task: Task, at_us: int) -> None:
-        """Note that a task was scheduled."""
+        """Add a scheduled task, which may be a preemptor."""
         self._scheduled.append((at_us, task.machine, task))
 
     def evicted(self, task: Task, machine: str, at_us: int) -> None:
-        """Note an eviction."""
-        self._waiting.append((at_us, machine, task))
+        """Add an eviction."""
+        self._evicted.append((at_us, machine, task))
 
-    def decided(self, now_us: int) -> Iterator[trace_pb2.Record]:
-        """Yield observations of the evictions that are old enough to be judged."""
-        while self._waiting and self._waiting[0][0] + _NEAR_US < now_us:
-            at_us, machine, task = victim = self._waiting.popleft()
+    def observations(self, now_us: int) -> Iterator[trace_pb2.Record]:
+        """Yield the evictions more than five seconds before `now_us`, with their causes."""
+        while self._evicted and self._evicted[0][0] + _NEAR_US < now_us:
+            at_us, machine, task = victim = self._evicted.popleft()
             observed = trace_pb2.Observed(object=task.ref())
             by, removed_us = self._preemptor(victim), self._removed_us.get(machine)
             name = node_name(machine)
@@ -303,14 +305,13 @@ class Evictions:
             else:
                 observed.evicted.CopyFrom(trace_pb2.Evicted(node_name=name, message="EVICT"))
             yield trace_pb2.Record(at_ns=at_us * _US_NS, observed=observed)
-        oldest_us = self._waiting[0][0] if self._waiting else now_us
+        oldest_us = self._evicted[0][0] if self._evicted else now_us
         while self._scheduled and self._scheduled[0][0] < oldest_us:
             self._scheduled.popleft()
 
-    def _preemptor(self, victim: _Happened) -> Task | None:
-        at_us, machine, evicted = victim
-        for then_us, there, task in self._scheduled:
-            is_here = then_us == at_us and there == machine
-            if is_here and task.submit.priority > evicted.submit.priority:
+    def _preemptor(self, victim: _MachineTask) -> Task | None:
+        *place, evicted = victim
+        for *other_place, task in self._scheduled:
+            if place == other_place and task.submit.priority > evicted.submit.priority:
                 return task
         return None

@@ -2,9 +2,9 @@
 
 Columns: instance_sn, role (HN with a GPU, CN without), app_name, requests and limits of cpu
 (cores), gpu, rdma (percent of a node's), memory and disk (GiB), max_instance_per_node (-1: any
-number), and creation, scheduled and deletion time (s since the trace's start). No creation time: it
-was there before; no deletion time: it was there at the end. There are no nodes, no usage and one
-priority.
+number), and creation, scheduled and deletion time (s since the trace's start). An instance without
+a creation time existed before the trace, one without a deletion time exists at its end. The trace
+has no nodes, no usage and only one priority.
 """
 
 from __future__ import annotations
@@ -13,13 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
-from replay.importers.records import ImportOptions, Issues, header_of
-from replay.importers.rows import Drafts, Row, first_fields, machine_amounts, make_pod, rows, scaled
+from replay.importers.records import Importer, ImportOptions, Issues, new_header, whole_machine
+from replay.importers.rows import (
+    RecordDrafts,
+    TableRow,
+    first_fields,
+    make_pod,
+    share_of_unit,
+    table_rows,
+)
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import PodCreate, PodLife, Record
 
 NAME = "dlrm"
-LOOKED_FOR = 'Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."'
+
 GPU, RDMA = "nvidia.com/gpu", "alibabacloud.com/rdma"
 _HEAD = ["instance_sn", "role", "app_name"]
 _GIB = 1 << 30
@@ -27,29 +34,29 @@ _MIB = 1 << 20
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is the list of instances."""
+    """Return whether a file whose content begins with `start` is the list of instances."""
     del path
     return b"instance_sn" in start[:20] and first_fields(start)[:3] == _HEAD
 
 
-def node_amounts(options: ImportOptions) -> Mapping[str, str]:
-    """Return what a made node has by default: eight GPUs, its whole RDMA and 8 TiB of disk too."""
-    return {**machine_amounts(options), GPU: "8", RDMA: "100", "ephemeral-storage": "8Ti"}
+def node_resources(options: ImportOptions) -> Mapping[str, str]:
+    """Return a whole machine with eight GPUs, 100 percent of RDMA and 8 TiB of disk."""
+    return {**whole_machine(options), GPU: "8", RDMA: "100", "ephemeral-storage": "8Ti"}
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the list. Raises TraceError, with file and line, for a broken row."""
     issues = Issues()
-    header = header_of(NAME, paths, options)
+    header = new_header(NAME, paths, options)
     header.times_recorded = True
-    with Drafts() as drafts:
+    with RecordDrafts() as drafts:
         for path in paths:
-            for row in rows(path):
+            for row in table_rows(path):
                 drafts.add(_instance(row, issues))
         yield from drafts.trace(header, {}, issues)
 
 
-def _instance(row: Row, issues: Issues) -> Record:
+def _instance(row: TableRow, issues: Issues) -> Record:
     created_ns = _time_ns(row, "creation_time")
     if created_ns is None:
         message = "was there before the trace began: created at its start, pending"
@@ -61,7 +68,7 @@ def _instance(row: Row, issues: Issues) -> Record:
     return Record(at_ns=created_ns or 0, pod_create=create)
 
 
-def _pod(row: Row) -> Pod:
+def _pod(row: TableRow) -> Pod:
     name = row.text("instance_sn").replace("_", "-")
     if not name:
         raise TraceError(row.where, "instance_sn is missing")
@@ -75,19 +82,19 @@ def _pod(row: Row) -> Pod:
     return pod
 
 
-def _amounts(row: Row, of: str) -> dict[str, str]:
-    """Return quantities of what is asked for in parts: cores to the thousandth, the rest to MiB."""
+def _amounts(row: TableRow, of: str) -> dict[str, str]:
+    """Return the quantities of the "request" or "limit" columns: millicores, and MiB."""
     result = {}
     if (cores := row.number(f"cpu_{of}")) is not None:
-        result["cpu"] = f"{scaled(cores, 1000)}m"
+        result["cpu"] = f"{share_of_unit(cores, 1000)}m"
     for resource, column in (("memory", "memory"), ("ephemeral-storage", "disk")):
         if (gib := row.number(f"{column}_{of}")) is not None:
-            result[resource] = f"{scaled(gib, _GIB // _MIB)}Mi"
+            result[resource] = f"{share_of_unit(gib, _GIB // _MIB)}Mi"
     return result
 
 
-def _life(row: Row, issues: Issues) -> PodLife:
-    """Return how long the instance ran: from scheduled, or the trace's start, to deleted."""
+def _life(row: TableRow, issues: Issues) -> PodLife:
+    """Return the service time: from scheduled, or the trace's start, to deleted."""
     deleted_ns = _time_ns(row, "deletion_time")
     if deleted_ns is None:
         issues.add("censored", row.where, "was there at the end: runs until it is deleted")
@@ -98,9 +105,18 @@ def _life(row: Row, issues: Issues) -> PodLife:
     return PodLife(service_time_ns=max(0, ran_ns))
 
 
-def _time_ns(row: Row, column: str) -> int | None:
+def _time_ns(row: TableRow, column: str) -> int | None:
     at_ns = row.seconds_ns(column)
     if at_ns is not None and at_ns < 0:
         problem = f"{column}: {row.text(column)} is before the trace's start"
         raise TraceError(row.where, problem)
     return at_ns
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."',
+    sniff=sniff,
+    load=load,
+    node_resources=node_resources,
+)

@@ -1,9 +1,9 @@
 """Google's cluster trace of 2011 (clusterdata-2011-2): CSV tables without names of columns.
 
-Read are machine_events, machine_attributes, task_events, task_constraints and task_usage, each of
-one file or of many shards, told apart by their columns; job_events say nothing that the tasks do
-not. Times are us from 0, which means "before the window"; the window begins at 600 s. Sizes are
-shares of the largest machine. Source: the trace's schema, version 2.1.
+The importer reads machine_events, machine_attributes, task_events, task_constraints and task_usage,
+each in one file or in many shards, and recognises each by its columns; job_events adds nothing to
+task_events. Times are us from 0, which means "before the window"; the window begins at 600 s. Sizes
+are shares of the largest machine. Source: the trace's schema, version 2.1.
 """
 
 from __future__ import annotations
@@ -14,37 +14,55 @@ from pathlib import Path
 from replay.errors import TraceError
 from replay.importers.datacenter import borg_events
 from replay.importers.datacenter.borg_trace import borg_trace
-from replay.importers.records import ImportOptions, Issues
-from replay.importers.rows import Row, first_fields, rows
+from replay.importers.records import Importer, ImportOptions, Issues
+from replay.importers.rows import TableRow, first_fields, table_rows
 from replay.trace.files import head
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 NAME = "google-2011"
-LOOKED_FOR = "Google's tables of 2011: CSV of 6 (machine_events), 13 (task_events) or 20 columns"
-_COLUMNS = {
-    "machine_events": "time machine change platform cpu memory",
-    "machine_attributes": "time machine name value deleted",
-    "job_events": "time missing job change user class name logical_name",
-    "task_events": "time missing job index machine change user class priority cpu memory disk "
-    "different_machines",
-    "task_constraints": "time job index operator name value",
-    "task_usage": "start end job index machine cpu memory assigned unmapped total max_memory "
-    "disk_time disk_space max_cpu max_disk cpi mai portion aggregation sampled_cpu",
+_COLUMNS: Mapping[str, Sequence[str]] = {
+    "machine_events": ("time", "machine", "change", "platform", "cpu", "memory"),
+    "machine_attributes": ("time", "machine", "name", "value", "deleted"),
+    "task_events": (
+        *("time", "missing", "job", "index", "machine", "change", "user", "class", "priority"),
+        *("cpu", "memory", "disk", "different_machines"),
+    ),
+    "task_constraints": ("time", "job", "index", "operator", "name", "value"),
+    "task_usage": (
+        *("start", "end", "job", "index", "machine", "cpu", "memory", "assigned", "unmapped"),
+        *("total", "max_memory", "disk_time", "disk_space", "max_cpu", "max_disk", "cpi", "mai"),
+        *("portion", "aggregation", "sampled_cpu"),
+    ),
 }
-_TABLES: Mapping[str, Sequence[str]] = {name: text.split() for name, text in _COLUMNS.items()}
 _BY_WIDTH = {5: "machine_attributes", 8: "job_events", 13: "task_events", 20: "task_usage"}
-_MACHINE = tuple(borg_events.MachineChange)
-_NOT_YET = {borg_events.TaskChange.QUEUE, borg_events.TaskChange.ENABLE}
-_TASK = (
-    *(each for each in borg_events.TaskChange if each not in _NOT_YET),
-    borg_events.TaskChange.UPDATE,
-)
 _PRIORITIES = 1000
-_OPERATORS = tuple(borg_events.Operator)[:4]
+# Enums by the trace's numbers.
+_MACHINE_CHANGES = (
+    borg_events.MachineChange.ADD,
+    borg_events.MachineChange.REMOVE,
+    borg_events.MachineChange.UPDATE,
+)
+_TASK_CHANGES = (
+    borg_events.TaskChange.SUBMIT,
+    borg_events.TaskChange.SCHEDULE,
+    borg_events.TaskChange.EVICT,
+    borg_events.TaskChange.FAIL,
+    borg_events.TaskChange.FINISH,
+    borg_events.TaskChange.KILL,
+    borg_events.TaskChange.LOST,
+    borg_events.TaskChange.UPDATE,  # UPDATE_PENDING
+    borg_events.TaskChange.UPDATE,  # UPDATE_RUNNING
+)
+_OPERATORS = (
+    borg_events.ConstraintOperator.EQUAL,
+    borg_events.ConstraintOperator.NOT_EQUAL,
+    borg_events.ConstraintOperator.LESS_THAN,
+    borg_events.ConstraintOperator.GREATER_THAN,
+)
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is one of the tables."""
+    """Return whether a file whose content begins with `start` is one of the tables."""
     del path
     return bool(_table(start))
 
@@ -65,10 +83,9 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
 
 def _table(start: bytes) -> str:
-    """Return which table begins with `start`, "" for none.
+    """Return the name of the table that begins with `start`, "" for no table.
 
-    Of six columns are machine_events, with a platform in the fourth, and task_constraints, with
-    an operator there.
+    machine_events and task_constraints have six columns; the fourth is a platform, or an operator.
     """
     fields = first_fields(start)
     if not fields or not fields[0].isdecimal():
@@ -83,11 +100,11 @@ def _table(start: bytes) -> str:
     return table if whole else ""
 
 
-def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[borg_events.Event]:
-    """Yield the events of a table's shards: slices of time, in the order of their names."""
+def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[borg_events.BorgEvent]:
+    """Yield the events of a table's shards, whose names are in order of time."""
     last_us = 0
     for path in files:
-        for row in rows(path, _TABLES[table]):
+        for row in table_rows(path, _COLUMNS[table]):
             event = _READERS[table](row)
             if event.at_us < last_us:
                 message = f"{table}: rows are not in order of time"
@@ -96,40 +113,40 @@ def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[borg_
             yield event
 
 
-def _time_us(row: Row, name: str = "time") -> int:
+def _time_us(row: TableRow, name: str = "time") -> int:
     time_us = row.integer(name)
     if time_us is None or time_us < 0:
-        raise TraceError(row.where, f"{name}: {row.text(name)!r} where a time in us is wanted")
+        raise TraceError(row.where, f"{name}: {row.text(name)!r} is not a time in us")
     return time_us
 
 
-def _whole(row: Row, name: str) -> int:
+def _whole(row: TableRow, name: str) -> int:
     number = row.integer(name)
     if number is None:
         raise TraceError(row.where, f"{name} is missing")
     return number
 
 
-def _code(row: Row, name: str, count: int) -> int:
+def _code(row: TableRow, name: str, count: int) -> int:
     code = _whole(row, name)
     if not 0 <= code < count:
-        raise TraceError(row.where, f"{name}: {code} is none of 0 to {count - 1}")
+        raise TraceError(row.where, f"{name}: {code} is not a number from 0 to {count - 1}")
     return code
 
 
-def _machine_event(row: Row) -> borg_events.Event:
+def _machine_event(row: TableRow) -> borg_events.BorgEvent:
     return borg_events.MachineEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
-        change=_MACHINE[_code(row, "change", len(_MACHINE))],
+        change=_MACHINE_CHANGES[_code(row, "change", len(_MACHINE_CHANGES))],
         cpu=row.share("cpu"),
         memory=row.share("memory"),
     )
 
 
-def _attribute(row: Row) -> borg_events.Event:
-    return borg_events.AttributeEvent(
+def _attribute(row: TableRow) -> borg_events.BorgEvent:
+    return borg_events.MachineAttributeEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
@@ -138,25 +155,25 @@ def _attribute(row: Row) -> borg_events.Event:
     )
 
 
-def _task_event(row: Row) -> borg_events.Event:
+def _task_event(row: TableRow) -> borg_events.BorgEvent:
     return borg_events.TaskEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
-        change=_TASK[_code(row, "change", len(_TASK))],
+        change=_TASK_CHANGES[_code(row, "change", len(_TASK_CHANGES))],
         machine=row.text("machine"),
         priority=_code(row, "priority", _PRIORITIES) if row.text("priority") else 0,
         scheduling_class=row.text("class"),
         cpu=row.share("cpu"),
         memory=row.share("memory"),
-        apart=row.text("different_machines") in {"1", "true"},
-        is_repaired=bool(row.text("missing")),
+        different_machines=row.text("different_machines") in {"1", "true"},
+        has_missing_info=bool(row.text("missing")),
     )
 
 
-def _constraint(row: Row) -> borg_events.Event:
+def _constraint(row: TableRow) -> borg_events.BorgEvent:
     operator = _OPERATORS[_code(row, "operator", len(_OPERATORS))]
-    return borg_events.ConstraintEvent(
+    return borg_events.TaskConstraintEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
@@ -166,8 +183,8 @@ def _constraint(row: Row) -> borg_events.Event:
     )
 
 
-def _usage(row: Row) -> borg_events.Event:
-    return borg_events.UsageEvent(
+def _usage(row: TableRow) -> borg_events.BorgEvent:
+    return borg_events.TaskUsageEvent(
         at_us=_time_us(row, "start"),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
@@ -176,10 +193,19 @@ def _usage(row: Row) -> borg_events.Event:
     )
 
 
-_READERS: Mapping[str, Callable[[Row], borg_events.Event]] = {
+_READERS: Mapping[str, Callable[[TableRow], borg_events.BorgEvent]] = {
     "machine_attributes": _attribute,
     "machine_events": _machine_event,
     "task_constraints": _constraint,
     "task_events": _task_event,
     "task_usage": _usage,
 }
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description="Google's tables of 2011: CSV of 6 (machine_events), 13 (task_events) or 20 "
+    "columns",
+    sniff=sniff,
+    load=load,
+)

@@ -1,11 +1,11 @@
 """Google's cluster traces of 2019 (clusterdata-2019): tables of Borg cells, exported as JSON lines.
 
-Read are collection_events, instance_events, machine_events, machine_attributes and instance_usage,
-told apart by their fields. An export is in no order, so that lines are sorted by their time first,
-on disk. 64-bit numbers come as texts, enums as numbers or names. Times, sizes and the life of a
-task are as in 2011; new are QUEUE and ENABLE (a scheduling gate), reservations (an alloc instance
-is a pod; tasks within it are left out, for it holds their room), limits of instances on a machine,
-and raw priorities, which are kept (the tier is a matter of documents that disagree).
+The importer reads collection_events, instance_events, machine_events, machine_attributes and
+instance_usage, and recognises each by its fields. An export is not ordered; its lines are first
+sorted by time, on disk. 64-bit numbers are strings, enums are numbers or names. Times, sizes and
+the life of a task are as in 2011. New are QUEUE and ENABLE (a scheduling gate), alloc instances (an
+alloc instance is a pod; tasks within it are left out, since it reserves their resources), limits of
+instances on a machine, and raw priorities, which are kept (documents disagree about their tiers).
 
 Source: clusterdata_trace_format_v3.proto.
 """
@@ -15,26 +15,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import orjson
 
 from replay.errors import TraceError
 from replay.importers.datacenter import borg_events
 from replay.importers.datacenter.borg_trace import borg_trace
-from replay.importers.records import ImportOptions, Issues
-from replay.importers.rows import SHARE_MAX, Sorter, decimal
+from replay.importers.records import Importer, ImportOptions, Issues
+from replay.importers.rows import SHARE_MAX, DiskSorter, decimal
 from replay.kube.changes import parts
-from replay.kube.documents import json_values
-from replay.trace.files import open_plain
+from replay.kube.documents import read_json
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 NAME = "google-2019"
-LOOKED_FOR = 'Google\'s tables of 2019: JSON lines with "collection_id" or "machine_id" and a time'
 _Raw = Mapping[str, Any]
-_TASK = (*borg_events.TaskChange, borg_events.TaskChange.UPDATE)
-"""Both kinds of an update are one."""
-_TASK_NAMES = (*(each.value for each in _TASK[:-2]), "UPDATE_PENDING", "UPDATE_RUNNING")
+_T = TypeVar("_T")
+# The trace's names of enums, by the trace's numbers.
+_TASK_CHANGES: Mapping[str, borg_events.TaskChange] = {
+    "SUBMIT": borg_events.TaskChange.SUBMIT,
+    "QUEUE": borg_events.TaskChange.QUEUE,
+    "ENABLE": borg_events.TaskChange.ENABLE,
+    "SCHEDULE": borg_events.TaskChange.SCHEDULE,
+    "EVICT": borg_events.TaskChange.EVICT,
+    "FAIL": borg_events.TaskChange.FAIL,
+    "FINISH": borg_events.TaskChange.FINISH,
+    "KILL": borg_events.TaskChange.KILL,
+    "LOST": borg_events.TaskChange.LOST,
+    "UPDATE_PENDING": borg_events.TaskChange.UPDATE,
+    "UPDATE_RUNNING": borg_events.TaskChange.UPDATE,
+}
+_MACHINE_CHANGES: Mapping[str, borg_events.MachineChange | None] = {
+    "EVENT_TYPE_UNKNOWN": None,
+    "ADD": borg_events.MachineChange.ADD,
+    "REMOVE": borg_events.MachineChange.REMOVE,
+    "UPDATE": borg_events.MachineChange.UPDATE,
+}
+_OPERATORS = {each.value: each for each in borg_events.ConstraintOperator}
 _ENDS = frozenset(
     {
         borg_events.TaskChange.FAIL,
@@ -43,15 +60,14 @@ _ENDS = frozenset(
         borg_events.TaskChange.LOST,
     }
 )
-_MACHINE = (None, *borg_events.MachineChange)
-_OPERATORS = tuple(borg_events.Operator)
+
 _PRIORITIES = 1000
 _ALLOC_SET = (1, "1", "ALLOC_SET")
 _NO_MACHINE = frozenset({"", "0", "-1", "NO_MACHINE", "DEDICATED_MACHINE"})
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is one of the tables."""
+    """Return whether a file whose content begins with `start` is one of the tables."""
     if path.suffix == ".ktr":
         return False
     try:
@@ -64,32 +80,31 @@ def sniff(path: Path, start: bytes) -> bool:
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the tables. Raises TraceError, with file and line, for a broken line."""
     issues = Issues()
-    with Sorter() as lines:
+    with DiskSorter() as lines:
         for path in paths:
-            _gather(path, lines, issues)
+            _sort(path, lines, issues)
         yield from borg_trace(NAME, paths, _events(lines), issues, options)
 
 
-def _gather(path: Path, lines: Sorter, issues: Issues) -> None:
-    with open_plain(path) as file:
-        for where, raw in json_values(file, str(path)):
-            table = _table(raw) if isinstance(raw, dict) else ""
-            if not table:
-                issues.add("unknown-line", where, "no line of a table of the trace: left out")
-                continue
-            at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
-            data = orjson.dumps([where, table, raw])
-            lines.put(min(at_us, borg_events.AFTER_US), _TABLES[table][0], data)
+def _sort(path: Path, lines: DiskSorter, issues: Issues) -> None:
+    for where, raw in read_json(path):
+        table = _table(raw) if isinstance(raw, dict) else ""
+        if not table:
+            issues.add("unknown-line", where, "no line of a table of the trace: left out")
+            continue
+        at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
+        data = orjson.dumps([where, table, raw])
+        lines.put(min(at_us, borg_events.AFTER_US), _TABLES[table][0], data)
 
 
-def _events(lines: Sorter) -> Iterator[borg_events.Event]:
+def _events(lines: DiskSorter) -> Iterator[borg_events.BorgEvent]:
     for data in lines.sorted():
         where, table, raw = orjson.loads(data)
         yield _TABLES[table][1](where, raw)
 
 
 def _table(raw: _Raw) -> str:
-    """Return which table the line is of, "" for none."""
+    """Return the table of a line, "" for a line of no table."""
     if "start_time" in raw and "collection_id" in raw:
         return "usage"
     if "time" not in raw:
@@ -101,7 +116,7 @@ def _table(raw: _Raw) -> str:
     return "machine" if "type" in raw or "capacity" in raw else "attribute"
 
 
-def _instance(where: str, raw: _Raw) -> borg_events.Event:
+def _instance(where: str, raw: _Raw) -> borg_events.BorgEvent:
     machine = str(raw.get("machine_id") or "")
     is_alloc = raw.get("collection_type") in _ALLOC_SET
     request = raw.get("resource_request")
@@ -109,21 +124,21 @@ def _instance(where: str, raw: _Raw) -> borg_events.Event:
         at_us=_time_us(where, raw),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
-        change=_TASK[_code(where, raw, "type", _TASK_NAMES)],
+        change=_enum(where, raw, "type", _TASK_CHANGES),
         machine="" if machine in _NO_MACHINE else machine,
         priority=_priority(where, raw),
         scheduling_class=str(raw.get("scheduling_class") or ""),
         cpu=_share(where, request, "cpus"),
         memory=_share(where, request, "memory"),
         in_alloc=not is_alloc and _whole(where, raw, "alloc_collection_id", 0) != 0,
-        is_repaired=raw.get("missing_type") not in (None, 0, "0", "", "MISSING_TYPE_NONE"),
+        has_missing_info=raw.get("missing_type") not in (None, 0, "0", "", "MISSING_TYPE_NONE"),
         constraints=tuple(_constraint(where, each) for each in parts(raw, "constraint")),
     )
 
 
-def _collection(where: str, raw: _Raw) -> borg_events.Event:
-    change = _TASK[_code(where, raw, "type", _TASK_NAMES)]
-    return borg_events.LimitEvent(
+def _collection(where: str, raw: _Raw) -> borg_events.BorgEvent:
+    change = _enum(where, raw, "type", _TASK_CHANGES)
+    return borg_events.CollectionEvent(
         at_us=_time_us(where, raw),
         where=where,
         collection=_whole(where, raw, "collection_id"),
@@ -133,10 +148,10 @@ def _collection(where: str, raw: _Raw) -> borg_events.Event:
     )
 
 
-def _machine(where: str, raw: _Raw) -> borg_events.Event:
-    change = _MACHINE[_code(where, raw, "type", ("EVENT_TYPE_UNKNOWN", "ADD", "REMOVE", "UPDATE"))]
+def _machine(where: str, raw: _Raw) -> borg_events.BorgEvent:
+    change = _enum(where, raw, "type", _MACHINE_CHANGES)
     if change is None:
-        raise TraceError(where, "type: a machine's event of unknown type")
+        raise TraceError(where, "type: the machine event has no known type")
     return borg_events.MachineEvent(
         at_us=_time_us(where, raw),
         where=where,
@@ -147,9 +162,9 @@ def _machine(where: str, raw: _Raw) -> borg_events.Event:
     )
 
 
-def _attribute(where: str, raw: _Raw) -> borg_events.Event:
+def _attribute(where: str, raw: _Raw) -> borg_events.BorgEvent:
     deleted = raw.get("deleted") in (True, "true", 1, "1")
-    return borg_events.AttributeEvent(
+    return borg_events.MachineAttributeEvent(
         at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
@@ -158,9 +173,9 @@ def _attribute(where: str, raw: _Raw) -> borg_events.Event:
     )
 
 
-def _usage(where: str, raw: _Raw) -> borg_events.Event:
+def _usage(where: str, raw: _Raw) -> borg_events.BorgEvent:
     used = raw.get("average_usage")
-    return borg_events.UsageEvent(
+    return borg_events.TaskUsageEvent(
         at_us=_time_us(where, raw, "start_time"),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
@@ -170,8 +185,7 @@ def _usage(where: str, raw: _Raw) -> borg_events.Event:
 
 
 def _constraint(where: str, raw: _Raw) -> borg_events.Constraint:
-    names = tuple(each.value for each in _OPERATORS)
-    operator = _OPERATORS[_code(where, raw, "relation", names)]
+    operator = _enum(where, raw, "relation", _OPERATORS)
     value = "" if raw.get("value") is None else str(raw["value"])
     return borg_events.Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
 
@@ -205,15 +219,15 @@ def _priority(where: str, raw: _Raw) -> int:
     return priority
 
 
-def _code(where: str, raw: _Raw, name: str, names: Sequence[str]) -> int:
-    """Return an enum's number, which may stand as a name; 0 where it is absent, as in proto."""
+def _enum(where: str, raw: _Raw, name: str, values: Mapping[str, _T]) -> _T:
+    """Return an enum's value by its number or name; an absent field is number 0, as in proto."""
     value = raw.get(name, 0)
-    if value in names:
-        return names.index(value)
-    code = _whole(where, raw, name, 0)
-    if not 0 <= code < len(names):
+    if isinstance(value, str) and value in values:
+        return values[value]
+    number = _whole(where, raw, name, 0)
+    if not 0 <= number < len(values):
         _refuse(where, name, value)
-    return code
+    return list(values.values())[number]
 
 
 def _share(where: str, raw: object, name: str) -> Decimal | None:
@@ -227,13 +241,24 @@ def _share(where: str, raw: object, name: str) -> Decimal | None:
 
 
 def _refuse(where: str, name: str, value: object) -> NoReturn:
-    raise TraceError(where, f"{name}: {value!r} is not what is wanted there")
+    raise TraceError(where, f"{name}: {value!r} is not a valid value of this field")
 
 
-_TABLES: Mapping[str, tuple[borg_events.Rank, Callable[[str, _Raw], borg_events.Event]]] = {
-    "attribute": (borg_events.Rank.ATTRIBUTE, _attribute),
-    "collection": (borg_events.Rank.CONSTRAINT, _collection),
-    "instance": (borg_events.Rank.TASK, _instance),
-    "machine": (borg_events.Rank.MACHINE, _machine),
-    "usage": (borg_events.Rank.USAGE, _usage),
+_TABLES: Mapping[
+    str, tuple[borg_events.EventOrder, Callable[[str, _Raw], borg_events.BorgEvent]]
+] = {
+    "attribute": (borg_events.EventOrder.ATTRIBUTE, _attribute),
+    "collection": (borg_events.EventOrder.CONSTRAINT, _collection),
+    "instance": (borg_events.EventOrder.TASK, _instance),
+    "machine": (borg_events.EventOrder.MACHINE, _machine),
+    "usage": (borg_events.EventOrder.USAGE, _usage),
 }
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='Google\'s tables of 2019: JSON lines with "collection_id" or "machine_id" and a '
+    "time",
+    sniff=sniff,
+    load=load,
+)

@@ -1,30 +1,35 @@
-"""OpenB (Alibaba cluster-trace-gpu-v2023): a list of nodes and one of pods, in CSV.
+"""OpenB (Alibaba cluster-trace-gpu-v2023): a list of nodes and a list of pods, in CSV.
 
 nodes: sn, cpu_milli, memory_mib, gpu, model. pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli
-(of each GPU), gpu_spec ("A|B": models that will do), qos, pod_phase, creation_time, deletion_time,
-scheduled_time (s since the first pod). The data set is a sparse sample: with its own times it
-never fills its own nodes, so that by default all pods come at once, in the order of the file.
+(of each GPU), gpu_spec ("A|B": accepted models), qos, pod_phase, creation_time, deletion_time,
+scheduled_time (s since the first pod). The data set is a sparse sample: with its own times it never
+fills its own nodes. By default all pods are therefore created at once, in the order of the file.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
+from replay.hashing import object_uid
 from replay.importers.records import (
-    SECOND_NS,
+    Importer,
     ImportOptions,
     Issues,
-    Numbering,
-    Templates,
-    header_of,
+    PodTemplates,
+    RecordNumbering,
+    new_header,
 )
-from replay.importers.rows import Drafts, make_pod, pod_ref, priority_class
-from replay.kube.identity import object_uid
-from replay.trace.files import open_plain
+from replay.importers.rows import (
+    RecordDrafts,
+    TableRow,
+    make_pod,
+    pod_ref,
+    priority_class,
+    table_rows,
+)
+from replay.kube.changes import SECOND_NS
 from replay.world.kubelet.annotations import EXIT_CODE, SERVICE_TIME
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -32,83 +37,70 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Delete, PodCreate, PodLife, Record
 
 NAME = "openb"
-LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."'
+
 GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
 GPU_MODEL = "alibabacloud.com/gpu-card-model"
 LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 SNAPSHOT_S = 12_902_960
-"""When the data set was taken: a pod that is deleted then was still there."""
+"""The end of the data set: pods that are deleted then were still running or pending."""
 _NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
 _NUMBER_MAX = 4_000_000_000
-_Row = Mapping[str, str]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is one of OpenB's lists."""
+    """Return whether a file whose content begins with `start` is one of OpenB's lists."""
     del path
     return start.startswith((_NODE_HEAD, _POD_HEAD))
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the lists. Raises TraceError, with file and line, for a broken row."""
-    issues, numbering = Issues(), Numbering()
-    templates = Templates(numbering)
-    header = header_of(NAME, paths, options)
+    issues, numbering = Issues(), RecordNumbering()
+    templates = PodTemplates(numbering)
+    header = new_header(NAME, paths, options)
     header.times_recorded = options.openb_timed
     yield numbering.header(header)
     priorities: dict[str, int] = {}
-    with Drafts() as drafts:
+    with RecordDrafts() as drafts:
         for path in paths:
-            for where, row in _rows(path):
-                if "sn" in row:
-                    yield numbering.record(0, create=_node(where, row, options))
+            for row in table_rows(path):
+                if row.has("sn"):
+                    yield numbering.record(0, create=_node(row, options))
                     continue
-                made = _pod(where, row, options, issues)
+                made = _pod(row, options, issues)
                 name = made.pod_create.pod.spec.priority_class_name
                 if name:
                     priorities[name] = made.pod_create.pod.spec.priority
                 drafts.add(as_job(made) if options.openb_jobs else made)
-                if options.openb_timed and (deleted := _withdrawn(where, row, made, issues)):
-                    drafts.add(as_job(deleted) if options.openb_jobs else deleted, rank=1)
+                if options.openb_timed and (deletion := _user_deletion(row, made, issues)):
+                    drafts.add(as_job(deletion) if options.openb_jobs else deletion, rank=1)
         for name, value in sorted(priorities.items()):
             yield numbering.record(0, create=priority_class(name, value))
         yield from drafts.records(numbering, templates)
     yield from numbering.issues(issues)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
-    with open_plain(path) as file:
-        try:
-            reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
-            for row in reader:
-                yield f"{path}, line {reader.line_num}", row
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise TraceError(str(path), f"is no CSV: {error}") from error
-
-
-def _number(where: str, row: _Row, name: str) -> int:
-    try:
-        number = int(row[name] or 0)
-    except (KeyError, TypeError, ValueError):
-        number = -1
-    if not 0 <= number <= _NUMBER_MAX:
-        raise TraceError(where, f"{name}: {row.get(name)!r} where a number is wanted") from None
+def _count(row: TableRow, name: str) -> int:
+    """Return a count, 0 for an empty field. Raises TraceError for any other text or number."""
+    number = row.integer(name) or 0
+    if not row.has(name) or not 0 <= number <= _NUMBER_MAX:
+        raise TraceError(row.where, f"{name}: {row.text(name)!r} is not a number >= 0")
     return number
 
 
-def _node(where: str, row: _Row, options: ImportOptions) -> KubernetesObject:
-    node, name = Node(), row["sn"]
+def _node(row: TableRow, options: ImportOptions) -> KubernetesObject:
+    node, name = Node(), row.text("sn")
     node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
     node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
     amounts = {
-        "cpu": f"{_number(where, row, 'cpu_milli')}m",
-        "memory": f"{_number(where, row, 'memory_mib')}Mi",
+        "cpu": f"{_count(row, 'cpu_milli')}m",
+        "memory": f"{_count(row, 'memory_mib')}Mi",
         "pods": "1001",
     }
-    gpus = _number(where, row, "gpu")
-    node.metadata.labels[LABEL_INSTANCE_TYPE] = _instance_type(where, row)
-    if row.get("model"):
-        node.metadata.labels[GPU_MODEL] = row["model"]
+    gpus = _count(row, "gpu")
+    node.metadata.labels[LABEL_INSTANCE_TYPE] = _instance_type(row)
+    if row.text("model"):
+        node.metadata.labels[GPU_MODEL] = row.text("model")
     if options.openb_gpu and gpus:
         amounts |= {GPU_COUNT: str(gpus), GPU_MILLI: str(1000 * gpus)}
     node.status.capacity.update(amounts)
@@ -116,106 +108,106 @@ def _node(where: str, row: _Row, options: ImportOptions) -> KubernetesObject:
     return KubernetesObject(node=node)
 
 
-def _instance_type(where: str, row: _Row) -> str:
-    """Return what tells machines of one shape from others, such as "96cpu-768gi-8xv100m32"."""
-    shape = f"{_number(where, row, 'cpu_milli') // 1000}cpu"
-    shape += f"-{_number(where, row, 'memory_mib') // 1024}gi"
-    gpus = _number(where, row, "gpu")
-    return f"{shape}-{gpus}x{row.get('model', '').lower() or 'gpu'}" if gpus else shape
+def _instance_type(row: TableRow) -> str:
+    """Return the name of a machine's shape, such as "96cpu-768gi-8xv100m32"."""
+    shape = f"{_count(row, 'cpu_milli') // 1000}cpu"
+    shape += f"-{_count(row, 'memory_mib') // 1024}gi"
+    gpus = _count(row, "gpu")
+    return f"{shape}-{gpus}x{row.text('model').lower() or 'gpu'}" if gpus else shape
 
 
-def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Record:
+def _pod(row: TableRow, options: ImportOptions, issues: Issues) -> Record:
     arrival_ns, life = 0, None
     if options.openb_timed:
-        if not row.get("creation_time"):
-            raise TraceError(where, "creation_time: missing; this list has no times")
-        arrival_ns = _number(where, row, "creation_time") * SECOND_NS
-        life = _life(where, row, issues) if row.get("scheduled_time") else None
-    if not row.get("name"):
-        raise TraceError(where, "name is missing")
-    pod = make_pod(row["name"], "main", _requests(where, row, options))
-    if options.openb_gpu and row.get("gpu_spec"):
-        _want_models(pod, row["gpu_spec"].split("|"))
-    qos = row.get("qos") or ""
+        if not row.text("creation_time"):
+            raise TraceError(row.where, "creation_time is missing; leave --openb-timed out")
+        arrival_ns = _count(row, "creation_time") * SECOND_NS
+        life = _life(row, issues) if row.text("scheduled_time") else None
+    if not row.text("name"):
+        raise TraceError(row.where, "name is missing")
+    pod = make_pod(row.text("name"), "main", _requests(row, options))
+    if options.openb_gpu and row.text("gpu_spec"):
+        _require_models(pod, row.text("gpu_spec").split("|"))
+    qos = row.text("qos")
     if qos in options.openb_priorities:
         pod.spec.priority_class_name = qos.lower()
         pod.spec.priority = options.openb_priorities[qos]
     elif qos:
-        issues.add("unknown-qos", where, f"qos {qos!r} has no priority: 0")
-    if not _number(where, row, "memory_mib"):
-        issues.add("no-request", where, "a pod without a memory request")
+        issues.add("unknown-qos", row.where, f"qos {qos!r} has no priority: 0")
+    if not _count(row, "memory_mib"):
+        issues.add("no-request", row.where, "a pod without a memory request")
     return Record(at_ns=arrival_ns, pod_create=PodCreate(pod=pod, life=life))
 
 
-def _requests(where: str, row: _Row, options: ImportOptions) -> dict[str, str]:
+def _requests(row: TableRow, options: ImportOptions) -> dict[str, str]:
     requests = {
-        "cpu": f"{_number(where, row, 'cpu_milli')}m",
-        "memory": f"{_number(where, row, 'memory_mib')}Mi",
+        "cpu": f"{_count(row, 'cpu_milli')}m",
+        "memory": f"{_count(row, 'memory_mib')}Mi",
     }
-    gpus = _number(where, row, "num_gpu")
+    gpus = _count(row, "num_gpu")
     if options.openb_gpu and gpus:
         requests[GPU_COUNT] = str(gpus)
-        requests[GPU_MILLI] = str(gpus * _number(where, row, "gpu_milli"))
+        requests[GPU_MILLI] = str(gpus * _count(row, "gpu_milli"))
     return requests
 
 
-def _want_models(pod: Pod, models: list[str]) -> None:
+def _require_models(pod: Pod, models: list[str]) -> None:
     affinity = pod.spec.affinity.node_affinity
     terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms
     terms.add().match_expressions.add(key=GPU_MODEL, operator="In", values=models)
 
 
-def _withdrawn(where: str, row: _Row, made: Record, issues: Issues) -> Record | None:
-    """Return the deletion of a pod that was never scheduled: by its user, for it never ran.
+def _user_deletion(row: TableRow, made: Record, issues: Issues) -> Record | None:
+    """Return the deletion, by its user, of a pod that was never scheduled.
 
-    One that still waited when the data set was taken is left to wait.
+    None for a pod that was scheduled, and for one that was still pending at the end.
     """
-    if row.get("scheduled_time"):
+    if row.text("scheduled_time"):
         return None
     issues.add(
         "never-ran",
-        where,
+        row.where,
         "never scheduled: it is deleted when its user deleted it, whatever it does by then",
     )
-    deleted_s = _number(where, row, "deletion_time")
-    if not row.get("deletion_time") or deleted_s >= SNAPSHOT_S:
+    deleted_s = _count(row, "deletion_time")
+    if not row.text("deletion_time") or deleted_s >= SNAPSHOT_S:
         return None
     delete = Delete(object=pod_ref(made.pod_create.pod), cause="user")
     return Record(at_ns=max(made.at_ns, deleted_s * SECOND_NS), delete=delete)
 
 
-def _life(where: str, row: _Row, issues: Issues) -> PodLife:
-    """Return how long the pod ran: from scheduled to deleted."""
-    if not row.get("deletion_time"):
+def _life(row: TableRow, issues: Issues) -> PodLife:
+    """Return the pod's service time, from scheduled to deleted."""
+    if not row.text("deletion_time"):
         return PodLife(censored=True)
-    ended_s = _number(where, row, "deletion_time")
-    ran_s = ended_s - _number(where, row, "scheduled_time")
+    ended_s = _count(row, "deletion_time")
+    ran_s = ended_s - _count(row, "scheduled_time")
     if ran_s < 0:
-        issues.add("negative-time", where, "deleted before it was scheduled: taken as 0 s")
+        issues.add("negative-time", row.where, "deleted before it was scheduled: taken as 0 s")
     life = PodLife(service_time_ns=max(0, ran_s) * SECOND_NS)
     life.censored = ended_s >= SNAPSHOT_S
-    life.fails = row.get("pod_phase") == "Failed"
+    life.fails = row.text("pod_phase") == "Failed"
     return life
 
 
 def as_job(record: Record) -> Record:
-    """Return the creation of a Job in place of a pod's, or the deletion of it; else the record.
+    """Return a record of a pod as one of a Job: its creation or its deletion; others as they are.
 
-    A data set of pods tells what ran, not who would have started it again. As a bare pod it is gone
-    once it is preempted, and the load goes with it; as a Job of one pod it comes back.
+    A data set of pods does not say what would have started a pod again. A bare pod does not come
+    back after its preemption, and its load is lost; a Job of one pod replaces the pod.
 
-    Its pods run as long as the pod would. Disruptions do not count as failures, and a failure of
-    the pod's own is the Job's. Service times are rounded down to seconds.
+    The Job's pods have the service time of the pod, rounded down to seconds. Disruptions do not
+    count as failures; a failure of the pod is one of the Job.
     """
     match record.WhichOneof("record"):
         case "pod_create":
             return Record(at_ns=record.at_ns, create=_job(record.pod_create))
         case "delete" if record.delete.object.kind == "Pod":
-            deleted = Delete()
-            deleted.CopyFrom(record.delete)
-            deleted.object.kind = "Job"
-            deleted.object.uid = object_uid("Job", deleted.object.namespace, deleted.object.name)
-            return Record(at_ns=record.at_ns, delete=deleted)
+            delete = Delete()
+            delete.CopyFrom(record.delete)
+            delete.object.kind = "Job"
+            delete.object.uid = object_uid("Job", delete.object.namespace, delete.object.name)
+            return Record(at_ns=record.at_ns, delete=delete)
     return record
 
 
@@ -240,3 +232,11 @@ def _job(create: PodCreate) -> KubernetesObject:
         notes[SERVICE_TIME] = f"{life.service_time_ns // SECOND_NS}s"
         notes[EXIT_CODE] = str(int(life.fails))
     return made
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."',
+    sniff=sniff,
+    load=load,
+)

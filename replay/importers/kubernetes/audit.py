@@ -1,17 +1,17 @@
 """Audit logs of an API server (audit.k8s.io), level RequestResponse for writes.
 
-The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
-the pod is put together from the request, and so is a patch whose answer was not kept. Writes that
-failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped: Google's Cloud
-Logging keeps one as LogEntry.protoPayload of type AuditLog, in JSON (one a line, or an array as
-`gcloud logging read --format=json` prints) or YAML, without the stage, the verb's HTTP code and, of
-most patches, the answer; Azure keeps the event's line as a text in properties.log.
+The objects are those of the responses. The response to a binding or an eviction is only a Status:
+the new state of the pod is computed from the request, as for a patch whose response is not in the
+log. Reads and failed writes are skipped. Events in the entries of a cloud's log are unwrapped:
+Google's Cloud Logging has one as LogEntry.protoPayload of type AuditLog, in JSON (one a line, or an
+array as `gcloud logging read --format=json` prints it) or YAML, without the stage, the HTTP code of
+the verb and the response of most patches; Azure has the event's line as a text in properties.log.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from typing import Any
 import orjson
 
 from replay.errors import TraceError
+from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
-from replay.importers.records import Issues
+from replay.importers.records import Issues, Recording
 from replay.kube.changes import (
     SECOND_NS,
     Change,
@@ -34,15 +35,9 @@ from replay.kube.changes import (
     parts,
     time_ns,
 )
-from replay.kube.documents import json_values, yaml_values
-from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, listed
-from replay.trace.files import open_plain
+from replay.kube.documents import read_documents
+from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, list_items
 
-NAME = "audit"
-LOOKED_FOR = (
-    'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/...", or log entries of a '
-    "cloud that hold such events"
-)
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _Key = tuple[str, str, str]
@@ -51,17 +46,12 @@ _OK, _FAILED = 200, 500
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is an audit log."""
+    """Return whether a file whose content begins with `start` is an audit log."""
     return path.suffix != ".ktr" and (_HEAD.match(start) is not None or is_wrapped(start))
 
 
-def recorded_changes(
-    paths: Sequence[Path],
-) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
-    """Return the logs, and what yields their changes in order, as often as asked.
-
-    The changes raise TraceError where a file cannot be read.
-    """
+def open_recording(paths: Sequence[Path]) -> Recording:
+    """Return the recording of the logs."""
 
     def changes(issues: Issues) -> Iterator[Change]:
         log = _Log(issues)
@@ -69,11 +59,11 @@ def recorded_changes(
             for where, entry in audit_events(path):
                 yield from log.read(where, entry)
 
-    return paths, changes
+    return Recording(paths=paths, changes=changes)
 
 
 class _Log:
-    """Turns entries into changes; holds the last state of each object, to put bindings on."""
+    """Makes changes of events; holds the last state of each object, for bindings and patches."""
 
     def __init__(self, issues: Issues) -> None:
         self._issues = issues
@@ -82,15 +72,12 @@ class _Log:
         self._actor = ""
 
     def read(self, where: str, entry: Raw) -> Iterator[Change]:
-        """Yield the changes that an entry of the log tells."""
-        named = part(entry, "objectRef")
-        object_kind, verb = (
-            KINDS_BY_RESOURCE.get(str(named.get("resource"))),
-            str(entry.get("verb")),
-        )
+        """Yield the changes of an event."""
+        named, verb = part(entry, "objectRef"), str(entry.get("verb"))
+        object_kind = KINDS_BY_RESOURCE.get(str(named.get("resource")))
         code = part(entry, "responseStatus").get("code")
-        written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
-        if not written or object_kind is None or not isinstance(code, int) or code >= 300:
+        is_write = entry.get("stage") == "ResponseComplete" and verb in _WRITES
+        if not is_write or object_kind is None or not isinstance(code, int) or code >= 300:
             return
         self._last_ns = max(self._last_ns, self._time_ns(where, entry))
         self._actor = str(part(entry, "user").get("username") or "")
@@ -98,7 +85,7 @@ class _Log:
         if subresource in {"binding", "eviction"} and verb == "create":
             yield from self._on_pod(where, named, entry)
         elif verb == "deletecollection":
-            for each in listed(answer) or ():
+            for each in list_items(answer) or ():
                 yield from self._delete(where, each, named, object_kind)
         elif verb == "delete":
             yield from self._delete(where, answer, named, object_kind)
@@ -108,13 +95,13 @@ class _Log:
         elif verb == "patch" and (patched := self._patched(named, object_kind, entry)) is not None:
             message = f"patch {object_kind}: no answer was kept; put together from the request"
             self._issues.add("put-together", where, message)
-            yield self._change(where, ChangeType.MODIFIED, patched, moved=True)
+            yield self._change(where, ChangeType.MODIFIED, patched, is_computed=True)
         else:
             message = f"{verb} {object_kind}: no object in the answer; log at RequestResponse"
             self._issues.add("audit-level", where, message)
 
     def _time_ns(self, where: str, entry: Raw) -> int:
-        """Return when an entry was written; what is guessed, for want of a stage's time, counts."""
+        """Return the time of an event; an issue counts those without stageTimestamp."""
         at_ns = time_ns(entry.get("stageTimestamp"))
         if at_ns is not None:
             return at_ns
@@ -124,48 +111,50 @@ class _Log:
         return latest_ns(part(entry, "responseObject")) if asked_ns is None else asked_ns
 
     def _patched(self, named: Raw, object_kind: str, entry: Raw) -> Raw | None:
-        """Return the object with the request's patch on it; None where either is not known."""
-        patch = part(entry, "requestObject")
-        name = str(named.get("namespace") or ""), str(named.get("name") or "")
-        last = self._last.get((object_kind, *name))
+        """Return the object after the request's patch; None where the log has not both."""
+        patch, last = part(entry, "requestObject"), self._last_state(named, object_kind)
         return merged(last, patch) if last is not None and patch else None
 
+    def _last_state(self, named: Raw, object_kind: str) -> Raw | None:
+        namespace, name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        return self._last.get((object_kind, namespace, name))
+
     def _delete(self, where: str, answer: Raw, named: Raw, object_kind: str) -> Iterator[Change]:
-        """Yield a deletion; a pod with a grace period to go is only asked to stop."""
+        """Yield a deletion; an object with a grace period or finalizers is only modified."""
         if kind(answer) == object_kind:
             waits = meta(answer).get("deletionGracePeriodSeconds") or meta(answer).get("finalizers")
             type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
             yield self._change(where, type_, answer)
             return
-        name = str(named.get("namespace") or ""), str(named.get("name") or "")
-        last = self._last.get((object_kind, *name))
+        last = self._last_state(named, object_kind)
         if last is None:
             message = f"delete {object_kind}: of an object that the log has not shown"
             self._issues.add("unknown-object", where, message)
             return
-        yield self._change(where, ChangeType.DELETED, last, moved=True)
+        yield self._change(where, ChangeType.DELETED, last, is_computed=True)
 
     def _on_pod(self, where: str, named: Raw, entry: Raw) -> Iterator[Change]:
-        """Yield what a binding or an eviction did to a pod."""
-        name = str(named.get("namespace") or ""), str(named.get("name") or "")
-        last = self._last.get(("Pod", *name))
+        """Yield the change of a pod by a binding or an eviction."""
+        last = self._last_state(named, "Pod")
         if last is None:
             message = f"{named.get('subresource')} of a pod that the log has not shown"
             self._issues.add("unknown-object", where, message)
         elif named.get("subresource") == "binding":
             target = part(part(entry, "requestObject"), "target").get("name")
-            yield self._change(where, ChangeType.MODIFIED, _bound(last, target), moved=True)
+            yield self._change(where, ChangeType.MODIFIED, _bound(last, target), is_computed=True)
         else:
-            asked = part(part(entry, "requestObject"), "deleteOptions").get("gracePeriodSeconds")
-            pod = _evicted(last, self._last_ns, asked)
+            grace_s = part(part(entry, "requestObject"), "deleteOptions").get("gracePeriodSeconds")
+            pod = _evicted(last, self._last_ns, grace_s)
             waits = meta(pod)["deletionGracePeriodSeconds"] > 0
             type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
-            yield self._change(where, type_, pod, moved=True)
+            yield self._change(where, type_, pod, is_computed=True)
 
-    def _change(self, where: str, type_: ChangeType, raw: Raw, *, moved: bool = False) -> Change:
-        """Return a change. `moved`: put together here, so that its version is not the log's."""
+    def _change(
+        self, where: str, type_: ChangeType, raw: Raw, *, is_computed: bool = False
+    ) -> Change:
+        """Return a change; a state that is computed here has no resourceVersion."""
         own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
-        if moved:
+        if is_computed:
             own.pop("resourceVersion", None)
         raw = {**raw, "metadata": own}
         if type_ is ChangeType.DELETED:
@@ -190,11 +179,11 @@ def _bound(pod: Raw, node_name: object) -> Raw:
     }
 
 
-def _evicted(pod: Raw, at_ns: int, asked_s: object) -> Raw:
-    """Return the pod as an eviction by the API leaves it; one without a node goes at once."""
+def _evicted(pod: Raw, at_ns: int, requested_s: object) -> Raw:
+    """Return the pod after an API-initiated eviction; without a node it is deleted at once."""
     spec = part(pod, "spec")
     own_s = spec.get("terminationGracePeriodSeconds", 30)
-    grace_s = asked_s if isinstance(asked_s, int) else own_s
+    grace_s = requested_s if isinstance(requested_s, int) else own_s
     if not spec.get("nodeName"):
         grace_s = 0
     gone = datetime.fromtimestamp(at_ns // SECOND_NS + grace_s, UTC)
@@ -214,22 +203,22 @@ def _with_condition(pod: Raw, condition: Raw) -> Raw:
 
 
 def is_wrapped(start: bytes) -> bool:
-    """Tell whether content that begins with `start` holds wrapped audit events."""
+    """Return whether content that begins with `start` has audit events in a cloud's entries."""
     return _MARKS.search(start) is not None and (
         b"google.cloud.audit.AuditLog" in start or b"audit.k8s.io/" in start
     )
 
 
 def audit_events(path: Path) -> Iterator[tuple[str, Raw]]:
-    """Yield the file's audit events, unwrapped, with their places. Raises TraceError."""
-    for where, value in _values(path):
+    """Yield the file's audit events, unwrapped, with file and line. Raises TraceError."""
+    for where, value in read_documents(path):
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, dict):
                 yield from _unwrapped(where, each)
 
 
 def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
-    """Yield the events within an entry: itself, a list of records, Azure's text, or Google's."""
+    """Yield the events of an entry: itself, of a list of records, of Azure's text, or Google's."""
     if isinstance(records := entry.get("records"), list):
         for each in records:
             yield from _unwrapped(where, each if isinstance(each, dict) else {})
@@ -237,7 +226,7 @@ def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
         try:
             event = orjson.loads(log)
         except orjson.JSONDecodeError as error:
-            raise TraceError(where, f"properties.log is no JSON: {error}") from error
+            raise TraceError(where, f"properties.log is not JSON: {error}") from error
         if isinstance(event, dict):
             yield where, event
     elif "protoPayload" in entry:
@@ -248,7 +237,7 @@ def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
 
 
 def _from_google(entry: Raw) -> Raw | None:
-    """Return an entry of Cloud Logging as an audit event; None where it is none of Kubernetes'."""
+    """Return an entry of Cloud Logging as an audit event; None for any but a Kubernetes write."""
     payload, operation = part(entry, "protoPayload"), part(entry, "operation")
     method = str(payload.get("methodName") or "")
     verb = method.rpartition(".")[2]
@@ -270,7 +259,7 @@ def _from_google(entry: Raw) -> Raw | None:
 
 
 def _resource(name: str) -> dict[str, str]:
-    """Return what "core/v1/namespaces/N/pods/P/status" names."""
+    """Return the object reference of a path such as "core/v1/namespaces/N/pods/P/status"."""
     parts = name.split("/")[2:]
     namespace = ""
     if parts[:1] == ["namespaces"] and len(parts) > 2:
@@ -284,9 +273,10 @@ def _object(payload: Raw, name: str) -> Mapping[str, Any]:
     return {key: value for key, value in part(payload, name).items() if key != "@type"}
 
 
-def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    with open_plain(path) as file:
-        if file.peek(64).lstrip()[:1] in {b"{", b"["}:
-            yield from json_values(file, str(path))
-        else:
-            yield from yaml_values(file, str(path))
+IMPORTER = recording_importer(
+    "audit",
+    'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/...", or log entries of a '
+    "cloud that hold such events",
+    sniff,
+    open_recording,
+)

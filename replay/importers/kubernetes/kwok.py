@@ -1,8 +1,8 @@
-"""kwok's recordings (`kwokctl snapshot record`): objects, and then what became of them.
+"""Recordings of kwok (`kwokctl snapshot record`): a cluster's objects, then their changes.
 
-A file of YAML documents: first the objects of the cluster as they were, then a ResourcePatch for
-each change, with the time since the first of them and a strategic merge patch. Times are absolute
-nowhere: the recording begins at the latest time that its objects tell (to the second).
+A file of YAML documents: first the objects of the cluster, then a ResourcePatch for each change,
+with the time since the first one and a strategic merge patch. No time is absolute: the recording
+begins at the latest time in its objects (to the second).
 
 Source: kwok pkg/kwokctl/etcd/save.go (what is written), pkg/apis/action/v1alpha1 (ResourcePatch),
 pkg/kwokctl/recording/recording.go of earlier versions (target.type, create, delete, patch).
@@ -11,19 +11,18 @@ pkg/kwokctl/recording/recording.go of earlier versions (target.type, create, del
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
+from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
-from replay.importers.records import Issues, only
+from replay.importers.records import Issues, Recording, single_path
 from replay.kube.changes import SECOND_NS, Change, ChangeType, Raw, key, kind, latest_ns, meta, part
-from replay.kube.documents import yaml_values
+from replay.kube.documents import read_documents
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS_BY_RESOURCE, is_carried
 from replay.trace.files import open_plain
 
-NAME = "kwok"
-LOOKED_FOR = 'a recording of kwokctl: YAML documents of kind "ResourcePatch"'
 _YAML_HEAD = re.compile(rb"^(apiVersion|kind):\s", re.MULTILINE)
 _PATCH = re.compile(rb"^kind:\s*[\"']?ResourcePatch\b", re.MULTILINE)
 _SINCE_MAX_NS = 100 * 365 * 86_400 * SECOND_NS
@@ -31,9 +30,9 @@ _Key = tuple[str, str, str]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` holds ResourcePatches.
+    """Return whether a file whose content begins with `start` has ResourcePatches.
 
-    They come behind the objects of the whole cluster, so that a YAML file is read until one is met.
+    They come after the objects of the whole cluster, so that a YAML file is read up to the first.
     """
     if start.lstrip()[:1] == b"{" or _YAML_HEAD.search(start) is None:
         return False
@@ -43,20 +42,17 @@ def sniff(path: Path, start: bytes) -> bool:
         return any(line[:5] == b"kind:" and _PATCH.match(line) for line in file)
 
 
-def recorded_changes(
-    paths: Sequence[Path],
-) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
-    """Return the file, and what yields its changes in order, as often as asked.
-
-    Raises TraceError where a file cannot be read.
-    """
-    path = only(paths, "one recording of kwok")
+def open_recording(paths: Sequence[Path]) -> Recording:
+    """Return the recording of the only file. Raises TraceError where it cannot be read."""
+    path = single_path(paths, "one recording of kwok")
     start_ns = _start_ns(path)
-    return paths, lambda issues: _Recording(issues, start_ns).changes(path)
+    return Recording(
+        paths=paths, changes=lambda issues: _PatchedObjects(issues, start_ns).changes(path)
+    )
 
 
-class _Recording:
-    """Puts patches on the objects as last seen."""
+class _PatchedObjects:
+    """Applies patches to the last states of objects."""
 
     def __init__(self, issues: Issues, start_ns: int) -> None:
         self._issues = issues
@@ -85,21 +81,21 @@ class _Recording:
             return
         since_ns, method = raw.get("durationNanosecond", 0), _method(raw)
         if not isinstance(since_ns, int) or not 0 <= since_ns <= _SINCE_MAX_NS or not method:
-            raise TraceError(where, "ResourcePatch: durationNanosecond and method are wanted")
+            raise TraceError(where, "ResourcePatch: expected durationNanosecond and method")
         self._at_ns = max(self._at_ns, self._start_ns + since_ns)
         target = part(raw, "target")
         namespace = "" if object_kind in CLUSTER_SCOPED else str(target.get("namespace") or "")
-        known = self._last.get((object_kind, namespace, str(target.get("name") or "")))
+        last = self._last.get((object_kind, namespace, str(target.get("name") or "")))
         template = part(raw, "template") or part(raw, "patch")
         if method == "create" and is_carried(template):
             yield self._change(where, ChangeType.ADDED, template)
-        elif known is None:
+        elif last is None:
             message = f"{method} {object_kind}: of an object that the recording has not shown"
             self._issues.add("unknown-object", where, message)
         elif method == "delete":
-            yield self._change(where, ChangeType.DELETED, known)
+            yield self._change(where, ChangeType.DELETED, last)
         else:
-            yield self._change(where, ChangeType.MODIFIED, merged(known, template))
+            yield self._change(where, ChangeType.MODIFIED, merged(last, template))
 
     def _change(self, where: str, type_: ChangeType, raw: Raw, *, initial: bool = False) -> Change:
         dropped = {"managedFields", "resourceVersion"}
@@ -121,7 +117,7 @@ def _method(raw: Raw) -> str:
 
 
 def _start_ns(path: Path) -> int:
-    """Return the latest time that the first objects tell; else that of the first one created."""
+    """Return the latest time in the first objects; without objects, in the first patch."""
     latest = 0
     for _, raw in _documents(path):
         if raw.get("kind") != "ResourcePatch":
@@ -134,8 +130,15 @@ def _start_ns(path: Path) -> int:
 
 
 def _documents(path: Path) -> Iterator[tuple[str, Raw]]:
-    with open_plain(path) as file:
-        for where, document in yaml_values(file, str(path)):
-            if not isinstance(document, dict) or not kind(document):
-                raise TraceError(where, "is no Kubernetes object: a mapping with a kind")
-            yield where, document
+    for where, document in read_documents(path):
+        if not isinstance(document, dict) or not kind(document):
+            raise TraceError(where, "is not a Kubernetes object: expected a mapping with a kind")
+        yield where, document
+
+
+IMPORTER = recording_importer(
+    "kwok",
+    'a recording of kwokctl: YAML documents of kind "ResourcePatch"',
+    sniff,
+    open_recording,
+)

@@ -1,10 +1,9 @@
-"""Manifests in YAML and plain lists (`kubectl get -o json` or `-o yaml`) as a trace.
+"""Manifests in YAML and lists (`kubectl get -o json` or `-o yaml`) as a trace.
 
-The trace begins at the latest time of something that has happened to one of the objects, or at
-`now_ns`; manifests that were never in a cluster begin at 0. What stands comes first: classes,
-nodes, budgets, pods that have a node, and all that an API server has created. Then what is asked
-of the cluster (pods and their controllers without a creationTimestamp) comes in the order of the
-documents, all at once or spaced by `every_ns`.
+The trace begins at the latest time in one of the objects, or at `now_ns`; manifests that were never
+in a cluster begin at 0. Existing objects come first: PriorityClasses, nodes, budgets, bound pods,
+and all that an API server has created. New workloads (pods and controllers without a
+creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart.
 """
 
 from __future__ import annotations
@@ -12,47 +11,66 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from replay.errors import TraceError
-from replay.importers.kubernetes.incomplete import inferred
-from replay.importers.recording.survey import TERMINAL
-from replay.importers.records import ImportOptions, Issues, Numbering, Templates, header_of
+from replay.hashing import name_suffix, object_uid
+from replay.importers.kubernetes.missing_objects import inferred_objects
+from replay.importers.recording.survey import TERMINAL_PHASES
+from replay.importers.records import (
+    Importer,
+    ImportOptions,
+    Issues,
+    PodTemplates,
+    RecordNumbering,
+    new_header,
+)
 from replay.kube.changes import Raw, latest_ns, part, rfc3339
-from replay.kube.documents import YamlDocuments, json_values, yaml_values
-from replay.kube.identity import name_suffix, object_uid
-from replay.kube.kinds import CLUSTER_SCOPED, WORKLOADS, is_carried, listed, metadata, read_object
-from replay.trace.files import open_plain
+from replay.kube.documents import YamlDocuments, read_documents
+from replay.kube.kinds import (
+    CLUSTER_SCOPED,
+    WORKLOADS,
+    is_carried,
+    list_items,
+    metadata,
+    read_object,
+)
 from replay.world.controllers.job_state import TRACKING
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 
 NAME = "manifests"
-LOOKED_FOR = 'YAML documents or a JSON object with "apiVersion" and "kind"'
+
 _YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
 _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
 
-# PodSpec's own fields that neither a container nor a workload's spec has.
-_POD_FIELDS_TEXT = (
-    "priorityClassName priority preemptionPolicy schedulerName nodeName nodeSelector affinity "
-    "tolerations topologySpreadConstraints schedulingGates terminationGracePeriodSeconds overhead "
-    "hostNetwork runtimeClassName"
+# Fields of PodSpec that neither a container nor the spec of a workload has.
+_POD_FIELDS = frozenset(
+    {
+        "affinity",
+        "hostNetwork",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "runtimeClassName",
+        "schedulerName",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+    }
 )
-_POD_FIELDS = frozenset(_POD_FIELDS_TEXT.split())
 _TEMPLATE_PATHS = {
-    "ReplicationController": ("spec", "template"),
-    "ReplicaSet": ("spec", "template"),
-    "Deployment": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
-    "DaemonSet": ("spec", "template"),
-    "Job": ("spec", "template"),
+    **dict.fromkeys(WORKLOADS - {"Pod"}, ("spec", "template")),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` holds manifests."""
+    """Return whether a file whose content begins with `start` has manifests."""
     if _JSON_HEAD.match(start):
         return True
     if path.name.removesuffix(".gz").removesuffix(".zst").endswith((".csv", ".md", ".txt")):
@@ -61,55 +79,55 @@ def sniff(path: Path, start: bytes) -> bool:
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace that the files describe, in the order of `paths`.
+    """Yield the trace of the files, in the order of `paths`.
 
     Raises TraceError, with file and line, where a file or an object cannot be read.
     """
     manifests = _Manifests(options)
+    yaml_documents = YamlDocuments()
     for path in paths:
-        for where, raw in _documents(path, manifests.yaml):
+        for where, raw in read_documents(path, yaml_documents):
             manifests.add(where, raw)
     return manifests.records(paths)
 
 
 class _Manifests:
-    """Gathers objects: what stands, and apart from it what is asked of the cluster."""
+    """Collects existing objects and new workloads."""
 
     def __init__(self, options: ImportOptions) -> None:
-        self.yaml = YamlDocuments()
         self._options = options
         self._issues = Issues()
-        self._standing: list[KubernetesObject] = []
-        self._asked: list[KubernetesObject] = []
+        self._existing: list[KubernetesObject] = []
+        self._new: list[KubernetesObject] = []
         self._latest_ns = 0
         self._latest_where = ""
 
     def add(self, where: str, raw: object) -> None:
-        """Take a document: an object, or a list of objects."""
+        """Add a document: an object, or a list of objects."""
         if not isinstance(raw, dict):
-            raise TraceError(where, "is no Kubernetes object: not a mapping")
-        items = listed(raw)
+            raise TraceError(where, "is not a Kubernetes object: expected a mapping")
+        items = list_items(raw)
         for index, each in enumerate((raw,) if items is None else items):
             self._add_object(where if items is None else f"{where}, items[{index}]", each)
 
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
-        """Return the trace. Raises TraceError where it is to begin before its objects were made."""
+        """Return the trace. Raises TraceError where `now_ns` is before a time in an object."""
         at_ns = self._start_ns()
-        standing = [*self._standing, *inferred(self._standing, self._issues)]
-        standing.sort(key=_standing_order)
-        return self._records(header_of(NAME, paths, self._options), at_ns, standing)
+        existing = [*self._existing, *inferred_objects(self._existing, self._issues)]
+        existing.sort(key=_order)
+        return self._records(new_header(NAME, paths, self._options), at_ns, existing)
 
     def _records(
-        self, header: Header, at_ns: int, standing: list[KubernetesObject]
+        self, header: Header, at_ns: int, existing: list[KubernetesObject]
     ) -> Iterator[Record]:
-        numbering = Numbering()
-        templates = Templates(numbering)
+        numbering = RecordNumbering()
+        templates = PodTemplates(numbering)
         header.start_ns = at_ns
         yield numbering.header(header)
         yield from numbering.issues(self._issues)
-        for each in standing:
+        for each in existing:
             yield from _created(each, at_ns, numbering, templates)
-        for each in self._asked:
+        for each in self._new:
             yield from _created(each, at_ns, numbering, templates)
             at_ns += self._options.every_ns or 0
 
@@ -119,7 +137,7 @@ class _Manifests:
             return self._latest_ns
         if now_ns < self._latest_ns:
             latest = rfc3339(self._latest_ns)
-            problem = f"something happened to it at {latest}, after --now {rfc3339(now_ns)}"
+            problem = f"has the time {latest}, which is after --now {rfc3339(now_ns)}"
             raise TraceError(self._latest_where, f"{problem}; give {latest} or later")
         return now_ns
 
@@ -134,23 +152,23 @@ class _Manifests:
             self._issues.add("misplaced-field", where, message)
         carried = read_object(where, raw)
         self._name(metadata(carried), str(kind), where)
-        happened_ns = latest_ns(raw)
-        if happened_ns > self._latest_ns:
-            self._latest_ns, self._latest_where = happened_ns, where
-        is_ended = kind == "Pod" and carried.pod.status.phase in TERMINAL
+        object_ns = latest_ns(raw)
+        if object_ns > self._latest_ns:
+            self._latest_ns, self._latest_where = object_ns, where
+        is_ended = kind == "Pod" and carried.pod.status.phase in TERMINAL_PHASES
         if is_ended and TRACKING not in carried.pod.metadata.finalizers:
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
-        elif kind in WORKLOADS and not _stands(carried):
-            self._asked.append(carried)
+        elif kind in WORKLOADS and not _exists(carried):
+            self._new.append(carried)
         else:
-            self._standing.append(carried)
+            self._existing.append(carried)
 
     def _name(self, meta: ObjectMeta, kind: str, where: str) -> None:
         if kind not in CLUSTER_SCOPED and not meta.namespace:
             meta.namespace = "default"
         if not meta.name and meta.generate_name:
-            ordinal = len(self._asked)
+            ordinal = len(self._new)
             meta.name = meta.generate_name + name_suffix(meta.generate_name, ordinal)
         if not meta.name:
             raise TraceError(where, f"{kind}: metadata.name is missing")
@@ -158,14 +176,13 @@ class _Manifests:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
 
 
-def _stands(workload: KubernetesObject) -> bool:
-    """Tell whether a workload is in the cluster already."""
-    is_placed = workload.HasField("pod") and bool(workload.pod.spec.node_name)
-    return is_placed or metadata(workload).HasField("creation_timestamp")
+def _exists(workload: KubernetesObject) -> bool:
+    is_bound = workload.HasField("pod") and bool(workload.pod.spec.node_name)
+    return is_bound or metadata(workload).HasField("creation_timestamp")
 
 
-def _standing_order(each: KubernetesObject) -> tuple[int, int]:
-    """Return the place of an object: classes first, pending pods last, in order of creation."""
+def _order(each: KubernetesObject) -> tuple[int, int]:
+    """Return an object's sort key: PriorityClasses first, pending pods last, by creation."""
     if each.HasField("priority_class"):
         return 0, 0
     if each.HasField("pod") and not each.pod.spec.node_name:
@@ -174,7 +191,7 @@ def _standing_order(each: KubernetesObject) -> tuple[int, int]:
 
 
 def _created(
-    each: KubernetesObject, at_ns: int, numbering: Numbering, templates: Templates
+    each: KubernetesObject, at_ns: int, numbering: RecordNumbering, templates: PodTemplates
 ) -> Iterator[Record]:
     if each.WhichOneof("object") == "pod":
         yield from templates.pod_create(at_ns, each.pod)
@@ -182,16 +199,8 @@ def _created(
         yield numbering.record(at_ns, create=each)
 
 
-def _documents(path: Path, documents: YamlDocuments) -> Iterator[tuple[str, Any]]:
-    with open_plain(path) as file:
-        if file.peek(64).lstrip()[:1] == b"{":
-            yield from json_values(file, str(path))
-        else:
-            yield from yaml_values(file, str(path), documents)
-
-
 def misplaced_fields(raw: Raw) -> Iterator[str]:
-    """Yield the path of each field of a pod's spec that stands where it has no effect."""
+    """Yield the path of each PodSpec field that is outside the pod's spec, without effect."""
     if raw.get("kind") == "Pod":
         yield from _around(raw, "")
     elif path := _TEMPLATE_PATHS.get(str(raw.get("kind"))):
@@ -218,3 +227,11 @@ def _own(mapping: Raw, where: str) -> Iterator[str]:
     for name in mapping:
         if name in _POD_FIELDS:
             yield f"{where}.{name}" if where else name
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='YAML documents or a JSON object with "apiVersion" and "kind"',
+    sniff=sniff,
+    load=load,
+)

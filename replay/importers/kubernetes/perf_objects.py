@@ -1,17 +1,14 @@
-"""The nodes and pods that a test case makes, and the object templates beside its config file.
+"""The nodes and pods of a test case, and the object templates beside its config file.
+
+Object templates use a small part of Go's text/template: actions are fields (`{{.Index}}`), numbers,
+strings and calls of upstream's arithmetic functions, nested with parentheses
+(`{{Mod (AddInt .Index 1) 3}}`). Other actions (conditions, loops, pipelines) are refused: without
+them the objects would differ from upstream's.
 
 Source: kubernetes v1.36 test/integration/scheduler_perf, executor.go (getNodePreparer,
-getPodStrategy, getCustomVolumeFactory), node_util.go (PrepareNodes) and runners.go (the strategies,
-MakePodSpec, CreatePodWithPersistentVolume); pkg/apis/core/v1/defaults.go (SetDefaults_NodeStatus:
-allocatable is capacity where it is absent).
-
-The small part of Go's text/template that object templates of scheduler_perf use.
-
-Actions are fields (`{{.Index}}`), numbers, strings and calls of upstream's arithmetic functions,
-nested with parentheses (`{{Mod (AddInt .Index 1) 3}}`). Anything else (conditions, loops,
-pipelines) is refused by name: to leave it out would make other objects than upstream's.
-
-Source: kubernetes v1.36 test/integration/scheduler_perf/operations.go, getTemplateFuncs.
+getPodStrategy, getCustomVolumeFactory), node_util.go (PrepareNodes), runners.go (the strategies,
+MakePodSpec, CreatePodWithPersistentVolume) and operations.go (getTemplateFuncs);
+pkg/apis/core/v1/defaults.go (SetDefaults_NodeStatus: allocatable is capacity where it is absent).
 """
 
 from __future__ import annotations
@@ -27,8 +24,8 @@ from typing import Any
 import yaml
 
 from replay.errors import TraceError
+from replay.hashing import object_uid
 from replay.importers.kubernetes.perf_workload import Operation
-from replay.kube.identity import object_uid
 from replay.kube.kinds import is_carried, read_object, to_object
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.node_pb2 import Node
@@ -38,7 +35,7 @@ from services.rpc.errors import FieldError
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-_WORDS = {
+_KIND_NAMES = {
     "namespace": "namespace",
     "node": "node",
     "pod": "pod",
@@ -48,10 +45,10 @@ _WORDS = {
 Raw = Mapping[str, Any]
 
 
-def made_nodes(
-    operation: Operation, files: ObjectFiles, names: Names
+def operation_nodes(
+    operation: Operation, files: ObjectTemplates, names: NameGenerator
 ) -> Iterator[KubernetesObject]:
-    """Yield the operation's nodes, each followed by its CSINode where it gets one."""
+    """Yield the operation's nodes, each followed by its CSINode if it has one."""
     count, template = operation.count(), operation.text("nodeTemplatePath")
     for index in range(count):
         if template:
@@ -64,8 +61,8 @@ def made_nodes(
             yield csi_node
 
 
-def fill_in(node: Node) -> None:
-    """Give the node its UID, and allocatable where it has none."""
+def set_node_defaults(node: Node) -> None:
+    """Set the node's UID, and its allocatable where it is absent."""
     node.metadata.uid = object_uid("Node", "", node.metadata.name)
     if not node.status.allocatable:
         node.status.allocatable.update(node.status.capacity)
@@ -79,9 +76,9 @@ def _base(prefix: str) -> Node:
     return node
 
 
-def _prepare(operation: Operation, node: Node, names: Names, index: int) -> None:
+def _prepare(operation: Operation, node: Node, names: NameGenerator, index: int) -> None:
     names.name(node.metadata, "Node")
-    fill_in(node)
+    set_node_defaults(node)
     node.metadata.labels[_HOSTNAME] = node.metadata.name
     labels = operation.mapping("labelNodePrepareStrategy")
     values = labels.get("labelValues")
@@ -95,7 +92,7 @@ def _prepare(operation: Operation, node: Node, names: Names, index: int) -> None
 
 
 def _csi_node(operation: Operation, node: Node) -> KubernetesObject | None:
-    """Return what tells how many volumes the node takes; None where the operation does not say."""
+    """Return the node's CSINode with its volume limits; None without nodeAllocatableStrategy."""
     strategy = operation.mapping("nodeAllocatableStrategy")
     if not strategy:
         return None
@@ -122,12 +119,16 @@ def _csi_node(operation: Operation, node: Node) -> KubernetesObject | None:
         raise TraceError(operation.where, f"csiNodeAllocatable: {error}") from error
 
 
-def made_pods(
-    operation: Operation, template: str, namespace: str, files: ObjectFiles, names: Names
+def operation_pods(
+    operation: Operation,
+    template: str,
+    namespace: str,
+    files: ObjectTemplates,
+    names: NameGenerator,
 ) -> Iterator[tuple[tuple[KubernetesObject, ...], Pod]]:
-    """Yield what is created before each of the operation's pods, and the pod.
+    """Yield each of the operation's pods, after the objects that are created before it.
 
-    `template` "" is upstream's own pod.
+    `template` "" is upstream's default pod.
     """
     count = operation.count()
     claim = operation.text("persistentVolumeClaimTemplatePath")
@@ -162,7 +163,7 @@ def _base_pod() -> Pod:
 
 
 def _bound_volume(
-    files: ObjectFiles, claim_template: str, volume_template: str, namespace: str, index: int
+    files: ObjectTemplates, claim_template: str, volume_template: str, namespace: str, index: int
 ) -> tuple[KubernetesObject, KubernetesObject]:
     """Return a claim and its volume, bound to each other."""
     claim = files.make_a("persistent_volume_claim", claim_template, {})
@@ -182,7 +183,7 @@ def _bound_volume(
     return claim, volume
 
 
-class ObjectFiles:
+class ObjectTemplates:
     """Reads templates, each once; paths are relative to `folder`, the config file's."""
 
     def __init__(self, folder: Path) -> None:
@@ -191,7 +192,7 @@ class ObjectFiles:
         self._objects: dict[str, KubernetesObject | None] = {}
 
     def path(self, name: str) -> Path:
-        """Return where a template is."""
+        """Return the path of a template."""
         return self._folder / name
 
     def kind(self, name: str, values: Raw) -> str:
@@ -202,7 +203,7 @@ class ObjectFiles:
     def make(self, name: str, values: Raw) -> KubernetesObject | None:
         """Return a new object of the template; None for a kind that a trace does not carry.
 
-        `values` are what its actions read. Raises TraceError where it cannot be read.
+        Its actions read `values`. Raises TraceError where it cannot be read.
         """
         if is_template(self._text(name)):
             return self._made(name, values)
@@ -211,10 +212,10 @@ class ObjectFiles:
         return copy.deepcopy(self._objects[name])
 
     def make_a(self, field: str, name: str, values: Raw) -> KubernetesObject:
-        """Return a new object of a template of that kind. Raises TraceError for any other."""
+        """Return a new object of the kind of `field`. Raises TraceError for any other kind."""
         made = self.make(name, values) if name else None
         if made is None or made.WhichOneof("object") != field:
-            raise TraceError(str(self.path(name)), f"is no template of a {_WORDS[field]}")
+            raise TraceError(str(self.path(name)), f"is not a template of a {_KIND_NAMES[field]}")
         return made
 
     def _made(self, name: str, values: Raw) -> KubernetesObject | None:
@@ -226,9 +227,9 @@ class ObjectFiles:
         try:
             raw = yaml.load(expand(text, values), yaml.CSafeLoader)
         except (yaml.YAMLError, TemplateError) as error:
-            raise TraceError(where, f"is no object template: {error}") from error
+            raise TraceError(where, f"is not an object template: {error}") from error
         if not isinstance(raw, dict):
-            raise TraceError(where, "is no object template: not a mapping")
+            raise TraceError(where, "is not an object template: expected a mapping")
         return raw
 
     def _text(self, name: str) -> str:
@@ -237,21 +238,21 @@ class ObjectFiles:
             try:
                 self._texts[name] = path.read_text(encoding="utf-8")
             except UnicodeDecodeError as error:
-                raise TraceError(str(path), f"is no UTF-8: {error.reason}") from error
+                raise TraceError(str(path), f"is not UTF-8: {error.reason}") from error
             except OSError as error:
                 problem = f"the template cannot be read: {error.strerror or error}"
                 raise TraceError(str(path), problem) from error
         return self._texts[name]
 
 
-class Names:
-    """Names objects by generateName and a number, where upstream draws five letters."""
+class NameGenerator:
+    """Names objects by generateName and a number; upstream appends five random letters."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def name(self, meta: ObjectMeta, kind: str) -> None:
-        """Name an object that has no name; one that has keeps it."""
+        """Name an object that has no name."""
         if meta.name:
             return
         prefix = meta.generate_name or f"{kind.lower()}-"
@@ -266,11 +267,11 @@ _Value = object
 
 
 class TemplateError(ValueError):
-    """An action that is not understood, or that cannot be computed."""
+    """An unsupported action, or one that cannot be computed."""
 
 
 def is_template(text: str) -> bool:
-    """Tell whether the text holds an action."""
+    """Return whether the text has an action."""
     return "{{" in text
 
 
@@ -294,22 +295,22 @@ def _evaluate(action: str, values: Mapping[str, object]) -> _Value:
     while at < len(action):
         match = _TOKEN.match(action, at)
         if match is None:
-            raise TemplateError(f"the action {{{{{action}}}}} is not understood")
+            raise TemplateError(f"the action {{{{{action}}}}} is not supported")
         tokens.append(match[1])
         at = match.end()
     try:
         value, end = _operands(tokens, 0, values)
     except IndexError as error:
-        raise TemplateError(f"the action {{{{{action}}}}} is cut short") from error
+        raise TemplateError(f"the action {{{{{action}}}}} is not complete") from error
     except (ValueError, ZeroDivisionError) as error:
         raise TemplateError(f"the action {{{{{action}}}}}: {error}") from error
     if end != len(tokens):
-        raise TemplateError(f"the action {{{{{action}}}}}: a parenthesis is not opened")
+        raise TemplateError(f"the action {{{{{action}}}}}: unexpected {tokens[end]!r}")
     return value
 
 
 def _operands(tokens: Sequence[str], at: int, values: Mapping[str, object]) -> tuple[_Value, int]:
-    """Return the value of a call or of a single operand that begins at `at`, and where it ends."""
+    """Return the value of the call or operand at `at`, and the index after it."""
     name = tokens[at]
     if not name[0].isalpha():
         return _operand(tokens, at, values)
@@ -337,14 +338,14 @@ def _operand(tokens: Sequence[str], at: int, values: Mapping[str, object]) -> tu
     if symbol[0] == '"':
         return symbol[1:-1], at + 1
     if symbol == ")" or symbol[0].isalpha():
-        raise ValueError(f"{symbol!r} where a value is wanted")
+        raise ValueError(f"{symbol!r} is not a value")
     return float(symbol) if "." in symbol else int(symbol), at + 1
 
 
 def _number(value: _Value) -> float:
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         return float(value)
-    raise ValueError(f"{value!r} is no number")
+    raise ValueError(f"{value!r} is not a number")
 
 
 def _text(value: _Value) -> str:
@@ -357,7 +358,7 @@ def _text(value: _Value) -> str:
 
 def _two(arguments: Sequence[float]) -> tuple[float, float]:
     if len(arguments) != 2:
-        raise ValueError(f"{len(arguments)} arguments where two are wanted")
+        raise ValueError(f"{len(arguments)} arguments; expected two")
     return arguments[0], arguments[1]
 
 

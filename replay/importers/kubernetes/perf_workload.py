@@ -1,4 +1,4 @@
-"""Which workload of a performance-config file is meant, and what its operations ask for.
+"""The selected workload of a performance-config file, and its operations.
 
 Source: kubernetes v1.36 test/integration/scheduler_perf, scheduler_perf.go (testCase, Workload,
 params, unrollWorkloadTemplate) and operations.go (patchParams, resolveTemplateParams).
@@ -6,7 +6,6 @@ params, unrollWorkloadTemplate) and operations.go (patchParams, resolveTemplateP
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,30 @@ import yaml
 
 from replay.errors import TraceError
 from replay.kube.changes import Raw, part
+from services.kube.quantity import DurationError, parse_duration_ns
 
 COUNT_MAX = 10_000_000
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_UNITS_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
 
 
 class Workload:
-    """A workload of a test case; `where` names it in refusals."""
+    """A workload of a test case; `where` names it in error messages.
 
-    def __init__(self, where: str, case: Raw, workload: Raw, given: Raw) -> None:
+    `params` override the workload's own parameters.
+    """
+
+    def __init__(self, where: str, case: Raw, workload: Raw, params: Raw) -> None:
         self.where = where
         self.case = case
         self.raw = workload
-        self._given = dict(given)
-        self._params = {**part(workload, "params"), **given}
+        self._overrides = dict(params)
+        self._params = {**part(workload, "params"), **params}
         self._used: set[str] = set()
 
     def operations(self) -> Iterator[Operation]:
-        """Yield the operations, those of pod sets one by one, numbered as upstream numbers them."""
+        """Yield the operations with upstream's numbers; createPodSets becomes its createPods."""
         index, template = 0, _list(self.case, "workloadTemplate")
         if not template:
-            raise TraceError(self.where, "workloadTemplate: a list of operations is wanted")
+            raise TraceError(self.where, "workloadTemplate: expected a list of operations")
         for position, raw in enumerate(template):
             each = Operation(self, f"{self.where}, op {position}", raw)
             if each.code != "createPodSets":
@@ -62,32 +55,32 @@ class Workload:
         """Return a parameter's value. Raises TraceError where it has none."""
         self._used.add(name)
         if name not in self._params:
-            known = ", ".join(sorted(self._params)) or "none"
-            problem = f"the parameter {name} has no value (known: {known}); give --param {name}=..."
-            raise TraceError(where, problem)
+            names = ", ".join(sorted(self._params)) or "none"
+            problem = f"the parameter {name} has no value (parameters with a value: {names})"
+            raise TraceError(where, f"{problem}; give --param {name}=...")
         return self._params[name]
 
     def unused(self) -> Iterator[str]:
         """Yield the workload's own parameters that no operation reads.
 
-        Raises TraceError where one was given for this import: it would change nothing.
+        Raises TraceError for one that the user gave: it would have no effect.
         """
         for name in sorted(self._params):
             if name in self._used:
                 continue
-            if name in self._given:
-                read = ", ".join(sorted(self._used)) or "none"
-                problem = f"no operation reads the parameter {name}; these are read: {read}"
-                raise TraceError(self.where, problem)
+            if name in self._overrides:
+                names = ", ".join(sorted(self._used)) or "none"
+                problem = f"--param {name}: no operation reads it"
+                raise TraceError(self.where, f"{problem}; operations read: {names}")
             yield name
 
 
 class Operation:
-    """One operation; names of fields are compared without regard to case, as upstream does."""
+    """One operation; the names of its fields are not case-sensitive, as upstream's."""
 
     def __init__(self, workload: Workload, where: str, raw: object) -> None:
         if not isinstance(raw, dict) or not isinstance(raw.get("opcode"), str):
-            raise TraceError(where, "is no operation: a mapping with an opcode is wanted")
+            raise TraceError(where, "is not an operation: expected a mapping with an opcode")
         self.where = where
         self.index = 0
         self.code: str = raw["opcode"]
@@ -95,12 +88,12 @@ class Operation:
         self._fields = {str(name).lower(): value for name, value in raw.items()}
 
     def numbered(self, index: int) -> Operation:
-        """Give the operation its number; pods without a namespace get theirs from it."""
+        """Set the operation's number, which names the namespace of pods without one."""
         self.index = index
         return self
 
     def count(self, default: int | None = None) -> int:
-        """Return `countParam`'s or `count`'s value. Raises TraceError for one out of bounds."""
+        """Return the value of `countParam` or `count`. Raises TraceError out of range."""
         value = self._value("count", "countparam")
         if value is None:
             value = 0 if default is None else default
@@ -109,7 +102,7 @@ class Operation:
             or not isinstance(value, int | float)
             or not 0 <= value <= COUNT_MAX
         ):
-            problem = f"the count {value!r} is no number from 0 to {COUNT_MAX:,}"
+            problem = f"the count {value!r} is not a number from 0 to {COUNT_MAX:,}"
             raise TraceError(self.where, f"{self.code}: {problem}")
         return int(value)
 
@@ -119,16 +112,16 @@ class Operation:
         if value is None:
             return 0
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise TraceError(self.where, f"{self.code}: {name}: {value!r} is no number from 0 on")
+            raise TraceError(self.where, f"{self.code}: {name}: {value!r} is not a number >= 0")
         return value
 
     def text(self, name: str) -> str:
-        """Return a text, "" where it is absent."""
+        """Return a string, "" where it is absent."""
         value = self._fields.get(name.lower())
         return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts."""
+        """Return a list of strings, [] where it is absent."""
         value = self._fields.get(name.lower())
         return [str(each) for each in value] if isinstance(value, list) else []
 
@@ -137,24 +130,22 @@ class Operation:
         return part(self._fields, name.lower())
 
     def flag(self, name: str) -> bool:
-        """Return a flag, or what the parameter that stands for it says."""
+        """Return a flag, or the value of its parameter; False where both are absent."""
         return self._value(name.lower(), f"{name}Param".lower()) is True
 
     def duration_ns(self) -> int:
-        """Return `duration`, ns. Raises TraceError where it is none."""
+        """Return `duration` or `durationParam`, ns. Raises TraceError where it is not one."""
         value = self._value("duration", "durationparam")
-        text = str(value or "")
-        end, total = 0, 0.0
-        for match in _DURATION.finditer(text):
-            if match.start() != end:
-                break
-            total, end = total + float(match[1]) * _UNITS_NS[match[2]], match.end()
-        if not text or end != len(text):
-            raise TraceError(self.where, f"{self.code}: duration: {value!r} is no length of time")
-        return round(total)
+        try:
+            duration_ns = parse_duration_ns(str(value or ""))
+        except DurationError as error:
+            raise TraceError(self.where, f"{self.code}: {error}") from error
+        if duration_ns < 0:
+            raise TraceError(self.where, f"{self.code}: duration: {value!r} is below 0")
+        return duration_ns
 
     def template_values(self, index: int, count: int) -> dict[str, object]:
-        """Return what the actions of an object template read for one of `count` objects."""
+        """Return the values that an object template's actions read for one of `count` objects."""
         values: dict[str, object] = {}
         for name, value in self.mapping("templateParams").items():
             values[name] = self._resolved(value)
@@ -164,7 +155,7 @@ class Operation:
         param = self._fields.get(param_name)
         if param:
             if not str(param).startswith("$"):
-                raise TraceError(self.where, f"{param_name}: {param!r}: begins with $")
+                raise TraceError(self.where, f"{param_name}: {param!r} does not begin with $")
             return self._resolved(param)
         return self._fields.get(name)
 
@@ -174,43 +165,44 @@ class Operation:
         return value
 
 
-def chosen_workload(path: Path, text: str, wanted: str, params: Raw) -> Workload:
-    """Return the workload that `wanted` names: TESTCASE/WORKLOAD, or TESTCASE with its params.
+def selected_workload(path: Path, text: str, selection: str, params: Raw) -> Workload:
+    """Return the workload of `selection`: TESTCASE/WORKLOAD, or TESTCASE with its params.
 
-    Without a name, the only workload of the file. Raises TraceError, which lists the names.
+    "" is the only workload of the file. Raises TraceError, which lists the names.
     """
     cases = _cases(path, text)
     names = [f"{case}/{name}" for case, raw in cases.items() for name in _workloads(raw)]
-    case_name, _, name = (wanted or (names[0] if len(names) == 1 else "")).partition("/")
+    case_name, _, name = (selection or (names[0] if len(names) == 1 else "")).partition("/")
     case = cases.get(case_name)
     if case is None or (name and name not in _workloads(case)) or not (name or params):
         listed = ", ".join(names)
-        problem = f"no workload {wanted!r}" if wanted else "holds several workloads"
+        problem = f"no workload {selection!r}" if selection else "has several workloads"
         example = f"choose one with --workload: {listed}"
         if case is not None and not name:
-            example = f"{wanted} needs parameters (--param), or a workload: {listed}"
+            example = f"{selection} needs parameters (--param), or a workload: {listed}"
         raise TraceError(str(path), f"{problem}; {example}")
     workload = _workloads(case).get(name, {})
-    return Workload(f"{path}, {wanted or names[0]}", case, workload, params)
+    return Workload(f"{path}, {selection or names[0]}", case, workload, params)
 
 
 def _cases(path: Path, text: str) -> dict[str, Raw]:
     try:
         read = yaml.load(text, yaml.CSafeLoader)
     except yaml.YAMLError as error:
-        raise TraceError(str(path), f"is no YAML: {error}") from error
+        raise TraceError(str(path), f"is not YAML: {error}") from error
     cases = read if isinstance(read, list) else []
     result: dict[str, Raw] = {
         str(each.get("name")): each for each in cases if isinstance(each, dict)
     }
     if not result or len(result) != len(cases):
-        raise TraceError(str(path), "is no list of test cases, each with a name of its own")
+        raise TraceError(str(path), "is not a list of test cases with different names")
     return result
 
 
 def _workloads(case: Raw) -> dict[str, Raw]:
-    known = (each for each in _list(case, "workloads") if isinstance(each, dict))
-    return {str(each.get("name")): each for each in known}
+    return {
+        str(each.get("name")): each for each in _list(case, "workloads") if isinstance(each, dict)
+    }
 
 
 def _list(raw: Raw, name: str) -> Sequence[Any]:

@@ -1,10 +1,10 @@
 """kube-scheduler-simulator's recorder: a JSON line for each event of its informers.
 
-A line is {"time", "event": Add|Update|Delete, "resource"}. The recorder follows Namespaces,
-PriorityClasses, StorageClasses, claims, Nodes, volumes and Pods; of what is deleted it keeps the
-name alone, so that the last state seen stands for it. What the informers list at their start comes
-as Add: it is what was made more than two seconds before. The simulator's own replayer applies one
-event after another and reads no times; here they are kept.
+A line is {"time", "event": Add|Update|Delete, "resource"}. The recorder watches Namespaces,
+PriorityClasses, StorageClasses, claims, Nodes, volumes and Pods. Of a deleted object it has only
+the name, so that the last recorded state is used. An Add of an object that was created more than
+two seconds before belongs to the informers' first list. The simulator's replayer applies one event
+after another and ignores the times; this importer keeps them.
 
 Source: kube-scheduler-simulator simulator/recorder/recorder.go.
 """
@@ -12,81 +12,71 @@ Source: kube-scheduler-simulator simulator/recorder/recorder.go.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
-from replay.importers.recording.survey import created_before
-from replay.importers.records import Issues
-from replay.kube.changes import SECOND_NS, Change, ChangeType, Raw, key, kind, meta, part, time_ns
-from replay.kube.documents import CutShortError, json_values
+from replay.importers.recording.interpreter import recording_importer
+from replay.importers.recording.survey import was_listed
+from replay.importers.records import Issues, Recording
+from replay.kube.changes import Change, ChangeType, Raw, key, kind, meta, part, time_ns
+from replay.kube.documents import CutShortError, read_json
 from replay.kube.kinds import is_carried
-from replay.trace.files import open_plain
 
-NAME = "recorder"
-LOOKED_FOR = 'kube-scheduler-simulator\'s record: lines with "time", "event" and "resource"'
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,120}"event"\s*:\s*"(Add|Update|Delete)"')
 _TYPES = {"Add": ChangeType.ADDED, "Update": ChangeType.MODIFIED, "Delete": ChangeType.DELETED}
-_FRESH_NS = 2 * SECOND_NS
+
 _Event = tuple[str, int, ChangeType, Raw]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is a record of the simulator."""
+    """Return whether a file whose content begins with `start` is a record of the simulator."""
     return path.suffix != ".ktr" and _HEAD.match(start) is not None
 
 
-def recorded_changes(
-    paths: Sequence[Path],
-) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
-    """Return the files, and what yields their changes in order, as often as asked.
-
-    What was there at the beginning comes first, for which files are read twice. The changes raise
-    TraceError where a file cannot be read.
-    """
+def open_recording(paths: Sequence[Path]) -> Recording:
+    """Return the recording of the files, which are read twice: first for the first list."""
 
     def changes(issues: Issues) -> Iterator[Change]:
         for where, at_ns, type_, raw in _events(paths, Issues()):
-            if _was_there(at_ns, type_, raw):
+            if _is_initial(at_ns, type_, raw):
                 yield Change(at_ns=at_ns, type=type_, raw=raw, initial=True, where=where)
-        yield from _live(paths, issues)
+        yield from _later_changes(paths, issues)
 
-    return paths, changes
+    return Recording(paths=paths, changes=changes)
 
 
-def _live(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
+def _later_changes(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
     last: dict[tuple[str, str, str], Raw] = {}
     for where, at_ns, type_, raw in _events(paths, issues):
-        known = last.get(key(raw))
         if type_ is ChangeType.DELETED:
-            if known is None:
+            before = last.pop(key(raw), None)
+            if before is None:
                 message = f"Delete {kind(raw)}: of an object that the record has not shown"
                 issues.add("unknown-object", where, message)
-                continue
-            last.pop(key(raw))
-            yield Change(at_ns=at_ns, type=type_, raw=known, initial=False, where=where)
+            else:
+                yield Change(at_ns=at_ns, type=type_, raw=before, initial=False, where=where)
             continue
         last[key(raw)] = raw
-        if not _was_there(at_ns, type_, raw):
+        if not _is_initial(at_ns, type_, raw):
             yield Change(at_ns=at_ns, type=type_, raw=raw, initial=False, where=where)
 
 
-def _was_there(at_ns: int, type_: ChangeType, raw: Raw) -> bool:
-    return type_ is ChangeType.ADDED and created_before(raw, at_ns, _FRESH_NS)
+def _is_initial(at_ns: int, type_: ChangeType, raw: Raw) -> bool:
+    return type_ is ChangeType.ADDED and was_listed(raw, at_ns)
 
 
 def _events(paths: Sequence[Path], issues: Issues) -> Iterator[_Event]:
     latest_ns = 0
     for path in paths:
-        with open_plain(path) as file:
-            try:
-                for where, line in json_values(file, str(path)):
-                    event = _event(where, line, issues)
-                    if event is not None:
-                        latest_ns = max(latest_ns, event[1])
-                        yield where, latest_ns, event[2], event[3]
-            except CutShortError as error:
-                issues.add("cut-line", error.where, "the last line is not whole: left out")
+        try:
+            for where, line in read_json(path):
+                event = _event(where, line, issues)
+                if event is not None:
+                    latest_ns = max(latest_ns, event[1])
+                    yield where, latest_ns, event[2], event[3]
+        except CutShortError as error:
+            issues.add("cut-line", error.where, "the last line is not whole: left out")
 
 
 def _event(where: str, line: object, issues: Issues) -> _Event | None:
@@ -96,7 +86,7 @@ def _event(where: str, line: object, issues: Issues) -> _Event | None:
         return None
     at_ns, type_ = time_ns(line.get("time")), _TYPES.get(str(line.get("event")))
     if at_ns is None or type_ is None:
-        raise TraceError(where, "time (RFC 3339) and event (Add, Update or Delete) are wanted")
+        raise TraceError(where, "expected time (RFC 3339) and event (Add, Update or Delete)")
     if not is_carried(raw):
         issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
         return None
@@ -104,3 +94,11 @@ def _event(where: str, line: object, issues: Issues) -> _Event | None:
     if not own.get("namespace"):
         own.pop("namespace", None)
     return where, at_ns, type_, {**raw, "metadata": own, "spec": part(raw, "spec")}
+
+
+IMPORTER = recording_importer(
+    "recorder",
+    'kube-scheduler-simulator\'s record: lines with "time", "event" and "resource"',
+    sniff,
+    open_recording,
+)

@@ -1,9 +1,8 @@
-"""Kubernetes' own performance tests: a scheduler_perf performance-config file as a workload.
+"""Kubernetes' performance tests: a scheduler_perf performance-config file as a workload.
 
-A file holds test cases; each has operations (create nodes, create pods, churn, ...) and workloads
-that give their numbers. One workload is chosen and carried out in simulated time that begins at 0.
-Object templates are files beside the config file. The source is a generator, not a recording: there
-is nothing to compare with.
+A file has test cases; each has operations (create nodes, create pods, churn, ...) and workloads
+with values for their parameters. One workload is run in simulated time that begins at 0. Object
+templates are files beside the config file. The file describes a test and has no recorded decisions.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
+from replay.hashing import object_uid
 from replay.importers.kubernetes.perf_objects import (
-    Names,
-    ObjectFiles,
-    fill_in,
-    made_nodes,
-    made_pods,
+    NameGenerator,
+    ObjectTemplates,
+    operation_nodes,
+    operation_pods,
+    set_node_defaults,
 )
-from replay.importers.kubernetes.perf_workload import Operation, Workload, chosen_workload
+from replay.importers.kubernetes.perf_workload import Operation, Workload, selected_workload
 from replay.importers.records import (
-    SECOND_NS,
+    Importer,
     ImportOptions,
     Issues,
-    Numbering,
-    Templates,
-    header_of,
-    only,
+    PodTemplates,
+    RecordNumbering,
+    new_header,
+    single_path,
 )
-from replay.kube.identity import object_uid
+from replay.kube.changes import SECOND_NS, part
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS, metadata
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -43,7 +43,7 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Delete, Marker, Record
 
 NAME = "scheduler-perf"
-LOOKED_FOR = 'a scheduler_perf performance-config file: a YAML list with "workloadTemplate"'
+
 _CASE = re.compile(rb"^[ -] *(name|workloadTemplate):", re.MULTILINE)
 _TEMPLATE = re.compile(rb"^ +workloadTemplate:", re.MULTILINE)
 # Upstream's client sends 5,000 requests a second (util.go, mustSetupCluster: QPS).
@@ -59,28 +59,30 @@ _NOT_SIMULATED = frozenset(
         "updateAny",
     }
 )
-MILLISECOND_NS = 1_000_000
-_DEFAULT_MS = 500
+_MILLISECOND_NS = 1_000_000
+_CHURN_INTERVAL_MS = 500
 Tick = tuple[int, Iterator[Record]]
-"""When something goes on in the background, and what."""
-Create = Callable[[str, list[ObjectReference]], Iterator[Record]]
-DeleteOne = Callable[[ObjectReference], Iterator[Record]]
+"""The time of one step of a background operation, and its records."""
+CreateObject = Callable[[str, list[ObjectReference]], Iterator[Record]]
+DeleteObject = Callable[[ObjectReference], Iterator[Record]]
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is a performance-config file."""
+    """Return whether a file whose content begins with `start` is a performance-config file."""
     del path
     return _CASE.search(start) is not None and _TEMPLATE.search(start) is not None
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the chosen workload. Raises TraceError, with file and operation."""
-    path = only(paths, "one performance-config file")
-    numbering, issues = Numbering(), Issues()
-    workload = chosen_workload(path, _text(path), options.workload, options.params)
-    yield numbering.header(header_of(NAME, paths, options))
+    """Yield the trace of `options.workload`. Raises TraceError, with file and operation."""
+    path = single_path(paths, "one performance-config file")
+    numbering, issues = RecordNumbering(), Issues()
+    workload = selected_workload(path, _text(path), options.workload, options.params)
+    yield numbering.header(new_header(NAME, paths, options))
     _note_settings(workload, issues)
-    yield from Run(workload, ObjectFiles(path.parent), numbering, issues, options).records()
+    yield from WorkloadRun(
+        workload, ObjectTemplates(path.parent), numbering, issues, options
+    ).records()
     yield from numbering.issues(issues)
 
 
@@ -89,16 +91,15 @@ def _text(path: Path) -> str:
         try:
             return file.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise TraceError(str(path), f"is no UTF-8: {error.reason}") from error
+            raise TraceError(str(path), f"is not UTF-8: {error.reason}") from error
 
 
 def _note_settings(workload: Workload, issues: Issues) -> None:
-    """Name what upstream sets for the scheduler itself: a trace carries no configuration."""
+    """Count the scheduler's settings as issues: a trace carries no configuration."""
     gates = {
         str(name): value
         for source in (workload.case, workload.raw)
-        if isinstance(given := source.get("featureGates"), dict)
-        for name, value in given.items()
+        for name, value in part(source, "featureGates").items()
     }
     for name, value in gates.items():
         message = f"the feature gate {name}={str(value).lower()} is not applied"
@@ -108,26 +109,26 @@ def _note_settings(workload: Workload, issues: Issues) -> None:
         issues.add("scheduler-config", workload.where, f"{message}{config}")
 
 
-class Run:
-    """Carries out the operations of one workload; time begins at 0."""
+class WorkloadRun:
+    """Runs the operations of one workload; time begins at 0."""
 
     def __init__(
         self,
         workload: Workload,
-        files: ObjectFiles,
-        numbering: Numbering,
+        files: ObjectTemplates,
+        numbering: RecordNumbering,
         issues: Issues,
         options: ImportOptions,
     ) -> None:
         self._workload = workload
         self._files = files
         self._numbering = numbering
-        self._templates = Templates(numbering)
+        self._templates = PodTemplates(numbering)
         self._issues = issues
         self._options = options
         self._every_ns = _EVERY_NS if options.every_ns is None else options.every_ns
         self._now_ns = 0
-        self._names = Names()
+        self._names = NameGenerator()
         self._due: list[tuple[int, int, Iterator[Record], Iterator[Tick]]] = []
         self._numbers = itertools.count()
         self._namespaces: set[str] = set()
@@ -141,22 +142,22 @@ class Run:
             each.text("namespace") for each in operations if each.code == "deletePods"
         }
         for each in operations:
-            yield from self._carry_out(each)
+            yield from self._run(each)
         for name in self._workload.unused():
             message = f"no operation reads the workload's parameter {name}"
             self._issues.add("unused-parameter", self._workload.where, message)
 
-    def _carry_out(self, operation: Operation) -> Iterator[Record]:
-        step = self._steps().get(operation.code)
-        if step is not None:
-            yield from step(operation)
+    def _run(self, operation: Operation) -> Iterator[Record]:
+        method = self._methods().get(operation.code)
+        if method is not None:
+            yield from method(operation)
         elif operation.code in _NOT_SIMULATED:
             message = f"the operation {operation.code} is not simulated and was left out"
             self._issues.add("not-simulated", operation.where, message)
         else:
-            raise TraceError(operation.where, f"an unknown opcode: {operation.code!r}")
+            raise TraceError(operation.where, f"the opcode {operation.code!r} is unknown")
 
-    def _steps(self) -> Mapping[str, Callable[[Operation], Iterator[Record]]]:
+    def _methods(self) -> Mapping[str, Callable[[Operation], Iterator[Record]]]:
         return {
             "createNodes": self._create_nodes,
             "createNamespaces": self._create_namespaces,
@@ -171,7 +172,7 @@ class Run:
         }
 
     def _create_nodes(self, operation: Operation) -> Iterator[Record]:
-        for each in made_nodes(operation, self._files, self._names):
+        for each in operation_nodes(operation, self._files, self._names):
             yield self._numbering.record(self._now_ns, create=each)
 
     def _create_namespaces(self, operation: Operation) -> Iterator[Record]:
@@ -194,7 +195,7 @@ class Run:
         if operation.flag("collectMetrics"):
             yield from self._mark(operation)
         keep = self._deletable[namespace] if namespace in self._deleted_from else None
-        for before, pod in made_pods(operation, template, namespace, self._files, self._names):
+        for before, pod in operation_pods(operation, template, namespace, self._files, self._names):
             for each in before:
                 yield self._numbering.record(self._now_ns, create=each)
             if keep is not None:
@@ -221,7 +222,7 @@ class Run:
         values: Mapping[str, object],
         made: list[ObjectReference] | None = None,
     ) -> Iterator[Record]:
-        """Yield the creation of a template's object; note it in `made`."""
+        """Yield the creation of a template's object; add its reference to `made`."""
         created = self._files.make(template, values)
         if created is None:
             kind = self._files.kind(template, values)
@@ -235,7 +236,7 @@ class Run:
         self._names.name(meta, kind)
         meta.uid = object_uid(kind, meta.namespace, meta.name)
         if field == "node":
-            fill_in(created.node)
+            set_node_defaults(created.node)
         if made is not None:
             made.append(ObjectReference(kind=kind, namespace=meta.namespace, name=meta.name))
         if field == "pod":
@@ -254,12 +255,12 @@ class Run:
 
     def _delete_pods(self, operation: Operation) -> Iterator[Record]:
         pods = self._deletable[operation.text("namespace")]
-        wanted = operation.mapping("labelSelector").items()
-        gone = [pod for pod in pods if wanted <= dict(pod.metadata.labels).items()]
-        pods[:] = [pod for pod in pods if not wanted <= dict(pod.metadata.labels).items()]
+        labels = operation.mapping("labelSelector").items()
+        deleted = [pod for pod in pods if labels <= dict(pod.metadata.labels).items()]
+        pods[:] = [pod for pod in pods if not labels <= dict(pod.metadata.labels).items()]
         refs = [
             ObjectReference(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name)
-            for pod in gone
+            for pod in deleted
         ]
         per_second = operation.number("deletePodsPerSecond")
         interval_ns = SECOND_NS // per_second if per_second else 0
@@ -289,7 +290,7 @@ class Run:
         yield self._numbering.record(self._now_ns, create=KubernetesObject(namespace=namespace))
 
     def _wait(self, duration_ns: int) -> Iterator[Record]:
-        """Let time pass; what goes on in the background comes in between."""
+        """Advance the time; yield the records of background operations until then."""
         end_ns = self._now_ns + duration_ns
         while self._due and self._due[0][0] <= end_ns:
             self._now_ns, _, records, ticks = heapq.heappop(self._due)
@@ -298,22 +299,24 @@ class Run:
         self._now_ns = end_ns
 
     def _begin(self, ticks: Iterator[Tick]) -> None:
-        """Begin an activity in the background, or go on with it."""
+        """Schedule the next tick of a background operation."""
         if (tick := next(ticks, None)) is not None:
             heapq.heappush(self._due, (tick[0], next(self._numbers), tick[1], ticks))
 
 
-def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne) -> Iterator[Tick]:
-    """Yield the ticks of a churn; with mode "create" and no number it has no end.
+def churn(
+    operation: Operation, start_ns: int, create: CreateObject, delete: DeleteObject
+) -> Iterator[Tick]:
+    """Yield the ticks of a churn; without end in mode "create" without a number.
 
-    Raises TraceError for a mode that is none.
+    Raises TraceError for an unknown mode.
     """
     mode, number = operation.text("mode"), operation.number("number")
     templates = operation.texts("templatePaths")
     if mode not in {"create", "recreate"} or not templates or (mode == "recreate" and not number):
-        problem = "churn: mode create or recreate, templatePaths, and a number for recreate"
-        raise TraceError(operation.where, f"{problem} are wanted")
-    interval_ns = (operation.number("intervalMilliseconds") or _DEFAULT_MS) * MILLISECOND_NS
+        expected = "mode create or recreate, templatePaths, and a number for recreate"
+        raise TraceError(operation.where, f"churn: expected {expected}")
+    interval_ns = (operation.number("intervalMilliseconds") or _CHURN_INTERVAL_MS) * _MILLISECOND_NS
     slots: dict[tuple[str, int], list[ObjectReference]] = {}
 
     def turn(slot: int) -> Iterator[Record]:
@@ -333,8 +336,16 @@ def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne
 
 
 def deletions(
-    refs: Sequence[ObjectReference], start_ns: int, interval_ns: int, delete: DeleteOne
+    refs: Sequence[ObjectReference], start_ns: int, interval_ns: int, delete: DeleteObject
 ) -> Iterator[Tick]:
     """Yield a tick for each deletion, the first after one interval."""
     for count, ref in enumerate(refs, 1):
         yield start_ns + count * interval_ns, delete(ref)
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='a scheduler_perf performance-config file: a YAML list with "workloadTemplate"',
+    sniff=sniff,
+    load=load,
+)

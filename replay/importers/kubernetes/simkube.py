@@ -1,9 +1,9 @@
 """SimKube traces: what a cluster's users applied and deleted, and how long pods ran.
 
-One map in MessagePack (".sktrace"), or the same in JSON: events (seconds since 1970, objects
-applied, objects deleted) and, behind them, the lives of the pods of each owner in the order of
-their start. A trace has no nodes, no usage and nothing that its cluster decided. The MessagePack
-form is read twice and never held whole: the lives first, then one event after another.
+One map in MessagePack (".sktrace") or JSON: events (seconds since 1970, objects applied, objects
+deleted) and then the lives of the pods of each owner in the order of their start. A trace has no
+nodes, no usage and no decisions. The MessagePack form is read twice, and never whole into memory:
+the lives first, then one event after another.
 
 Source: acrlabs/simkube sk-store, pod_owners_map.rs (lives are given to pods in order) and store.rs
 (what an export holds). The files hold lives as {"Running": start} and {"Finished": [start, end]}.
@@ -20,18 +20,18 @@ import msgpack
 import orjson
 
 from replay.errors import TraceError
+from replay.hashing import name_suffix, object_uid
 from replay.importers.records import (
-    SECOND_NS,
+    Importer,
     ImportOptions,
     Issues,
-    Numbering,
-    Templates,
-    header_of,
-    only,
+    PodTemplates,
+    RecordNumbering,
+    new_header,
+    single_path,
 )
 from replay.importers.rows import SECONDS_MAX
-from replay.kube.changes import without_status
-from replay.kube.identity import name_suffix, object_uid
+from replay.kube.changes import SECOND_NS, without_status
 from replay.kube.kinds import CLUSTER_SCOPED, is_carried, metadata, read_object
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -39,20 +39,20 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Delete, PodLife, Record
 
 NAME = "simkube"
-LOOKED_FOR = 'a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"'
+
 _Key = tuple[str, str, str]
 _Raw = Mapping[str, Any]
 _BUFFER_BYTES = 1 << 30
 _VERSION = 2
 _Life = tuple[int, int | None]
-"""When a pod started, and ended or None, s since 1970."""
-# Owners whose pods a replay's controllers make, and that lives are handed to by ordinal.
+"""When a pod started, and when it ended or None, s since 1970."""
+# Owners whose pods a replay's controllers make; their pods get lives by ordinal.
 _MAKERS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
 
 
 @dataclass(slots=True, kw_only=True)
 class _Facts:
-    """What is known before the events are told: times, and lives by owner and template."""
+    """The recorded interval, and the lives of pods by owner and template."""
 
     start_s: int | None = None
     end_s: int = 0
@@ -60,7 +60,7 @@ class _Facts:
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` is a SimKube trace."""
+    """Return whether a file whose content begins with `start` is a SimKube trace."""
     del path
     if start.lstrip()[:1] == b"{":
         return b'"trackedObjects"' in start and b'"events"' in start
@@ -69,14 +69,14 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace. Raises TraceError, with file and event, where it cannot be read."""
-    path, facts = only(paths, "one SimKube trace"), _Facts(lives={})
+    path, facts = single_path(paths, "one SimKube trace"), _Facts(lives={})
     for name, content in _parts(path):
         if name == "event":
-            _note_event(path, content, facts)
+            _add_event_time(path, content, facts)
         elif name == "pod_lifecycles":
-            _note_lives(path, content, facts)
+            _add_lives(path, content, facts)
         elif name == "version" and content != _VERSION:
-            raise TraceError(str(path), f"version {content!r}; version {_VERSION} is read")
+            raise TraceError(str(path), f"is of version {content!r}; expected version {_VERSION}")
     return _Trace(path, facts, options).records()
 
 
@@ -86,14 +86,14 @@ class _Trace:
         self._facts = facts
         self._options = options
         self._issues = Issues()
-        self._numbering = Numbering()
-        self._templates = Templates(self._numbering)
+        self._numbering = RecordNumbering()
+        self._templates = PodTemplates(self._numbering)
         self._alive: dict[_Key, str] = {}
         self._births: dict[_Key, int] = {}
 
     def records(self) -> Iterator[Record]:
-        """Yield the trace; what was there at the beginning comes with the first event."""
-        header = header_of(NAME, [self._path], self._options)
+        """Yield the trace; the first event has the objects that existed at its start."""
+        header = new_header(NAME, [self._path], self._options)
         header.start_ns = (self._facts.start_s or 0) * SECOND_NS
         if self._facts.end_s != self._facts.start_s:
             header.window_end_ns = self._facts.end_s * SECOND_NS
@@ -124,9 +124,9 @@ class _Trace:
         if kind not in CLUSTER_SCOPED and not meta.namespace:
             meta.namespace = "default"
         key = (kind, meta.namespace, meta.name)
-        known = self._alive.get(key)
-        if known is not None:
-            meta.uid = known
+        uid = self._alive.get(key)
+        if uid is not None:
+            meta.uid = uid
             yield self._numbering.record(at_ns, update=made)
             return
         births = self._births.get(key, 0)
@@ -145,13 +145,13 @@ class _Trace:
             yield from self._templates.pod_create(at_ns, made.pod, life)
             return
         if self._births[key] == 1:
-            yield from self._expected(where, at_ns, key, lives)
+            yield from self._controller_pods(where, at_ns, key, lives)
         yield self._numbering.record(at_ns, create=made)
 
-    def _expected(
+    def _controller_pods(
         self, where: str, at_ns: int, key: _Key, lives: list[list[_Life]]
     ) -> Iterator[Record]:
-        """Yield how the pods live that the owner will make; it has no other owners of pods."""
+        """Yield the lives of the pods that the owner will make, by template."""
         kind, namespace, name = key
         for ordinal, of_template in enumerate(lives):
             maker = ObjectReference(kind=kind, namespace=namespace, name=name)
@@ -190,10 +190,10 @@ class _Trace:
         yield self._numbering.record(at_ns, delete=Delete(object=ref, cause="user"))
 
 
-def _note_event(path: Path, event: object, facts: _Facts) -> None:
+def _add_event_time(path: Path, event: object, facts: _Facts) -> None:
     at_s = event.get("ts") if isinstance(event, dict) else None
     if not isinstance(at_s, int) or not 0 <= at_s <= SECONDS_MAX:
-        raise TraceError(str(path), "an event without ts, seconds since 1970")
+        raise TraceError(str(path), "an event has no ts; expected seconds since 1970")
     facts.start_s = at_s if facts.start_s is None else min(facts.start_s, at_s)
     facts.end_s = max(facts.end_s, at_s)
 
@@ -201,11 +201,11 @@ def _note_event(path: Path, event: object, facts: _Facts) -> None:
 def _objects(where: str, event: _Raw, name: str) -> list[_Raw]:
     objects = event.get(name) or []
     if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
-        raise TraceError(where, f"{name}: a list of Kubernetes objects is wanted")
+        raise TraceError(where, f"{name}: expected a list of Kubernetes objects")
     return objects
 
 
-def _note_lives(path: Path, content: object, facts: _Facts) -> None:
+def _add_lives(path: Path, content: object, facts: _Facts) -> None:
     for owner, by_template in content.items() if isinstance(content, dict) else ():
         gvk, named = owner if isinstance(owner, tuple) else owner.rpartition(":")[::2]
         namespace, _, name = str(named).rpartition("/")
@@ -213,7 +213,7 @@ def _note_lives(path: Path, content: object, facts: _Facts) -> None:
         if not isinstance(by_template, dict) or not all(
             isinstance(lives, list | tuple) for lives in by_template.values()
         ):
-            raise TraceError(str(path), "pod_lifecycles: lives by template are wanted")
+            raise TraceError(str(path), "pod_lifecycles: expected lives by template")
         templates = [[_read_life(path, each) for each in lives] for lives in by_template.values()]
         templates.sort(key=lambda lives: lives[0][0] if lives else 0)
         facts.lives[key] = templates
@@ -231,14 +231,14 @@ def _read_life(path: Path, raw: object) -> _Life:
             return start, end
         case {"start_ts": int(start)}:
             return start, None
-    raise TraceError(str(path), f"pod_lifecycles: {raw!r} is no life of a pod")
+    raise TraceError(str(path), f"pod_lifecycles: {raw!r} is not the life of a pod")
 
 
 def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield "event" with each event, and the map's other values by their keys, unless left out.
+    """Yield "event" with each event, and unless `events_only` the map's other keys and values.
 
-    Keys of `pod_lifecycles` are arrays, so that arrays are tuples; with `events_only` they are
-    lists, as in Kubernetes JSON.
+    Arrays are tuples, since keys of `pod_lifecycles` are arrays; with `events_only` they are lists,
+    as in Kubernetes JSON.
     """
     with open_plain(path) as file:
         if file.peek(64).lstrip()[:1] == b"{":
@@ -259,7 +259,7 @@ def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]
                 for _ in range(unpacker.read_array_header()):
                     yield "event", unpacker.unpack()
         except (ValueError, TypeError, msgpack.UnpackException) as error:
-            problem = f"is no whole MessagePack: {error or type(error).__name__}"
+            problem = f"is not complete MessagePack: {error or type(error).__name__}"
             raise TraceError(str(path), problem) from error
 
 
@@ -267,11 +267,19 @@ def _json_parts(path: Path, data: bytes, events_only: bool) -> Iterator[tuple[st
     try:
         read = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise TraceError(str(path), f"is no JSON: {error}") from error
+        raise TraceError(str(path), f"is not JSON: {error}") from error
     for name, value in read.items() if isinstance(read, dict) else ():
         if name == "events" and not isinstance(value, list):
-            raise TraceError(str(path), "events: a list is wanted")
+            raise TraceError(str(path), "events: expected a list")
         if name == "events":
             yield from (("event", each) for each in value)
         elif not events_only:
             yield str(name), value
+
+
+IMPORTER = Importer(
+    name=NAME,
+    description='a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"',
+    sniff=sniff,
+    load=load,
+)

@@ -1,11 +1,11 @@
-"""Recordings of watches: `kubectl get -w -o json --output-watch-events`, and raw ones.
+"""Recorded watches: of `kubectl get -w -o json --output-watch-events`, or of the API itself.
 
-One file a resource, or several; events compact or pretty-printed, as they are or within
-{"arrival": TIME, "event": ...}. Files are merged by resourceVersion, which orders all objects of
-one API server's store; an arrival gives the time. Without arrivals the latest time within the
-object does, to the second: its creation, a condition's transition (a pod's binding is that of
-PodScheduled), when its deletion was asked for (deletionTimestamp less its grace period). Each such
-guess is counted.
+One file a resource, or one of several resources; events compact or pretty-printed, as they are or
+within {"arrival": TIME, "event": ...}. Files are merged by resourceVersion, which orders all
+objects of one API server's store. The time of an event is its arrival. Without an arrival it is the
+latest time in the object, to the second: of its creation, of a condition's transition (for a
+binding, that of PodScheduled), or of the deletion's request (deletionTimestamp minus the grace
+period). Issues count these guesses.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from replay.importers.recording.survey import created_before
-from replay.importers.records import Issues
+from replay.importers.recording.interpreter import recording_importer
+from replay.importers.recording.survey import was_listed
+from replay.importers.records import Issues, Recording
 from replay.kube.changes import (
-    SECOND_NS,
     Change,
     ChangeType,
     kind,
@@ -32,16 +32,14 @@ from replay.kube.changes import (
     time_ns,
     version_number,
 )
-from replay.kube.documents import json_values
-from replay.kube.kinds import is_carried, listed
+from replay.kube.documents import read_json
+from replay.kube.kinds import is_carried, list_items
 from replay.trace.files import open_plain
 
 NAME = "watch"
-LOOKED_FOR = 'watch events: JSON objects with "type" and "object", or "arrival" and "event"'
 _HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
 _LIST_END = "k8s.io/initial-events-end"
-_FRESH_NS = 2 * SECOND_NS
-# Owners stand before what they own, and what pods need stands before pods.
+# Owners come before their dependents, and what pods need comes before pods.
 _RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
 _TYPES = {each.value: each for each in ChangeType}
 _SortKey = tuple[int, int, int]
@@ -49,40 +47,35 @@ _SortKey = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """One line: a change, or the mark that ends the first list."""
+    """A change, or the end of the first list (`type` None)."""
 
     where: str
     at_ns: int
-    arrived: bool
+    has_arrival: bool
     type: ChangeType | None
     raw: Any
 
 
 def sniff(path: Path, start: bytes) -> bool:
-    """Tell whether a file whose content begins with `start` holds watch events."""
+    """Return whether a file whose content begins with `start` has watch events."""
     return path.suffix != ".ktr" and _HEAD.match(start) is not None and b'"object"' in start
 
 
-def recorded_changes(
-    paths: Sequence[Path],
-) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
-    """Return the files that are read, and what yields their changes in order, as often as asked.
-
-    Raises TraceError where a file cannot be read.
-    """
-    dropped = Issues()
-    chosen = _chosen(paths, dropped)
+def open_recording(paths: Sequence[Path]) -> Recording:
+    """Return the recording of the files. Raises TraceError where a file cannot be read."""
+    left_out = Issues()
+    selected = _selected(paths, left_out)
 
     def changes(issues: Issues) -> Iterator[Change]:
-        for each in dropped:
+        for each in left_out:
             issues.add(each.kind, each.where, each.message, each.count)
-        yield from _merged(chosen, issues)
+        yield from _merged(selected, issues)
 
-    return chosen, changes
+    return Recording(paths=selected, changes=changes)
 
 
-def _chosen(paths: Sequence[Path], issues: Issues) -> list[Path]:
-    """Leave out files of kinds that are not carried, and second recordings of a kind."""
+def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
+    """Leave out files of kinds that a trace does not carry, and second recordings of a kind."""
     by_kind: dict[str, list[Path]] = {}
     for path in paths:
         first = next((each.raw for each in _events(path, Issues(), every_kind=True)), None)
@@ -109,7 +102,7 @@ def _has_bookmarks(path: Path) -> bool:
 
 
 def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
-    """Yield the changes of all files in one order: the first lists, then by resourceVersion."""
+    """Yield the changes of all files: first the first lists, then by resourceVersion."""
     files = [_ordered(path, issues) for path in paths]
     last_ns = 0
     for _, change in heapq.merge(*files, key=lambda item: item[0]):
@@ -121,7 +114,7 @@ def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
 
 
 def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, Change]]:
-    """Yield a file's changes with what they are merged by, the first list by rank."""
+    """Yield a file's changes with their keys in the merge."""
     first_list, rest = _first_list(_events(path, issues))
     ranked = sorted(first_list, key=lambda event: _rank(event.raw))
     for event in ranked:
@@ -135,10 +128,10 @@ def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, Change]]:
 
 
 def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event]]:
-    """Split off what was there when the recording began.
+    """Split the events into the first list and the rest.
 
-    A raw watch marks the end of its first list. Otherwise it is those of the leading ADDED whose
-    object is older than its arrival, or whose status shows that somebody has dealt with it.
+    A watch of the API marks the end of its first list. Otherwise the first list is those of the
+    leading ADDED events whose object is older than its arrival, or has a status.
     """
     leading: list[_Event] = []
     for event in events:
@@ -155,14 +148,14 @@ def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event
 
 def _is_old(event: _Event) -> bool:
     raw = event.raw
-    if event.arrived and created_before(raw, event.at_ns, _FRESH_NS):
+    if event.has_arrival and was_listed(raw, event.at_ns):
         return True
     if kind(raw) == "Pod":
         status = part(raw, "status")
         return bool(status.get("conditions")) and bool(node_name(raw))
     if kind(raw) in {"Deployment", "ReplicaSet"}:
         return bool(part(raw, "status").get("observedGeneration"))
-    return not event.arrived
+    return not event.has_arrival
 
 
 def _rank(raw: Any) -> int:
@@ -175,41 +168,38 @@ def _change(event: _Event, *, initial: bool) -> Change:
 
 
 def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator[_Event]:
-    """Yield the changes of one file, and a mark where its first list ends.
+    """Yield the changes of one file, and the end of its first list.
 
-    With `every_kind`, whatever has a kind is yielded, bookmarks and kinds that are not carried too.
+    With `every_kind`, also bookmarks and the kinds that a trace does not carry.
     """
-    with open_plain(path) as file:
-        for where, value in json_values(file, str(path)):
-            arrival = time_ns(value.get("arrival")) if isinstance(value, dict) else None
-            event = value.get("event", value) if isinstance(value, dict) else {}
-            event = event if isinstance(event, dict) else {}
-            raw, type_ = event.get("object"), str(event.get("type") or "")
-            if not type_ and (items := listed(event)) is not None:
-                for each in items:
-                    if arrival is None:
-                        _count_guess(where, each, issues)
-                    yield _event(where, arrival, ChangeType.ADDED, each)
-                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=event)
-            elif not isinstance(raw, dict):
-                issues.add("unknown-line", where, "no watch event: left out")
-            elif type_ in _TYPES and (every_kind or is_carried(raw)):
+    for where, value in read_json(path):
+        arrival = time_ns(value.get("arrival")) if isinstance(value, dict) else None
+        event = value.get("event", value) if isinstance(value, dict) else {}
+        event = event if isinstance(event, dict) else {}
+        raw, type_ = event.get("object"), str(event.get("type") or "")
+        if not type_ and (items := list_items(event)) is not None:
+            for each in items:
                 if arrival is None:
-                    _count_guess(where, raw, issues)
-                yield _event(where, arrival, _TYPES[type_], raw)
-            elif type_ == "BOOKMARK" and (
-                every_kind or _LIST_END in part(meta(raw), "annotations")
-            ):
-                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=raw)
-            elif type_ in _TYPES:
-                issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
-            elif type_ != "BOOKMARK":
-                message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
-                issues.add("watch-error", where, message)
+                    _count_guess(where, each, issues)
+                yield _event(where, arrival, ChangeType.ADDED, each)
+            yield _Event(where=where, at_ns=0, has_arrival=False, type=None, raw=event)
+        elif not isinstance(raw, dict):
+            issues.add("unknown-line", where, "no watch event: left out")
+        elif type_ in _TYPES and (every_kind or is_carried(raw)):
+            if arrival is None:
+                _count_guess(where, raw, issues)
+            yield _event(where, arrival, _TYPES[type_], raw)
+        elif type_ == "BOOKMARK" and (every_kind or _LIST_END in part(meta(raw), "annotations")):
+            yield _Event(where=where, at_ns=0, has_arrival=False, type=None, raw=raw)
+        elif type_ in _TYPES:
+            issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
+        elif type_ != "BOOKMARK":
+            message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
+            issues.add("watch-error", where, message)
 
 
 def _count_guess(where: str, raw: Any, issues: Issues) -> None:
-    """Count an event without an arrival, whose time is the object's or the event's before it."""
+    """Count an event without an arrival; its time is that of its object or of the event before."""
     if latest_ns(raw):
         message = "no arrival: the latest time that the object tells is taken"
     else:
@@ -222,4 +212,12 @@ def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Eve
     own = raw.get("metadata")
     if isinstance(own, dict):
         own.pop("managedFields", None)
-    return _Event(where=where, at_ns=at_ns, arrived=arrival is not None, type=type_, raw=raw)
+    return _Event(where=where, at_ns=at_ns, has_arrival=arrival is not None, type=type_, raw=raw)
+
+
+IMPORTER = recording_importer(
+    NAME,
+    'watch events: JSON objects with "type" and "object", or "arrival" and "event"',
+    sniff,
+    open_recording,
+)

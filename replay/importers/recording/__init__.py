@@ -1,1 +1,1 @@
-"""What a recording of a real cluster tells: inputs and observations, from whatever it came."""
+"""The inputs and observations of a recorded cluster, independent of the recording's format."""

@@ -1,4 +1,4 @@
-"""Recorded changes against what was known before: duplicates, gaps and late events taken out."""
+"""The transitions of recorded objects: duplicates, gaps and late events are removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from replay.importers.records import Issues, Numbering, Templates
+from replay.importers.records import Issues, PodTemplates, RecordNumbering
 from replay.kube.changes import (
     Change,
     ChangeType,
@@ -25,8 +25,8 @@ from services.rpc.errors import FieldError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """An object's change. `old` None: it is new; `deleted`: it has gone, and `new` is its last."""
+class Transition:
+    """An object's change. `old` None: it is new; `deleted`: `new` is its last state."""
 
     at_ns: int
     old: Raw | None
@@ -37,8 +37,8 @@ class Step:
     actor: str = ""
 
 
-class History:
-    """The objects as last seen; memory is bounded by the number of objects."""
+class ObjectHistory:
+    """The last states of objects; memory is bounded by the number of objects."""
 
     def __init__(self, issues: Issues) -> None:
         self._issues = issues
@@ -47,28 +47,28 @@ class History:
         self._gone: set[str] = set()
 
     def live(self, object_uid: str) -> Raw | None:
-        """Return an object that is there, None for one that is not."""
+        """Return an existing object, None for one that does not exist."""
         return self._last.get(object_uid)
 
-    def follow(self, change: Change) -> Iterator[Step]:
-        """Yield what the change comes to: nothing for one that was known, two for a missed end."""
+    def follow(self, change: Change) -> Iterator[Transition]:
+        """Yield the transitions of a change: none of a duplicate, two after a missed deletion."""
         object_uid, raw = uid(change.raw), change.raw
         old = self._last.get(object_uid)
         if object_uid in self._gone or (old is None and change.type is ChangeType.DELETED):
             self._drop("late-event", change, "of an object that has gone")
             return
         deleted = change.type is ChangeType.DELETED
-        if old is not None and not deleted and self._is_known(old, raw):
+        if old is not None and not deleted and self._is_duplicate(old, raw):
             self._drop("duplicate-event", change, "known already")
             return
         yield from self._replaced(change, object_uid)
-        # A change of an object whose creation was not seen: it was there before.
+        # The object of a change without a creation existed before the recording.
         initial = change.initial or (old is None and change.type is ChangeType.MODIFIED)
         self._last[object_uid] = raw
         self._uids[key(raw)] = object_uid
         if deleted:
             self._forget(object_uid)
-        yield Step(
+        yield Transition(
             at_ns=change.at_ns,
             old=old,
             new=raw,
@@ -78,21 +78,21 @@ class History:
             actor=change.actor,
         )
 
-    def _is_known(self, old: Raw, new: Raw) -> bool:
+    def _is_duplicate(self, old: Raw, new: Raw) -> bool:
         before, after = version_number(old), version_number(new)
         if before is not None and after is not None:
             return after <= before
         return bool(version(new)) and version(old) == version(new)
 
-    def _replaced(self, change: Change, object_uid: str) -> Iterator[Step]:
-        """End an object whose name another one has taken: its deletion was not recorded."""
+    def _replaced(self, change: Change, object_uid: str) -> Iterator[Transition]:
+        """Delete an object whose name another one has: its deletion was not recorded."""
         before = self._uids.get(key(change.raw))
         if before is None or before == object_uid or before not in self._last:
             return
         self._drop("missed-deletion", change, "taken as deleted: another one has its name")
         last = self._last[before]
         self._forget(before)
-        yield Step(
+        yield Transition(
             at_ns=change.at_ns,
             old=last,
             new=last,
@@ -109,42 +109,46 @@ class History:
         self._issues.add(name, change.where, f"{kind(change.raw)}: {why}")
 
 
-class Output:
-    """Makes records of steps; what cannot be carried becomes an issue."""
+class RecordMaker:
+    """Makes records of transitions; objects that cannot be read become issues."""
 
     def __init__(self, issues: Issues) -> None:
         self.issues = issues
-        self.numbering = Numbering()
-        self.templates = Templates(self.numbering)
+        self.numbering = RecordNumbering()
+        self.templates = PodTemplates(self.numbering)
 
-    def observed(self, step: Step, **what: Any) -> Record:
-        """Return an observation; `what` is one field of its oneof by name."""
-        observed = Observed(object=ref(step.new), resource_version=version(step.new), **what)
-        return self.numbering.record(step.at_ns, observed=observed)
+    def observed(self, transition: Transition, **what: Any) -> Record:
+        """Return an observation; `what` is one field of its oneof, by name."""
+        observed = Observed(
+            object=ref(transition.new), resource_version=version(transition.new), **what
+        )
+        return self.numbering.record(transition.at_ns, observed=observed)
 
-    def object(self, step: Step, raw: Raw) -> KubernetesObject | None:
-        """Return the object that `raw` describes, None (and an issue) where it cannot be read."""
+    def object(self, transition: Transition, raw: Raw) -> KubernetesObject | None:
+        """Return the object of Kubernetes JSON, None (and an issue) where it cannot be read."""
         try:
             return to_object(raw)
         except FieldError as error:
-            self.issues.add("unreadable-object", step.where, f"{kind(raw)}: {error}")
+            self.issues.add("unreadable-object", transition.where, f"{kind(raw)}: {error}")
             return None
 
-    def create(self, step: Step, raw: Raw) -> list[Record]:
-        """Return the creation of an object that is no pod."""
-        carried = self.object(step, raw)
-        return [] if carried is None else [self.numbering.record(step.at_ns, create=carried)]
+    def create(self, transition: Transition, raw: Raw) -> list[Record]:
+        """Return the creation of an object other than a pod, [] where it cannot be read."""
+        carried = self.object(transition, raw)
+        return [] if carried is None else [self.numbering.record(transition.at_ns, create=carried)]
 
-    def update(self, step: Step, raw: Raw) -> list[Record]:
-        """Return an update of an object."""
-        carried = self.object(step, raw)
-        return [] if carried is None else [self.numbering.record(step.at_ns, update=carried)]
+    def update(self, transition: Transition, raw: Raw) -> list[Record]:
+        """Return an update of an object, [] where it cannot be read."""
+        carried = self.object(transition, raw)
+        return [] if carried is None else [self.numbering.record(transition.at_ns, update=carried)]
 
-    def delete(self, step: Step, cause: str = "user", grace_s: int | None = None) -> Record:
-        """Return a deletion; `grace_s` None is the object's own grace period."""
-        delete = Delete(object=ref(step.new), cause=cause, grace_period_seconds=grace_s)
-        return self.numbering.record(step.at_ns, delete=delete)
+    def delete(
+        self, transition: Transition, cause: str = "user", grace_s: int | None = None
+    ) -> Record:
+        """Return a deletion; `grace_s` None is the grace period of the object."""
+        delete = Delete(object=ref(transition.new), cause=cause, grace_period_seconds=grace_s)
+        return self.numbering.record(transition.at_ns, delete=delete)
 
-    def dropped(self, step: Step, name: str, what: str) -> None:
-        """Count a change that gives no record."""
-        self.issues.add(name, step.where, f"{kind(step.new)}: {what}")
+    def dropped(self, transition: Transition, name: str, what: str) -> None:
+        """Count a change without a record as an issue."""
+        self.issues.add(name, transition.where, f"{kind(transition.new)}: {what}")

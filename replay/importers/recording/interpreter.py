@@ -1,74 +1,110 @@
 """A recording as a trace, in two passes over its changes.
 
-The first pass finds how each pod lived and what the recorded controllers made (survey.py); the
-second one writes the records. Memory is bounded by the number of objects, not by changes.
+The first pass finds the lives of pods and the objects that recorded controllers made (survey.py);
+the second one makes the records. Memory is bounded by the number of objects, not of changes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from replay.errors import TraceError
-from replay.importers.recording.history import History, Output, Step
-from replay.importers.recording.readings import ObjectReading, PodReading
+from replay.importers.recording.history import ObjectHistory, RecordMaker, Transition
+from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
-from replay.importers.records import SECOND_NS, ImportOptions, Issues, Moment
-from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, rfc3339, uid
+from replay.importers.records import Importer, ImportOptions, Issues, Moment, Recording, new_header
+from replay.kube.changes import (
+    SECOND_NS,
+    Change,
+    ChangeType,
+    disruption,
+    kind,
+    node_name,
+    part,
+    rfc3339,
+    uid,
+)
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, Record
 
 Changes = Callable[[Issues], Iterable[Change]]
-FOLLOWED = "followed"
-"""The kind of the issue that counts what stands as recorded."""
-_WORDS = {"bound": "bindings", "preempted": "preemptions", "evicted": "evictions by kubelets"}
+FOLLOWED_ISSUE = "followed"
+"""The kind of the issue that counts the recorded decisions before `follow_until`."""
+_DECISION_NOUNS = {
+    "bound": "bindings",
+    "preempted": "preemptions",
+    "evicted": "evictions by kubelets",
+}
 
 
-def interpret(
-    changes: Callable[[Issues], Iterable[Change]], header: Header, options: ImportOptions
-) -> Iterator[Record]:
-    """Yield the trace of a recording, whose changes are asked for twice (followed, three times).
+def recording_importer(
+    name: str,
+    description: str,
+    sniff: Callable[[Path, bytes], bool],
+    open_recording: Callable[[Sequence[Path]], Recording],
+) -> Importer:
+    """Return the importer of a format that holds recorded states."""
 
-    Raises TraceError where it is to be followed until a moment that is not in it.
+    def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+        recording = open_recording(paths)
+        header = new_header(name, recording.paths, options)
+        return interpret(recording.changes, header, options)
+
+    return Importer(
+        name=name, description=description, sniff=sniff, load=load, open_recording=open_recording
+    )
+
+
+def interpret(changes: Changes, header: Header, options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of a recording; `changes` is called twice, with `follow_until` three times.
+
+    Raises TraceError where `options.follow_until` is not within the recording.
     """
-    noted = Issues()
-    facts = survey(changes(noted))
+    survey_issues = Issues()
+    facts = survey(changes(survey_issues))
     if options.follow_until is not None:
         moment = moment_ns(options.follow_until, header.source, facts.start_ns, facts.end_ns)
-        changes = followed(changes, moment)
-        noted = Issues()
-        facts = survey(changes(noted))
+        changes = cut_at(changes, moment)
+        survey_issues = Issues()
+        facts = survey(changes(survey_issues))
     issues = Issues()
-    output = Output(issues)
+    output = RecordMaker(issues)
     header.start_ns, header.window_end_ns = facts.start_ns, facts.end_ns
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
     header.options.update(options.as_text())
     yield output.numbering.header(header)
-    yield from output.numbering.issues(each for each in noted if each.kind == FOLLOWED)
-    yield from _expected(facts, output)
-    history = History(issues)
-    pods = PodReading(
+    followed = (each for each in survey_issues if each.kind == FOLLOWED_ISSUE)
+    yield from output.numbering.issues(followed)
+    yield from _controller_pods(facts, output)
+    history = ObjectHistory(issues)
+    pods = PodReader(
         facts=facts,
         output=output,
         scheduler_names=options.scheduler_names,
         live=history.live,
     )
-    objects = ObjectReading(facts=facts, output=output)
+    objects = ObjectReader(facts=facts, output=output)
     for change in changes(issues):
-        for step in history.follow(change):
-            reading: PodReading | ObjectReading = pods if kind(step.new) == "Pod" else objects
-            yield from reading.read(_no_earlier(step, facts.start_ns))
-    yield from output.numbering.issues(each for each in issues if each.kind != FOLLOWED)
+        for transition in history.follow(change):
+            reader: PodReader | ObjectReader = pods if kind(transition.new) == "Pod" else objects
+            yield from reader.read(_no_earlier(transition, facts.start_ns))
+    yield from output.numbering.issues(each for each in issues if each.kind != FOLLOWED_ISSUE)
 
 
-def _no_earlier(step: Step, start_ns: int) -> Step:
-    """Let what was there before stand at the recording's beginning."""
-    was_there = step.initial and step.old is None
-    return replace(step, at_ns=start_ns) if was_there or step.at_ns < start_ns else step
+def _no_earlier(transition: Transition, start_ns: int) -> Transition:
+    """Move objects that existed before the recording to its start."""
+    existed = transition.initial and transition.old is None
+    return (
+        replace(transition, at_ns=start_ns)
+        if existed or transition.at_ns < start_ns
+        else transition
+    )
 
 
-def _expected(facts: Survey, output: Output) -> Iterator[Record]:
-    """Yield what controllers are going to make, in the order in which they made it."""
+def _controller_pods(facts: Survey, output: RecordMaker) -> Iterator[Record]:
+    """Yield the lives of what controllers will make, in the recorded order."""
     for each in facts.objects.values():
         if each.is_observed:
             record = _controller_pod(each, facts)
@@ -82,10 +118,7 @@ def _controller_pod(made: ObjectFacts, facts: Survey) -> ControllerPod:
 
 
 def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
-    """Return a moment of a recording, ns since 1970. Raises TraceError for one that is not in it.
-
-    `start_ns` and `end_ns` are the recording's own.
-    """
+    """Return a moment in ns since 1970. Raises TraceError where it is not within the recording."""
     since_ns = moment.since_start_ns
     at_ns = start_ns + since_ns if since_ns is not None else moment.at_ns
     if at_ns > end_ns:
@@ -98,69 +131,67 @@ def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
     return at_ns
 
 
-def followed(changes: Changes, until_ns: int) -> Changes:
-    """Return the changes of a recording that begins at `until_ns`, to be asked for as often.
+def cut_at(changes: Changes, until_ns: int) -> Changes:
+    """Return the changes of a recording that begins at `until_ns`.
 
-    All that was recorded up to then, decisions too, is part of the state in which the trace begins,
-    as a watch's first list would show it; what was recorded after it stays as it is. A replay of
-    such a trace begins as a kube-scheduler does that was started at that moment.
+    The recorded state of that moment, decisions included, becomes the first list of a watch; later
+    changes stay. A replay of such a trace begins as a kube-scheduler does that starts at that
+    moment.
 
-    Memory is bounded by the number of objects. What stands as recorded is counted as an issue.
+    Memory is bounded by the number of objects. The recorded decisions are counted as an issue.
     """
-
-    def cut(issues: Issues) -> Iterator[Change]:
-        return _Following(issues, until_ns).changes(changes(issues))
-
-    return cut
+    return lambda issues: _Cut(issues, until_ns).changes(changes(issues))
 
 
-class _Following:
+class _Cut:
     def __init__(self, issues: Issues, until_ns: int) -> None:
         self._issues = issues
         self._until_ns = until_ns
-        self._there: dict[str, Change] = {}
-        self._decided: Counter[str] = Counter()
+        self._state: dict[str, Change] = {}
+        self._decisions: Counter[str] = Counter()
 
     def changes(self, recorded: Iterable[Change]) -> Iterator[Change]:
-        """Yield what stands at the moment, in the order in which it came, and then the rest."""
-        history, rest = History(Issues()), iter(recorded)
+        """Yield the objects of the moment in the order of their creation, then later changes."""
+        history, rest = ObjectHistory(Issues()), iter(recorded)
         first: Change | None = None
         for change in rest:
             if not change.initial and change.at_ns > self._until_ns:
                 first = change
                 break
-            for step in history.follow(change):
-                self._take(step)
-        self._tell()
-        yield from self._there.values()
+            for transition in history.follow(change):
+                self._apply(transition)
+        self._count_decisions()
+        yield from self._state.values()
         if first is not None:
             yield first
             yield from rest
 
-    def _take(self, step: Step) -> None:
-        self._decided.update(_decided(step))
-        if step.deleted:
-            self._there.pop(uid(step.new), None)
+    def _apply(self, transition: Transition) -> None:
+        self._decisions.update(_decisions(transition))
+        if transition.deleted:
+            self._state.pop(uid(transition.new), None)
             return
-        self._there[uid(step.new)] = Change(
+        self._state[uid(transition.new)] = Change(
             at_ns=self._until_ns,
             type=ChangeType.ADDED,
-            raw=step.new,
+            raw=transition.new,
             initial=True,
-            where=step.where,
+            where=transition.where,
         )
 
-    def _tell(self) -> None:
-        counts = ", ".join(f"{self._decided[name]:,} {words}" for name, words in _WORDS.items())
+    def _count_decisions(self) -> None:
+        counts = ", ".join(
+            f"{self._decisions[name]:,} {noun}" for name, noun in _DECISION_NOUNS.items()
+        )
         message = f"the recording is followed until {rfc3339(self._until_ns)}: {counts} stand"
-        self._issues.add(FOLLOWED, "", f"{message} as recorded, and what comes after is free")
+        self._issues.add(FOLLOWED_ISSUE, "", f"{message} as recorded, and what comes after is free")
 
 
-def _decided(step: Step) -> Iterator[str]:
-    """Yield what a step of a pod shows that the recorded cluster had decided."""
-    if kind(step.new) != "Pod" or step.initial:
+def _decisions(transition: Transition) -> Iterator[str]:
+    """Yield the decisions of the recorded cluster that a transition of a pod shows."""
+    if kind(transition.new) != "Pod" or transition.initial:
         return
-    old, new = step.old or {}, step.new
+    old, new = transition.old or {}, transition.new
     if node_name(new) and not node_name(old):
         yield "bound"
     if disruption(new) == "PreemptionByScheduler" != disruption(old):

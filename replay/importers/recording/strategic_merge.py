@@ -1,7 +1,7 @@
-"""Strategic merge patches, as far as objects that a trace carries need them.
+"""Strategic merge patches of the objects that a trace carries.
 
-A null takes a field away, a mapping is merged, and of the lists those with a merge key are merged
-element by element; all others are replaced. Directives: `$patch: delete` and `$patch: replace`,
+A null removes a field, a mapping is merged, a list with a merge key is merged element by element,
+and other lists are replaced. Directives: `$patch: delete` and `$patch: replace`,
 `$deleteFromPrimitiveList/F`, `$setElementOrder/F` and `$retainKeys`.
 
 Source: kubernetes v1.34 apimachinery pkg/util/strategicpatch/patch.go, mergeMap; the merge keys are
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Raw = Mapping[str, Any]
-# Where two keys stand, the first that the elements have is the one: ports of containers and of
-# services are merged by different fields.
+# Of two keys, the first one that an element has counts: ports of containers and of services are
+# merged by different fields.
 _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "conditions": ("type",),
@@ -42,7 +42,7 @@ _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
 def merged(old: Raw, patch: Raw) -> dict[str, Any]:
-    """Return what `old` becomes by the patch; neither is changed."""
+    """Return `old` with the patch applied; neither is changed."""
     if patch.get("$patch") == "replace":
         return {name: value for name, value in patch.items() if name != "$patch"}
     if patch.get("$patch") == "delete":
@@ -101,16 +101,16 @@ def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
 
 
 def _ordered(name: str, values: Sequence[Any], order: Sequence[Any]) -> list[Any]:
-    """Return the values in the order that is asked for; what it does not name comes behind."""
-    wanted = [_key(name, each) for each in order]
+    """Return the values in `order`; values that it does not have come last."""
+    keys = [_key(name, each) for each in order]
     return sorted(
         values,
-        key=lambda each: wanted.index(key) if (key := _key(name, each)) in wanted else len(wanted),
+        key=lambda each: keys.index(key) if (key := _key(name, each)) in keys else len(keys),
     )
 
 
 def _key(name: str, element: object) -> object:
-    """Return what the element is known by: its merge key, or the element itself."""
+    """Return the element's merge key, or the element itself where it is not a mapping."""
     if not isinstance(element, dict):
         return element
     for field in _MERGE_KEYS.get(name, ()):

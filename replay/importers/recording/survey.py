@@ -1,7 +1,7 @@
-"""The first pass over a recording: who made what, how each pod lived, when it all was.
+"""The first pass over a recording: owners, the lives of pods, and the recorded interval.
 
-What the second pass must know before it writes a record: the lives of pods, and which pods and
-ReplicaSets the recorded controllers made after the recording's beginning.
+The second pass needs both before its first record: the lives of pods, and which pods and
+ReplicaSets recorded controllers made after the start of the recording.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from replay.importers.recording.history import History, Step
+from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
 from replay.kube.changes import (
+    SECOND_NS,
     Change,
     Raw,
-    asked_ns,
     condition,
     controller,
-    deletion_asked,
+    deletion_requested_ns,
+    is_being_deleted,
     key,
     kind,
     meta,
@@ -31,22 +32,22 @@ from replay.kube.changes import (
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
 
-TERMINAL = frozenset({"Succeeded", "Failed"})
-_OF_PODS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
-SERVED = {
-    "Pod": frozenset(_OF_PODS),
+TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+SIMULATED_OWNERS = {
+    "Pod": frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}),
     "ReplicaSet": frozenset({"Deployment"}),
     "Job": frozenset({"CronJob"}),
 }
-"""Which controllers a replay serves, by what they make."""
+"""The owners whose controllers a replay simulates, by the kind of their dependents."""
+_FRESH_NS = 2 * SECOND_NS
 
 
 @dataclass(slots=True, kw_only=True)
 class ObjectFacts:
-    """What is known of a pod, a ReplicaSet or a Job. Times: ns since 1970, None: it never was.
+    """The recorded life of a pod, a ReplicaSet or a Job. Times are ns since 1970, None for never.
 
-    `ordinal` counts within the owner, from 0. `is_observed`: a controller that a replay serves made
-    it after the beginning, so that a replay makes it itself.
+    `ordinal` counts the dependents of the owner, from 0. `is_observed`: a controller that a replay
+    simulates made the object after the start, so that it is not an input of the replay.
     """
 
     kind: str
@@ -58,7 +59,7 @@ class ObjectFacts:
     created_ns: int
     bound_ns: int | None = None
     running_ns: int | None = None
-    asked_ns: int | None = None
+    deletion_requested_ns: int | None = None
     ended_ns: int | None = None
     removed_ns: int | None = None
     failed: bool = False
@@ -67,7 +68,11 @@ class ObjectFacts:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """What the first pass found."""
+    """The result of the first pass.
+
+    `objects` are by UID, `controllers` are (kind, namespace, name) by UID, `classes` are the names
+    of PriorityClasses.
+    """
 
     start_ns: int = 0
     end_ns: int = 0
@@ -77,19 +82,19 @@ class Survey:
     classes: set[str] = field(default_factory=set)
 
     def owner_of(self, made: ObjectFacts) -> ObjectReference:
-        """Return the controller that made an object."""
+        """Return the controller that made an object. Raises KeyError for one without."""
         kind_, namespace, name = self.controllers[made.owner_uid]
         return ObjectReference(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
 
 
 def survey(changes: Iterable[Change]) -> Survey:
-    """Return what the changes tell as a whole. Memory is bounded by the number of objects."""
+    """Return the survey of all changes. Memory is bounded by the number of objects."""
     surveyor = _Surveyor()
-    history = History(Issues())
+    history = ObjectHistory(Issues())
     for change in changes:
-        surveyor.see_time(change)
-        for step in history.follow(change):
-            surveyor.see(step)
+        surveyor.add_time(change)
+        for transition in history.follow(change):
+            surveyor.add(transition)
     return surveyor.finished()
 
 
@@ -100,7 +105,7 @@ class _Surveyor:
         self._initial_ns: int | None = None
         self._first_ns: int | None = None
 
-    def see_time(self, change: Change) -> None:
+    def add_time(self, change: Change) -> None:
         if not change.at_ns:
             return
         if change.initial:
@@ -109,8 +114,8 @@ class _Surveyor:
             self._first_ns = change.at_ns
         self._result.end_ns = max(self._result.end_ns, change.at_ns)
 
-    def see(self, step: Step) -> None:
-        raw = step.new
+    def add(self, transition: Transition) -> None:
+        raw = transition.new
         match kind(raw):
             case "PriorityClass":
                 self._result.classes.add(key(raw)[2])
@@ -121,72 +126,74 @@ class _Surveyor:
                 self._result.controllers[uid(raw)] = key(raw)
             case "ReplicaSet" | "Job":
                 self._result.controllers[uid(raw)] = key(raw)
-                if step.old is None:
-                    self._register(step)
+                if transition.old is None:
+                    self._register(transition)
             case "Pod":
-                self._see_pod(step)
+                self._add_pod(transition)
 
     def finished(self) -> Survey:
         result = self._result
-        known = [ns for ns in (self._initial_ns, self._first_ns) if ns is not None]
-        result.start_ns = min(known, default=0)
+        starts = [ns for ns in (self._initial_ns, self._first_ns) if ns is not None]
+        result.start_ns = min(starts, default=0)
         for facts in result.objects.values():
             facts.created_ns = max(facts.created_ns, result.start_ns)
         return result
 
-    def _register(self, step: Step) -> ObjectFacts:
-        raw = step.new
+    def _register(self, transition: Transition) -> ObjectFacts:
+        raw = transition.new
         object_kind, namespace, name = key(raw)
         owner = controller(raw) or {}
         owner_uid = str(owner.get("uid") or "")
-        kinds, known = SERVED[object_kind], self._result.controllers
-        served = owner.get("kind") in kinds and owner_uid in known
-        lives = phase(raw) not in TERMINAL
+        kinds, controllers = SIMULATED_OWNERS[object_kind], self._result.controllers
+        is_simulated = owner.get("kind") in kinds and owner_uid in controllers
+        is_active = phase(raw) not in TERMINAL_PHASES
         ordinal = self._made.get(owner_uid, 0)
-        if served and (lives or not step.initial):
+        if is_simulated and (is_active or not transition.initial):
             self._made[owner_uid] = ordinal + 1
         facts = ObjectFacts(
             kind=object_kind,
             namespace=namespace,
             name=name,
             owner_uid=owner_uid,
-            is_observed=served and not step.initial,
+            is_observed=is_simulated and not transition.initial,
             ordinal=ordinal,
-            created_ns=step.at_ns,
+            created_ns=transition.at_ns,
         )
         self._result.objects[uid(raw)] = facts
         return facts
 
-    def _see_pod(self, step: Step) -> None:
-        raw = step.new
-        facts = self._result.objects.get(uid(raw)) or self._register(step)
-        status, at_ns = part(raw, "status"), step.at_ns
+    def _add_pod(self, transition: Transition) -> None:
+        raw = transition.new
+        facts = self._result.objects.get(uid(raw)) or self._register(transition)
+        status, at_ns = part(raw, "status"), transition.at_ns
         reached = phase(raw)
         if facts.bound_ns is None and node_name(raw):
-            facts.bound_ns = _seen_ns(
-                step, condition(raw, "PodScheduled").get("lastTransitionTime")
+            facts.bound_ns = _earliest_ns(
+                transition, condition(raw, "PodScheduled").get("lastTransitionTime")
             )
         if facts.running_ns is None and reached == "Running":
-            facts.running_ns = _seen_ns(step, _started_at(raw))
-        if facts.asked_ns is None and deletion_asked(raw):
-            facts.asked_ns = min(at_ns, asked_ns(raw) or at_ns) if step.initial else at_ns
-        if facts.ended_ns is None and reached in TERMINAL:
+            facts.running_ns = _earliest_ns(transition, _started_at(raw))
+        if facts.deletion_requested_ns is None and is_being_deleted(raw):
+            facts.deletion_requested_ns = (
+                min(at_ns, deletion_requested_ns(raw) or at_ns) if transition.initial else at_ns
+            )
+        if facts.ended_ns is None and reached in TERMINAL_PHASES:
             facts.ended_ns, facts.failed = at_ns, reached == "Failed"
             facts.evicted = status.get("reason") == "Evicted"
             if facts.running_ns is None:
                 facts.running_ns = _terminated_start_ns(raw) or facts.bound_ns
-        if step.deleted:
+        if transition.deleted:
             facts.removed_ns = at_ns
 
 
-def _seen_ns(step: Step, recorded: object) -> int:
-    """Return when something began: as seen, or for what was there before as the object tells."""
-    earlier = time_ns(recorded) if step.initial else None
-    return step.at_ns if earlier is None else min(earlier, step.at_ns)
+def _earliest_ns(transition: Transition, recorded: object) -> int:
+    """Return the time of the transition, for the first list the earlier time in the object."""
+    earlier = time_ns(recorded) if transition.initial else None
+    return transition.at_ns if earlier is None else min(earlier, transition.at_ns)
 
 
 def _started_at(raw: Raw) -> object:
-    """Return when the last container of a running pod started."""
+    """Return the latest start of a container of a running pod, as its status has it."""
     times = [
         text
         for each in parts(part(raw, "status"), "containerStatuses")
@@ -204,32 +211,34 @@ def _terminated_start_ns(raw: Raw) -> int | None:
     return min(times, default=None)
 
 
-def created_before(raw: Raw, at_ns: int, by_ns: int) -> bool:
-    """Tell whether the object was made more than `by_ns` before `at_ns`."""
+def was_listed(raw: Raw, at_ns: int) -> bool:
+    """Return whether an ADDED event at `at_ns` is of the first list: its object is 2 s old."""
     created = time_ns(meta(raw).get("creationTimestamp"))
-    return created is not None and at_ns - created > by_ns
+    return created is not None and at_ns - created > _FRESH_NS
 
 
 def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
-    """Return the life of a pod; None where nothing is known of it. `end_ns` ends the recording.
+    """Return the life of a pod; None without any recorded time. `end_ns` ends the recording.
 
-    Service time is from Running to the end. A pod that was asked to stop, was evicted or still ran
-    at the end of the recording would have run longer: its service time is a lower bound.
+    The service time is from Running to the end. It is censored, a lower bound, for a pod that was
+    deleted or evicted, or that still ran at the end of the recording.
     """
     life = PodLife()
     ran_ns = facts.running_ns
     if ran_ns is not None:
-        stops = (facts.asked_ns, facts.ended_ns, facts.removed_ns, end_ns)
+        stops = (facts.deletion_requested_ns, facts.ended_ns, facts.removed_ns, end_ns)
         stop_ns = min(ns for ns in stops if ns is not None)
         life.service_time_ns = max(0, stop_ns - ran_ns)
-        asked = facts.asked_ns is not None and facts.asked_ns <= stop_ns
-        ended_by_itself = facts.ended_ns == stop_ns and not asked
+        was_deleted = (
+            facts.deletion_requested_ns is not None and facts.deletion_requested_ns <= stop_ns
+        )
+        ended_by_itself = facts.ended_ns == stop_ns and not was_deleted
         life.censored = not ended_by_itself or facts.evicted
         life.fails = ended_by_itself and facts.failed and not facts.evicted
         if facts.bound_ns is not None and facts.bound_ns >= facts.created_ns:
             life.start_delay_ns = max(0, ran_ns - facts.bound_ns)
-    if facts.asked_ns is not None and facts.bound_ns is not None:
+    if facts.deletion_requested_ns is not None and facts.bound_ns is not None:
         stopped_ns = facts.removed_ns if facts.ended_ns is None else facts.ended_ns
-        if stopped_ns is not None and stopped_ns >= facts.asked_ns:
-            life.shutdown_ns = stopped_ns - facts.asked_ns
+        if stopped_ns is not None and stopped_ns >= facts.deletion_requested_ns:
+            life.shutdown_ns = stopped_ns - facts.deletion_requested_ns
     return life if life.ByteSize() else None

@@ -1,12 +1,12 @@
-"""The Events that a cluster would have written of what was decided, from the decision log.
+"""The Events that a cluster would have recorded, from the decision log.
 
 Equal Events of one object within an hour are one, with a count; an API server keeps each for an
-hour after its last time. What kubelets say of images, containers and probes is not simulated: of a
-pod's start there is one Event.
+hour after its last occurrence. Kubelets' Events about images, containers and probes are not
+simulated: a pod's start has one Event.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go and framework/preemption/executor.go;
 pkg/kubelet/events/event.go and kubelet_node_status.go; pkg/controller/controller_utils.go and
-statefulset/stateful_pod_control.go (the words); client-go tools/record/events_cache.go (counting);
+statefulset/stateful_pod_control.go (messages); client-go tools/record/events_cache.go (counting);
 cmd/kube-apiserver --event-ttl (the hour).
 """
 
@@ -42,10 +42,11 @@ _NODE_REASONS: Mapping[tuple[str, str], str] = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Event:
-    """An Event: of which object, what is said of it, who says it, how often and when (ns).
+class KubeEvent:
+    """An Event of the core/v1 API; times in ns since the Unix epoch.
 
-    An event of a node stands in the namespace "default", as in a cluster.
+    kind, namespace, object_name, uid: the involved object's; a node's Event is in the namespace
+    "default", as in a cluster. component, host: its source.
     """
 
     kind: str
@@ -64,12 +65,12 @@ class Event:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return what Events that are counted as one have in common."""
+        """Return the fields that are equal in Events which are counted as one."""
         said = (self.type, self.reason, self.message, self.component, self.host)
         return (self.kind, self.namespace, self.object_name, self.uid, *said)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the Event as the API has it."""
+        """Return the Event as an API object."""
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -109,27 +110,27 @@ class Event:
         return (*cells, str(self.count), self.name)
 
 
-class Events:
-    """The Events that stand at the moment up to which decisions were taken."""
+class KubeEvents:
+    """The Events that an API server holds after the last decision."""
 
     def __init__(self) -> None:
-        self._events: dict[tuple[str, ...], Event] = {}
+        self._events: dict[tuple[str, ...], KubeEvent] = {}
 
-    def take(self, decision: trace_pb2.Decision) -> Event | None:
-        """Take a decision and return the Event that it makes or counts up, None for none."""
-        told = event_of(decision)
-        if told is None:
+    def take(self, decision: trace_pb2.Decision) -> KubeEvent | None:
+        """Return the Event that a decision records or counts again, None where it has no Event."""
+        event = event_of(decision)
+        if event is None:
             return None
         self._forget(decision.at_ns)
-        known = self._events.pop(told.key, None)
+        known = self._events.pop(event.key, None)
         if known is not None:
-            known.last_ns, known.count = told.last_ns, known.count + 1
-            told = known
-        self._events[told.key] = told
-        return told
+            known.last_ns, known.count = event.last_ns, known.count + 1
+            event = known
+        self._events[event.key] = event
+        return event
 
-    def standing(self, now_ns: int) -> list[Event]:
-        """Return the Events that an API server still keeps, the latest last."""
+    def standing(self, now_ns: int) -> list[KubeEvent]:
+        """Return the Events that an API server still has at `now_ns`, the latest last."""
         self._forget(now_ns)
         return list(self._events.values())
 
@@ -141,8 +142,8 @@ class Events:
             del self._events[key]
 
 
-def event_of(decision: trace_pb2.Decision) -> Event | None:
-    """Return the Event that one decision makes, None for none."""
+def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
+    """Return the Event of one decision, None where it has none."""
     if decision.refused:
         return None
     observed = decision.observed
@@ -156,8 +157,8 @@ def event_of(decision: trace_pb2.Decision) -> Event | None:
             text = observed.failed_scheduling.message
             return _event(decision, pod, _WARNING, "FailedScheduling", text)
         case "preempted":
-            told = observed.preempted
-            text = f"Preempted by pod {told.by.uid} on node {told.node_name}"
+            preempted = observed.preempted
+            text = f"Preempted by pod {preempted.by.uid} on node {preempted.node_name}"
             return _event(decision, pod, _NORMAL, "Preempted", text)
         case "evicted":
             host = observed.evicted.node_name
@@ -173,7 +174,7 @@ def event_of(decision: trace_pb2.Decision) -> Event | None:
     return None
 
 
-def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> Event:
+def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:
     pod = decision.observed.object.name
     text = f"Created pod: {pod}"
     if owner.kind == "StatefulSet":
@@ -182,7 +183,9 @@ def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> Event:
     return _event(decision, owner, _NORMAL, "SuccessfulCreate", text, component)
 
 
-def _condition(decision: trace_pb2.Decision, changed: trace_pb2.ConditionChanged) -> Event | None:
+def _condition(
+    decision: trace_pb2.Decision, changed: trace_pb2.ConditionChanged
+) -> KubeEvent | None:
     node = decision.observed.object
     reason = _NODE_REASONS.get((changed.type, changed.status))
     if reason is None:
@@ -199,8 +202,8 @@ def _event(
     message: str,
     component: str = DEFAULT_SCHEDULER,
     host: str = "",
-) -> Event:
-    return Event(
+) -> KubeEvent:
+    return KubeEvent(
         kind=about.kind,
         namespace=about.namespace or "default",
         object_name=about.name,

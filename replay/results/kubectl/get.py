@@ -1,4 +1,4 @@
-"""What kubectl would have printed of a run's cluster, at a moment or as it changed."""
+"""`kubectl get` on a run's cluster, at a moment or as a watch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from google.protobuf.message import Message
 
 from replay.errors import RunError
 from replay.results.kubectl import events, rows
-from replay.results.kubectl.events import Event, Events
+from replay.results.kubectl.events import KubeEvent, KubeEvents
 from replay.results.kubectl.rows import TableWriter
+from replay.results.run.cluster import ClusterObjects, ObjectChange
 from replay.results.run.directory import RunDirectory
-from replay.results.run.history import Change, ClusterHistory
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.rpc.kube.codec import object_to_json
 
@@ -26,15 +26,16 @@ Write = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What to print.
+class GetQuery:
+    """What to print and how.
 
     resource: one of RESOURCES. output: one of OUTPUTS.
     namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
-        the run's pods are of several namespaces and all are asked for.
-    offset_ns: the moment, from the run's first round on; None: the end, or the beginning where
-        `watch` is set, which goes on with a row for each change.
-    kubernetes_version: whose kubectl prints STATUS; "" follows the recorded cluster's.
+        the run's pods are in several namespaces and all are printed.
+    offset_ns: the moment, from the run's first event on; None: the end, or the beginning where
+        `watch` is set.
+    watch: continue with a row for each change.
+    kubernetes_version: of the kubectl whose STATUS is printed; "": the recorded cluster's.
     """
 
     resource: str
@@ -46,8 +47,8 @@ class Query:
     kubernetes_version: str = ""
 
 
-def get(run: RunDirectory, query: Query, write: Write) -> int:
-    """Print what `query` asks for with `write`, a piece at a time, and return how many objects.
+def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
+    """Print objects with `write`, a piece at a time, and return how many.
 
     Raises RunError where the run's history cannot be read, and for a moment after its end.
     """
@@ -63,13 +64,13 @@ def get(run: RunDirectory, query: Query, write: Write) -> int:
     return count
 
 
-_Item = Message | Event
+_Item = Message | KubeEvent
 _Batch = tuple[int, Sequence[_Item]]
 
 
-def _batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
-    """Yield the objects at the moment that is asked for, then the changes after it."""
-    history = ClusterHistory()
+def _batches(run: RunDirectory, query: GetQuery) -> Iterator[_Batch]:
+    """Yield the objects at the moment of the query, then the changes after it."""
+    history = ClusterObjects()
     start_ns = moment_ns = last_ns = 0
     listed = False
     for number, event in enumerate(event for round_ in run.rounds() for event in round_.events):
@@ -91,14 +92,14 @@ def _batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
         yield max(moment_ns, last_ns), _listed(history, query)
 
 
-def _event_batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
-    """Yield the Events that stand at the moment that is asked for, then those after it.
+def _event_batches(run: RunDirectory, query: GetQuery) -> Iterator[_Batch]:
+    """Yield the Events at the moment of the query, then those after it.
 
-    A list is of Events, and a watch has one for each time that it is seen.
+    In a watch, an Event comes again each time that it is counted.
     """
     start_ns = _start_ns(run)
     moment_ns = None if query.offset_ns is None else start_ns + query.offset_ns
-    standing = Events()
+    standing = KubeEvents()
     last_ns = start_ns
     listed = moment_ns is None and query.watch
     for decision in run.decisions():
@@ -120,11 +121,11 @@ def _start_ns(run: RunDirectory) -> int:
     return next((event.at_ns for round_ in run.rounds() for event in round_.events), 0)
 
 
-def _of_namespace(found: Sequence[Event], query: Query) -> list[Event]:
+def _of_namespace(found: Sequence[KubeEvent], query: GetQuery) -> list[KubeEvent]:
     return [each for each in found if query.namespace in ("", each.namespace)]
 
 
-def _listed(history: ClusterHistory, query: Query) -> Sequence[_Item]:
+def _listed(history: ClusterObjects, query: GetQuery) -> Sequence[_Item]:
     kind = KINDS[query.resource]
     keys = sorted(
         key for key in history.objects if key[0] == kind and query.namespace in ("", key[1])
@@ -132,7 +133,7 @@ def _listed(history: ClusterHistory, query: Query) -> Sequence[_Item]:
     return [history.objects[key] for key in keys]
 
 
-def _is_wanted(change: Change, query: Query) -> bool:
+def _is_wanted(change: ObjectChange, query: GetQuery) -> bool:
     kind, namespace, _ = change.key
     return kind == KINDS[query.resource] and query.namespace in ("", namespace)
 
@@ -142,24 +143,24 @@ class _Printer(Protocol):
     def close(self) -> None: ...
 
 
-def _printer(run: RunDirectory, query: Query, write: Write) -> _Printer:
+def _printer(run: RunDirectory, query: GetQuery, write: Write) -> _Printer:
     match query.output:
         case "table" | "wide":
             version = query.kubernetes_version or run.manifest().kubernetes_version
             return _Table(query, version, write, show_namespace=_shows_namespace(run, query))
         case "json" | "yaml":
             return _Objects(query, write)
-    raise ValueError(f"{query.output!r} is none of {', '.join(OUTPUTS)}")
+    raise ValueError(f"{query.output!r} is not an output; outputs are {', '.join(OUTPUTS)}")
 
 
-def _shows_namespace(run: RunDirectory, query: Query) -> bool:
+def _shows_namespace(run: RunDirectory, query: GetQuery) -> bool:
     if query.resource == "nodes":
         return False
     return query.show_namespace or (not query.namespace and _has_several_namespaces(run))
 
 
 def _has_several_namespaces(run: RunDirectory) -> bool:
-    """Tell what the summary tells; a run without one may have any number."""
+    """Return whether the summary has several namespaces; True for a run without a summary."""
     try:
         return len(run.summary().get("namespaces", ())) > 1
     except RunError:
@@ -168,7 +169,7 @@ def _has_several_namespaces(run: RunDirectory) -> bool:
 
 class _Table:
     def __init__(
-        self, query: Query, kubernetes_version: str, write: Write, *, show_namespace: bool
+        self, query: GetQuery, kubernetes_version: str, write: Write, *, show_namespace: bool
     ) -> None:
         wide = query.output == "wide"
         columns: tuple[str, ...]
@@ -194,7 +195,7 @@ class _Table:
     def _row(self, item: _Item, now_ns: int) -> tuple[str, ...]:
         if isinstance(item, node_pb2.Node):
             return rows.node_row(item, now_ns)[: self._width]
-        if isinstance(item, Event):
+        if isinstance(item, KubeEvent):
             namespace, row = item.namespace, item.row(now_ns, wide=self._wide)
         else:
             assert isinstance(item, pod_pb2.Pod)  # noqa: S101 - RESOURCES has no more kinds
@@ -204,9 +205,9 @@ class _Table:
 
 
 class _Objects:
-    """Whole objects: as one List at the end, or one after the other as a watch prints them."""
+    """Whole objects: one List at the end, or one object after the other in a watch."""
 
-    def __init__(self, query: Query, write: Write) -> None:
+    def __init__(self, query: GetQuery, write: Write) -> None:
         self._query = query
         self._write = write
         self._items: list[dict[str, Any]] = []
@@ -226,7 +227,7 @@ class _Objects:
 
 
 def _mapping(item: _Item) -> dict[str, Any]:
-    return item.to_mapping() if isinstance(item, Event) else object_to_json(item)
+    return item.to_mapping() if isinstance(item, KubeEvent) else object_to_json(item)
 
 
 def _text(mapping: dict[str, Any], output: str) -> str:

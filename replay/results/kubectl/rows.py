@@ -1,8 +1,8 @@
 """Pods and nodes as rows of kubectl's tables.
 
+Readiness gates are not simulated: their column is empty.
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, printPod, printNode,
-findNodeRoles. A pod that has ended while it was being deleted is shown by how it ended there, and
-as Terminating by v1.16's; readiness gates are not carried.
+findNodeRoles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GAP = "   "
 
 
 class TableWriter:
-    """Writes rows in batches, as kubectl does: the header comes first, and widths only grow."""
+    """Writes rows in batches, as kubectl does: the header first; columns only grow wider."""
 
     def __init__(self, columns: Sequence[str], write: Callable[[str], object]) -> None:
         self._columns = columns
@@ -79,9 +79,9 @@ def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple
 
 
 def shows_phase_of_ended(kubernetes_version: str) -> bool:
-    """Tell whether that version's kubectl shows how a pod ended although it is being deleted.
+    """Return whether that version's kubectl shows the phase of an ended pod that is being deleted.
 
-    Older ones show Terminating to the last. "" stands for the newest.
+    Older ones show Terminating. "" stands for the newest.
     Source: kubernetes pull request 122038, in v1.31.
     """
     numbers = re.match(r"v?(\d+)\.(\d+)", kubernetes_version)
@@ -89,7 +89,7 @@ def shows_phase_of_ended(kubernetes_version: str) -> bool:
 
 
 def pod_status(pod: pod_pb2.Pod, *, shows_phase: bool = True) -> str:
-    """Return what kubectl shows as STATUS; `shows_phase` as `shows_phase_of_ended` tells it."""
+    """Return kubectl's STATUS; `shows_phase` is what shows_phase_of_ended returns."""
     status = pod.status
     text = status.reason or status.phase or "Pending"
     scheduled = _condition(status, "PodScheduled")
@@ -114,7 +114,7 @@ def _deletion_status(pod: pod_pb2.Pod, *, shows_phase: bool) -> str:
 
 
 def _initializing(pod: pod_pb2.Pod) -> str:
-    """Return what the first init container that has not finished says, "" where all have."""
+    """Return the status of the first unfinished init container, "" where all have finished."""
     sidecars = _sidecars(pod)
     for number, container in enumerate(pod.status.init_container_statuses):
         state = container.state
@@ -132,7 +132,7 @@ def _initializing(pod: pod_pb2.Pod) -> str:
 
 
 def _containers_status(status: pod_pb2.PodStatus, text: str) -> str:
-    """Return what the first container that does not run says, or else `text`."""
+    """Return the status of the first container that does not run, or else `text`."""
     running = False
     for container in reversed(status.container_statuses):
         state = container.state
@@ -157,7 +157,7 @@ def _termination(terminated: pod_pb2.ContainerStateTerminated) -> str:
 
 
 def _ready_and_restarts(pod: pod_pb2.Pod) -> tuple[str, int]:
-    """Return READY, and RESTARTS of the init containers while they run, of the others then."""
+    """Return READY, and RESTARTS: of init containers while they run, then of the others."""
     sidecars = _sidecars(pod)
     status = pod.status
     init = status.init_container_statuses
@@ -185,7 +185,7 @@ def _condition(status: pod_pb2.PodStatus, type_: str) -> pod_pb2.PodCondition | 
 def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
     """Return a node's cells for NODE_COLUMNS_WIDE at `now_ns`.
 
-    CONDITIONS is ours: the conditions beside Ready that hold.
+    CONDITIONS is ours: the true conditions other than Ready.
     """
     status = node.status
     info = status.node_info

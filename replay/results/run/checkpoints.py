@@ -1,9 +1,9 @@
-"""The scheduler's checkpoints in a run directory: a decision late in a run is soon told again.
+"""The scheduler's checkpoints in a run directory, from which `explain` replays a late decision.
 
-They are taken between instants, ten seconds of wall time after the last one, or later where that
-took more than a fiftieth of it. When there are many, every second one goes and the wait doubles: a
-run keeps few of them, however long it takes, and they lie evenly. No decision follows from when
-they were taken.
+They are taken between instants, ten seconds of wall time after the last one, or later where saving
+it took more than a fiftieth of that. When there are more than KEPT_MAX, every second one is removed
+and the interval doubles, so that a run of any length keeps few, evenly spaced. They influence no
+decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reprieve.session.v1beta1 import session_pb2
 
 EVERY_NS = 10_000_000_000
 SHARE = 50
-"""A run's time for each unit of time that checkpoints take, at the least."""
+"""Lowest ratio of a run's wall time to the time that its checkpoints take."""
 KEPT_MAX = 24
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
 
@@ -36,30 +36,30 @@ class Resumable(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds were told, and are answered."""
+        """Return how many rounds were sent and answered."""
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
-        """Return its state; all rounds are answered."""
+        """Return its state; every round must be answered before."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Checkpoint:
-    """A scheduler as it stood after so many rounds of the history, the last of them at `at_ns`."""
+    """A scheduler's state after the first `rounds` rounds of the history, the last at `at_ns`."""
 
     rounds: int
     at_ns: int
     path: Path
 
     def chunks(self) -> Iterator[session_pb2.CheckpointChunk]:
-        """Yield its content. Raises RunError where the file is broken."""
+        """Yield its content. Raises RunError where the file is damaged."""
         try:
             with open_plain(self.path) as plain:
-                # The stub asks for a BytesIO; any reader that reads in full serves.
+                # The stub requires a BytesIO; any reader that reads in full works.
                 stream = cast("io.BytesIO", plain)
                 while chunk := proto.parse_length_prefixed(session_pb2.CheckpointChunk, stream):
                     yield chunk
         except (TraceError, DecodeError, ValueError) as error:
-            raise RunError(f"{self.path}: is no checkpoint: {error}") from error
+            raise RunError(f"{self.path}: not a checkpoint: {error}") from error
 
 
 class Checkpoints:
@@ -78,11 +78,11 @@ class Checkpoints:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether it is time for another one."""
+        """Return whether another one should be taken."""
         return self._clock() - self._last_ns >= max(self._every_ns, SHARE * self._took_ns)
 
     def save(self, at_ns: int) -> None:
-        """Save the scheduler as it stands between two instants. Raises RunError."""
+        """Save the scheduler's state between two instants. Raises RunError."""
         began_ns = self._clock()
         path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
         content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
@@ -101,16 +101,16 @@ class Checkpoints:
 
 
 def is_checkpoint(name: str) -> bool:
-    """Tell whether a file of that name is one."""
+    """Return whether a file name is a checkpoint's."""
     return _NAME.fullmatch(name) is not None
 
 
 def checkpoints_in(folder: Path) -> Sequence[Checkpoint]:
-    """Return the checkpoints of a run in their order."""
+    """Return the checkpoints of a run, the earliest first."""
     found = ((_NAME.fullmatch(each.name), each) for each in folder.iterdir())
     return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in found if match)
 
 
 def last_before(folder: Path, at_ns: int) -> Checkpoint | None:
-    """Return the latest checkpoint of a moment before `at_ns`, None without any."""
+    """Return the latest checkpoint before `at_ns`, None without any."""
     return max((each for each in checkpoints_in(folder) if each.at_ns < at_ns), default=None)

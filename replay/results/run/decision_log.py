@@ -1,8 +1,8 @@
 """The decision log: one Decision a line, as proto3 JSON with its keys in the order of the fields.
 
-Equal decisions give equal bytes, so that two runs can be compared with cmp.
-
-Attempts as schedulers tell them, each in an outcome of its own or several refusals in one.
+Equal decisions give equal bytes, so that two runs can be compared with cmp. The functions below
+`CYCLE` read the attempts in a scheduler's outcomes: an outcome holds one attempt or several
+refusals.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class DecisionLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand to the system all that was written."""
+        """Write the buffered lines to the file."""
         self._file.write(b"".join(self._lines))
         self._lines.clear()
         self._file.flush()
 
     def close(self) -> None:
-        """End the file; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         if not self._file.closed:
             self.flush()
             self._file.close()
@@ -67,7 +67,7 @@ def line(decision: trace_pb2.Decision) -> bytes:
 
 
 def failed_line(attempt: FailedAttempt) -> bytes:
-    """Return the line of a failed attempt's decision: what `line` returns, but much faster."""
+    """Return the line of a failed attempt: the same bytes as `line`, but much faster."""
     at_ns, sequence, pod, message, attempts, reason = attempt
     texts = (pod.namespace, pod.name, pod.uid, message, reason)
     if not (at_ns and attempts and all(texts)):
@@ -78,12 +78,12 @@ def failed_line(attempt: FailedAttempt) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _escaped(text: str) -> bytes:
-    """Return a text as it stands in JSON, without its quotes."""
+    """Return a text as in JSON, without the quotes."""
     return orjson.dumps(text)[1:-1]
 
 
 def _failed_template() -> bytes:
-    """Return the line of a failed attempt that holds no default, with places for its values."""
+    """Return the line of a failed attempt without default values, with placeholders."""
     pod = meta_pb2.ObjectReference(kind="Pod", namespace="a", name="b", uid="c")
     shown = line(FailedAttempt(1, 2, pod, "d", 3, "e").decision())
     shown = re.sub(rb'(?<=[:"])[1-3](?=[,"}])', b"%d", shown)
@@ -94,7 +94,7 @@ _FAILED = _failed_template()
 
 
 def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
-    """Yield the decisions of a log in order. Raises RunError for a line that is none."""
+    """Yield the decisions of a log in order. Raises RunError for a line that is not a decision."""
     for where, text in _lines(path):
         yield _parsed(text, where)
 
@@ -102,13 +102,13 @@ def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
 def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
     """Yield a pod's decisions, each with how many attempts the log has before it at its moment.
 
-    Raises RunError as read_decisions does. A long run has millions of lines: those that do not name
-    the pod are not parsed.
+    Raises RunError as read_decisions does. Lines that do not contain the UID are not parsed: a long
+    run has millions of them.
     """
     named = orjson.dumps(uid)
     moment, before = b"", 0
     for where, text in _lines(path):
-        # The time stands before the number within the log.
+        # A line begins with the time; the sequence follows.
         now = text.partition(b'"sequence":')[0]
         if now != moment:
             moment, before = now, 0
@@ -116,12 +116,12 @@ def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int
             decision = _parsed(text, where)
             if decision.observed.object.uid == uid:
                 yield decision, before
-        # No text can hold this, since quotes in texts are escaped.
+        # No message can contain this: quotes in it are escaped.
         before += b'"attempts":' in text
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each line with where it stands. Raises RunError."""
+    """Yield (file and line number, text) of each line. Raises RunError."""
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):
@@ -134,20 +134,20 @@ def _parsed(text: bytes, where: str) -> trace_pb2.Decision:
     try:
         decision = json_codec.parse(trace_pb2.Decision, orjson.loads(text))
     except (orjson.JSONDecodeError, FieldError) as error:
-        raise RunError(f"{where}: is no decision: {error}") from error
+        raise RunError(f"{where}: not a decision: {error}") from error
     if not decision.HasField("observed"):
-        raise RunError(f"{where}: is no decision: it tells nothing that was observed")
+        raise RunError(f"{where}: not a decision: it has no `observed`")
     return decision
 
 
 CYCLE = "schedulingCycle"
 
 Steps = Mapping[str, Sequence[int]]
-"""By the steps' names, what each took on the wall clock, ns: an entry for each pod."""
+"""Wall times by step, ns: an entry for each pod."""
 
 
 def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
-    """Return the steps of all cycles that `outcomes` tell, without those not measured."""
+    """Return the measured steps of all cycles in `outcomes`."""
     found: dict[str, list[int]] = {}
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
@@ -161,7 +161,7 @@ def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
 
 
 def one_by_one(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[scheduler_pb2.Outcome]:
-    """Yield the outcome of each attempt; refusals told together have no names of pods."""
+    """Yield the outcome of each attempt; those from shared refusals have a UID but no pod name."""
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
             yield from _refusals(outcome.at_ns, outcome.refusals)
@@ -185,7 +185,7 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
 
 
 def pods_of(outcomes: scheduler_pb2.RoundOutcomes) -> int:
-    """Return how many attempts `outcomes` tell."""
+    """Return the number of attempts in `outcomes`."""
     return sum(
         len(each.refusals.uids) if each.HasField("refusals") else 1 for each in outcomes.outcomes
     )

@@ -1,15 +1,15 @@
-"""The folder that a run leaves behind, and the names of the files in it.
+"""The run directory and the names of its files.
 
-- manifest.json: what the run was; "finished" is false until its end.
+- manifest.json: the run's inputs; "finished" is false until its end.
 - decisions.jsonl: the decision log.
-- history.rounds.zst: every round as it was told to the scheduler.
-- extenders.rounds.zst: what extenders answered in each round, where there are some.
-- checkpoint-ROUNDS-NS.zst: the scheduler after so many rounds of it, where a run took long.
-- spans.jsonl: spans, where they go to a file.
-- latencies.json: what was measured on the wall clock.
-- summary.json: what the summary shows.
-- *.parquet: the tables of replay.results.tables, made of the files above.
-- report.html: the report of replay.report, made of the tables.
+- history.rounds.zst: every round that was sent to the scheduler.
+- extenders.rounds.zst: the extender responses in each round, where there are extenders.
+- checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
+- spans.jsonl: spans, where they are written to a file.
+- latencies.json: wall times.
+- summary.json: the summary.
+- *.parquet: the tables of replay.results.tables, built from the files above.
+- report.html: the report of replay.report, built from the tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from replay.errors import RunError
 from replay.results.durations import simulated
 from replay.results.run.checkpoints import is_checkpoint
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
-from replay.results.run.history import RoundLog, read_rounds, with_answers
+from replay.results.run.history import RoundLog, read_rounds, with_responses
 from replay.results.run.manifest import Manifest
 from replay.results.schema import FILE_NAMES
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -52,12 +52,15 @@ FILES = (
     *FILE_NAMES,
 )
 TABLES_DRAFT = ".tables-"
-"""Begins the name of a folder in which tables are being made."""
+"""Prefix of a folder in which tables are being built."""
 _DRAFT = ".draft"
 
 
 class RunDirectory:
-    """A run's folder; make one with `create` or `create_next`, read one with `open`."""
+    """A run directory: made by `create` or `create_next`, read after `open`.
+
+    A method that reads or writes a file raises RunError where it cannot.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +69,7 @@ class RunDirectory:
     def create(cls, path: Path, *, force: bool = False) -> Self:
         """Make the folder, which may exist if it is empty.
 
-        With `force` a former run in it is removed, and nothing else. Raises RunError otherwise.
+        `force` removes a former run in it. Raises RunError where the folder holds anything else.
         """
         cls.check(path, force=force)
         try:
@@ -82,7 +85,7 @@ class RunDirectory:
 
     @staticmethod
     def check(path: Path, *, force: bool = False) -> None:
-        """Change nothing, and raise RunError where `create` would for what is there already."""
+        """Raise RunError where `create` would because of what the folder holds; change nothing."""
         try:
             present = sorted(each.name for each in path.iterdir())
         except FileNotFoundError:
@@ -90,12 +93,14 @@ class RunDirectory:
         except OSError as error:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
         if present and not force:
-            hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
+            hint = "a former run; --force replaces it" if MANIFEST in present else "not empty"
             raise RunError(f"{path} is {hint}")
         foreign = [name for name in present if not _is_ours(path / name)]
         if foreign:
             shown = ", ".join(foreign[:3])
-            raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
+            raise RunError(
+                f"{path} holds files that are not of a run ({shown}); nothing was removed"
+            )
 
     @classmethod
     def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:
@@ -115,31 +120,31 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Return an existing run. Raises RunError where `path` is none."""
+        """Return an existing run. Raises RunError where `path` has no manifest."""
         if not (path / MANIFEST).is_file():
-            raise RunError(f"{path} is no run directory: it has no {MANIFEST}")
+            raise RunError(f"{path} is not a run directory: it has no {MANIFEST}")
         return cls(path)
 
     # What a run writes
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest, at the beginning and again, finished, at the end."""
+        """Write the manifest: at the beginning, and again at the end."""
         self._write_json(MANIFEST, dataclasses.asdict(manifest))
 
     def decision_log(self) -> DecisionLog:
-        """Begin the decision log."""
+        """Create the decision log."""
         return DecisionLog(self.create_file(DECISIONS))
 
     def round_log(self) -> RoundLog:
-        """Begin the history."""
+        """Create the history."""
         return RoundLog(self.create_file(HISTORY))
 
-    def answers_log(self) -> RoundLog:
-        """Begin what extenders answer."""
+    def responses_log(self) -> RoundLog:
+        """Create the log of extender responses."""
         return RoundLog(self.create_file(EXTENDERS))
 
     def create_file(self, name: str) -> BinaryIO:
-        """Begin one of the run's files. Raises RunError."""
+        """Create one of the run's files."""
         try:
             return (self.path / name).open("wb")
         except OSError as error:
@@ -147,21 +152,21 @@ class RunDirectory:
             raise RunError(problem) from error
 
     def write_latencies(self, latencies: dict[str, Any]) -> None:
-        """Write what was measured on the wall clock."""
+        """Write the wall times."""
         self._write_json(LATENCIES, latencies)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Write what the summary shows."""
+        """Write the summary, as Summary.to_mapping returns it."""
         self._write_json(SUMMARY, summary)
 
-    # What a reader finds; each raises RunError where a file is missing or broken
+    # What a run holds
 
     def manifest(self) -> Manifest:
-        """Return what the run was."""
+        """Read the manifest."""
         return Manifest.from_mapping(self._read_json(MANIFEST))
 
     def decisions(self) -> Iterator[trace_pb2.Decision]:
-        """Yield what was decided, in order."""
+        """Yield the decision log, in order."""
         return read_decisions(self.path / DECISIONS)
 
     def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
@@ -169,7 +174,7 @@ class RunDirectory:
         return read_entries(self.path / DECISIONS, uid)
 
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
-        """Yield what the scheduler was told, in order."""
+        """Yield the rounds that were sent to the scheduler, in order."""
         return read_rounds(self.path / HISTORY)
 
     def check_moment(self, offset_ns: int) -> None:
@@ -183,18 +188,18 @@ class RunDirectory:
                 return
             end_ns = max(end_ns, round_.at_ns)
         if start_ns is not None:
-            ends, asked = simulated(end_ns - start_ns), simulated(offset_ns)
-            raise RunError(f"the run ends at {ends}: {asked} is after its end")
+            ends, moment = simulated(end_ns - start_ns), simulated(offset_ns)
+            raise RunError(f"the run ends at {ends}; {moment} is after its end")
 
     @property
     def has_extenders(self) -> bool:
-        """Tell whether extenders had their say."""
+        """Return whether extenders took part in decisions."""
         return (self.path / EXTENDERS).is_file()
 
-    def retold(self) -> Iterator[scheduler_pb2.Round]:
-        """Yield what the scheduler was told, with what its extenders answered."""
+    def rounds_with_responses(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield the rounds with the responses of the scheduler's extenders."""
         answered = read_rounds(self.path / EXTENDERS) if self.has_extenders else iter(())
-        return with_answers(self.rounds(), answered)
+        return with_responses(self.rounds(), answered)
 
     def spans(self) -> Iterator[dict[str, Any]]:
         """Yield the TracesData of each line of the spans' file."""
@@ -203,15 +208,15 @@ class RunDirectory:
             yield _mapping(text, f"{path}, line {number}")
 
     def latencies(self) -> dict[str, Any]:
-        """Return what was measured on the wall clock."""
+        """Read the wall times."""
         return self._read_json(LATENCIES)
 
     def summary(self) -> dict[str, Any]:
-        """Return what the summary shows."""
+        """Read the summary."""
         return self._read_json(SUMMARY)
 
     def eviction_not_judged(self) -> str:
-        """Return why the run could decide no eviction, "" where it could or does not say."""
+        """Return why the run could decide no eviction; "" where it could, or has no summary."""
         try:
             return str(self.summary()["decided"].get("eviction_not_judged", ""))
         except (RunError, KeyError, AttributeError):
@@ -228,7 +233,7 @@ class RunDirectory:
             raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def _write_json(self, name: str, mapping: dict[str, Any]) -> None:
-        """Write a whole file, or leave the former one as it was."""
+        """Write a file as a whole; a write that fails leaves the former one."""
         text = orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         draft = self.path / f"{name}{_DRAFT}"
         try:
@@ -256,7 +261,7 @@ def _mapping(text: bytes, where: str) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise RunError(f"{where}: is no JSON: {error}") from error
+        raise RunError(f"{where}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise RunError(f"{where}: is no JSON object")
+        raise RunError(f"{where}: not a JSON object")
     return value

@@ -1,11 +1,11 @@
 """A run in the Trace Event Format, which Perfetto and Chrome's tracing open.
 
-Every node is a process, and its pods are slices in as many threads as they overlap; preemptions and
-evictions are instants there. The process of the cluster has counters of pending pods. Timestamps
-are simulated microseconds since the run's beginning.
+Every node is a process. Its pods are slices, in as many threads as pods overlap; preemptions and
+evictions are instants. The process of the cluster has counters of pending pods. Timestamps are
+simulated microseconds since the run's beginning.
 
-Rounds and decisions do not say in which sub-queue a pod waits; pending pods are counted by what is
-known: not tried yet, tried and refused, and nominated for a node.
+A run does not record in which sub-queue a pod waits. Pending pods are counted as not tried yet,
+refused, or nominated for a node.
 
 Source: the document "Trace Event Format" of the Chromium project.
 """
@@ -72,9 +72,9 @@ WHERE t IS NOT NULL GROUP BY t ORDER BY t
 
 
 def trace_events(tables: RunTables) -> Iterator[TraceEvent]:
-    """Yield a run's trace events; only a node's overlapping pods are held."""
-    start_ns, end_ns = next(tables.ask("SELECT start_ns, end_ns FROM run").rows())
-    processes = {name: pid for pid, (name,) in enumerate(tables.ask(_NODES).rows(), 1)}
+    """Yield a run's trace events; memory is bounded by the pods that overlap on a node."""
+    start_ns, end_ns = next(tables.select("SELECT start_ns, end_ns FROM run").rows())
+    processes = {name: pid for pid, (name,) in enumerate(tables.select(_NODES).rows(), 1)}
     yield _named(_CLUSTER, "cluster")
     for name, pid in processes.items():
         yield _named(pid, f"node {name}")
@@ -91,7 +91,7 @@ def _slices(
     tables: RunTables, processes: dict[str, int], start_ns: int, end_ns: int
 ) -> Iterator[TraceEvent]:
     lanes, last_node = Lanes(), ""
-    for node, from_ns, to_ns, pod, ending, *rest in tables.ask(_PODS, {"end": end_ns}).rows():
+    for node, from_ns, to_ns, pod, ending, *rest in tables.select(_PODS, {"end": end_ns}).rows():
         if node != last_node:
             lanes, last_node = Lanes(), node
         args = {"ending": ending, **dict(zip(_ARGUMENTS, rest, strict=True))}
@@ -108,7 +108,7 @@ def _slices(
 
 
 def _instants(tables: RunTables, processes: dict[str, int], start_ns: int) -> Iterator[TraceEvent]:
-    for at_ns, node, what, pod, why in tables.ask(_DISPLACED).rows():
+    for at_ns, node, what, pod, why in tables.select(_DISPLACED).rows():
         yield {
             "ph": "i",
             "s": "p",
@@ -123,7 +123,7 @@ def _instants(tables: RunTables, processes: dict[str, int], start_ns: int) -> It
 
 def _counters(tables: RunTables, start_ns: int) -> Iterator[TraceEvent]:
     untried = refused = nominated = 0
-    for at_ns, more_untried, more_refused, more_nominated in tables.ask(_PENDING).rows():
+    for at_ns, more_untried, more_refused, more_nominated in tables.select(_PENDING).rows():
         untried += more_untried
         refused += more_refused
         nominated += more_nominated
@@ -138,7 +138,7 @@ def _counters(tables: RunTables, start_ns: int) -> Iterator[TraceEvent]:
 
 
 class Lanes:
-    """Gives each interval the first free row; they come in the order of their beginnings."""
+    """Gives each interval the first free row; intervals must be ordered by their beginning."""
 
     def __init__(self) -> None:
         self._busy: list[tuple[float, int]] = []

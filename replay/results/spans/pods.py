@@ -1,16 +1,16 @@
-"""A trace for each pod, in virtual time by default: what it waited for, what was decided, its end.
+"""A trace for each pod, in simulated time by default: its waits, its scheduling cycles, its end.
 
     Pod                        from its creation to its end
     ├── queue.wait             from its entry into the queue to a scheduling cycle
-    ├── schedulingCycle        what the cycle decided; takes no virtual time
+    ├── schedulingCycle        what the cycle decided; takes no simulated time
     ├── preemption             victims, linked to their traces
     ├── bindingCycle
     ├── Running
     └── eviction
 
-A pod whose controller made it in place of one that was preempted or evicted is linked to the span
-that says so; where only a share of the pods is kept, that may be another loss of the same owner.
-What the steps of a cycle took on the wall clock are attributes of it.
+A pod that replaces a preempted or evicted one of the same controller is linked to the span of that
+preemption or eviction; where pods are sampled, that may be of another pod of the controller. The
+wall times of a cycle's steps are attributes of its span.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class _PodTrace:
 
 
 class PodSpans:
-    """Makes the spans of the pods that are kept, and hands each to `sink` as it ends.
+    """Makes the spans of sampled pods and passes each to `sink` when it ends.
 
-    `clock` turns the simulation's moments into the spans' times.
+    `clock` converts simulated time into the spans' times.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PodSpans:
         self._disrupted: dict[str, deque[SpanContext]] = {}
 
     def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
-        """Begin a pod's trace, if it is one that is kept."""
+        """Begin a pod's trace, if it is sampled."""
         self._clock.reached(now_ns)
         meta = pod.metadata
         ids = self._sampling.pick(self._seed, meta.uid)
@@ -96,7 +96,7 @@ class PodSpans:
         outcome: scheduler_pb2.Outcome,
         within: SpanContext | None = None,
     ) -> None:
-        """End pods' waits in the queue, and the cycles that they were popped for.
+        """End the waits of popped pods, and their scheduling cycles.
 
         A cycle is linked to `within`, the exchange in which it was decided.
         """
@@ -145,7 +145,7 @@ class PodSpans:
         self._child(trace, "queue.wait", min(queued_ns, at_ns), at_ns, waited)
 
     def reached(self, at_ns: int) -> None:
-        """Note that the replay has come to a moment."""
+        """Note that the replay reached a simulated time."""
         self._clock.reached(at_ns)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
@@ -205,7 +205,7 @@ class PodSpans:
         self._child(trace, "preemption", at_ns, at_ns, attributes, links=links, error=refused)
 
     def _preempted(self, trace: _PodTrace, preempted: trace_pb2.Preempted) -> None:
-        """Note whose victim the pod is; its replacement is linked to its trace's root."""
+        """Note the preemptor; the pod's replacement is linked to the root of its trace."""
         trace.attributes["reprieve.preempted_by"] = f"{preempted.by.namespace}/{preempted.by.name}"
         preemptor = self._traces.get(preempted.by.uid)
         if preemptor is not None:
@@ -222,7 +222,7 @@ class PodSpans:
         self._await_replacement(trace, span)
 
     def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
-        """End a pod's trace once; `end` is "" where the run is over and the pod is not."""
+        """End a pod's trace once; `end` is "" where the pod exists at the run's end."""
         if trace.ended:
             return
         trace.ended = True
@@ -258,7 +258,7 @@ class PodSpans:
             self._disrupted.setdefault(trace.owner_uid, deque()).append(span)
 
     def _replaced_span(self, owner_uid: str) -> SpanContext | None:
-        """Return the span of the owner's earliest loss that no pod has replaced yet."""
+        """Return the span of the owner's earliest displaced pod without a replacement."""
         lost = self._disrupted.get(owner_uid)
         if not lost:
             return None
@@ -301,20 +301,20 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
 
 
 class VirtualClock:
-    """The simulation's own time, ns since the Unix epoch; moments are reached in order."""
+    """Simulated time, ns since the Unix epoch; times are reached in order."""
 
     def reached(self, at_ns: int) -> None:
-        """Note that the replay has come to a moment: nothing is to be noted."""
+        """Note that the replay reached a simulated time; nothing is kept here."""
 
     def time_ns(self, at_ns: int) -> int:
-        """Return the span's time for a moment that the replay has come to: the moment itself."""
+        """Return the span's time for a simulated time that was reached: the same."""
         return at_ns
 
 
 class WallClock(VirtualClock):
-    """When the replay came to a moment on the wall clock; `now_ns` reads that.
+    """The wall time at which the replay reached a simulated time; `now_ns` reads the clock.
 
-    A moment before the first one is the first.
+    A time before the first one has the wall time of the first.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
@@ -323,13 +323,13 @@ class WallClock(VirtualClock):
         self._walls = array("q")
 
     def reached(self, at_ns: int) -> None:
-        """Note what the wall clock shows, once for each moment."""
+        """Note the wall time, once for each simulated time."""
         if not self._moments or at_ns > self._moments[-1]:
             self._moments.append(at_ns)
             self._walls.append(self._now_ns())
 
     def time_ns(self, at_ns: int) -> int:
-        """Return when the latest moment up to this one was reached."""
+        """Return the wall time at which the latest time up to this one was reached."""
         if not self._walls:
             return self._now_ns()
         return self._walls[max(0, bisect_right(self._moments, at_ns) - 1)]

@@ -1,8 +1,8 @@
-"""A trace for the run, in wall time: the exchanges with the services.
+"""The run's trace, in wall time: the exchanges with the services.
 
     replay
-    ├── runRound                 from a message to the scheduler to its outcomes, with how many
-    │   │                        rounds it told
+    ├── runRound                 from a message to the scheduler to its outcomes, with the
+    │   │                        number of rounds in it
     │   ├── queueExchange        one of the scheduler's exchanges with its queue
     │   └── schedulingCycle      all cycles of these rounds, with their number of pods
     │       ├── RunFilterPlugins
@@ -10,8 +10,8 @@
     └── synchronize              an exchange with the eviction service
 
 A step that many pods share is one span with their count. The cycles of the pods' own traces, which
-run in virtual time, are linked to the runRound that they were part of. A round that tried no pod is
-counted in the run's own span and timed among the latencies.
+run in simulated time, are linked to the runRound that they were part of. A round without an attempt
+has no span; it counts in the run's span and in the latencies.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RUN = "replay"
 RUN_ROUND = "runRound"
 NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
 NODES_MAX = 20
-"""How many nodes under pressure a span names."""
+"""Nodes under pressure that a span names."""
 _HEAD = 3
 
 
-class Exchange:
-    """A message to the scheduler: the `first` round that it told, and those of its window."""
+class MeasuredExchange:
+    """A message to the scheduler: the `first` round in it, and those of its window."""
 
     def __init__(self, first: scheduler_pb2.Round) -> None:
         self.first = first
@@ -48,7 +48,7 @@ class Exchange:
     def add(
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps
     ) -> None:
-        """Count a round of it, whose cycles took `steps`."""
+        """Count a round and its outcomes; `steps` are the wall times of its cycles."""
         self.rounds += 1
         self.events += len(round_.events)
         self.pods += pods_of(outcomes)
@@ -59,7 +59,7 @@ class Exchange:
 
 
 class RoundSpans:
-    """Makes the spans of the rounds that are kept; the run's own is always kept."""
+    """Makes the spans of sampled rounds; the run's span is always made."""
 
     def __init__(self, sink: SpanSink, sampling: Sampling, seed: int, began_ns: int) -> None:
         self._sink = sink
@@ -75,14 +75,11 @@ class RoundSpans:
 
     @property
     def root(self) -> SpanContext:
-        """Return the context of the run's own span."""
+        """Return the context of the run's span."""
         return self._root
 
     def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
-        """Return the context of an exchange whose first round came to `outcomes`.
-
-        None where it has no span.
-        """
+        """Begin an exchange whose first round had these outcomes; None where it has no span."""
         self._exchanges += 1
         if not pods_of(outcomes):
             return None
@@ -91,12 +88,12 @@ class RoundSpans:
         return self._context()
 
     def ended(
-        self, context: SpanContext | None, began_ns: int, taken_ns: int, exchange: Exchange
+        self, context: SpanContext | None, began_ns: int, taken_ns: int, exchange: MeasuredExchange
     ) -> None:
         """End the spans of an exchange that began at `began_ns`, ns since the Unix epoch.
 
-        The steps of its cycles are known by what they took only: they are shown one after the other
-        from its beginning.
+        Only the durations of its cycles' steps are known: they are shown one after the other from
+        its beginning.
         """
         self._rounds += exchange.rounds
         if context is None:
@@ -125,7 +122,7 @@ class RoundSpans:
         nodes: int,
         found: Mapping[str, Attribute] = NOTHING_FOUND,
     ) -> None:
-        """End the span of an exchange with the eviction service, which shows what it `found`."""
+        """End the span of an exchange with the eviction service; `found` are further attributes."""
         attributes: dict[str, Attribute] = {"reprieve.nodes": nodes, **found}
         end_ns = began_ns + taken_ns
         self._sink.end(
@@ -164,9 +161,10 @@ class RoundSpans:
 def synchronize_attributes(
     answers: Iterable[eviction_service_pb2.OperationResult],
 ) -> dict[str, Attribute]:
-    """Return the thresholds met and each ranking's head, by node; nothing where none is met.
+    """Return attributes for the thresholds met and the first pods of each ranking.
 
-    Lists hold "NODE: ..." for the first NODES_MAX nodes; the count beside them is of all.
+    Empty where no threshold is met. Lists hold "NODE: ..." for the first NODES_MAX nodes; the count
+    is of all nodes.
     """
     met = [answer for answer in answers if answer.step.thresholds_met]
     if not met:

@@ -1,6 +1,6 @@
-"""What a run came to, as one value: from the tally, the latencies, the notes and the spans.
+"""The summary of a run, as one value: from the tally, the latencies, the notes and the spans.
 
-Lists are ordered by how much they stand for, then by name, so that equal runs are summed up alike.
+Lists are ordered by count, then by name, so that equal runs have equal summaries.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from replay.results.summary.histogram import Histogram, Quantiles
-from replay.results.summary.tally import Loop, Tally
+from replay.results.durations import DurationHistogram, Quantiles
+from replay.results.summary.tally import EvictionLoop, Tally
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}
@@ -19,15 +19,15 @@ _NO_WINDOWS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """How many of something there were."""
+class NamedCount:
+    """A name and how often it occurred."""
 
     name: str
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preemptor:
+class PreemptorCount:
     """A pod that preempted others: namespace/name, priority, victims."""
 
     pod: str
@@ -49,24 +49,24 @@ class Decided:
     """What was decided, in pods; `budget_violations` and `nominations` are events.
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
-    failed_reasons: the plugins' words in those, with the attempts that have a node refused for it.
+    failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
     eviction_not_judged: why no eviction could be decided, "" where one could.
-    loops: evictions of one controller's pods that go on and on.
+    loops: controllers whose pods were evicted again and again.
     refused: decisions that could not be carried out.
     """
 
     bound: int
     failed_attempts: int
-    failed_reasons: tuple[Count, ...]
+    failed_reasons: tuple[NamedCount, ...]
     nominations: int
     preempted: int
-    preemptors: tuple[Preemptor, ...]
+    preemptors: tuple[PreemptorCount, ...]
     displacements: tuple[Displacement, ...]
     budget_violations: int
-    evicted: tuple[Count, ...]
+    evicted: tuple[NamedCount, ...]
     eviction_not_judged: str
-    loops: tuple[Loop, ...]
-    ended: tuple[Count, ...]
+    loops: tuple[EvictionLoop, ...]
+    ended: tuple[NamedCount, ...]
     refused: int
 
 
@@ -74,15 +74,15 @@ class Decided:
 class Unbound:
     """The pods that have no node at the end.
 
-    messages: kube-scheduler's words at the last attempt, with the pods that got them.
-    reasons: the plugins' words in those, with the pods that have at least one node refused for it.
-    untried: pods that no attempt was made for (gated, another scheduler's, or too late).
+    messages: kube-scheduler's message at the last attempt, with the pods that got it.
+    reasons: the plugins' messages in those, with the pods that have a node refused for it.
+    untried: pods without an attempt (gated, another scheduler's, or created too late).
     """
 
     pods: int
     untried: int
-    messages: tuple[Count, ...]
-    reasons: tuple[Count, ...]
+    messages: tuple[NamedCount, ...]
+    reasons: tuple[NamedCount, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class PriorityWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLatency:
-    """What one step took on the wall clock; `pods` went through it."""
+    """Wall time of one step; `pods` went through it."""
 
     step: str
     pods: int
@@ -105,7 +105,7 @@ class StepLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCount:
-    """What became of the spans of the pods that `choice` keeps: "off", "all" or a percentage."""
+    """How many spans were delivered; `choice` is "off", "all" or a percentage of the pods."""
 
     choice: str
     ended: int
@@ -115,8 +115,8 @@ class SpanCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something that an importer or the world noted; `kind` is a stable name."""
+class NoteCount:
+    """A note of an importer, the world or a service; `kind` is a stable name."""
 
     kind: str
     text: str
@@ -125,11 +125,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All that a run came to. Times are ns; start and end since the Unix epoch, virtual.
+    """The summary of a run. Times are ns; start and end are simulated, since the Unix epoch.
 
     namespaces: those of the pods. services: where each ran, an address or how it was started.
-    messages: to the scheduler; one may hold a window of several rounds. windows: how many, by what
-    ended them.
+    messages: those to the scheduler; one may hold a window of several rounds. windows: how many, by
+    what ended them.
     """
 
     run: str
@@ -141,7 +141,7 @@ class Summary:
     pods: int
     rounds: int
     messages: int
-    windows: tuple[Count, ...]
+    windows: tuple[NamedCount, ...]
     instants: int
     attempts: int
     queue_exchanges: int
@@ -152,25 +152,25 @@ class Summary:
     waits: tuple[PriorityWait, ...]
     latencies: tuple[StepLatency, ...]
     spans: SpanCount
-    notes: tuple[Note, ...]
+    notes: tuple[NoteCount, ...]
 
     @property
     def simulated_ns(self) -> int:
-        """Return how much time the replay played."""
+        """Return the simulated time of the run, ns."""
         return self.end_ns - self.start_ns
 
     @property
     def batch_size_mean(self) -> float:
-        """Return K: attempts for each exchange that brought pods; 0 where none are told."""
+        """Return K: attempts for each exchange that brought pods; 0 without exchanges."""
         return self.attempts / self.batches if self.batches else 0.0
 
     @property
     def attempts_per_s(self) -> float:
-        """Return scheduling attempts for each second of the wall clock."""
+        """Return scheduling attempts for each second of wall time."""
         return self.attempts * 1e9 / self.wall_ns if self.wall_ns else 0.0
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the summary for JSON and YAML."""
+        """Return the summary as JSON and YAML have it."""
         derived = {
             "simulated_ns": self.simulated_ns,
             "batch_size_mean": round(self.batch_size_mean, 3),
@@ -194,12 +194,12 @@ def summarize(
     spans: Delivery,
     span_choice: str,
 ) -> Summary:
-    """Sum up a run that has ended.
+    """Return the summary of a run that has ended.
 
-    `notes` are the journal's by (kind, text); `eviction_not_judged` says why no eviction could be
-    decided, "" where one could; `services` says where each service ran, and `warnings` what they
-    said of their configuration; `messages` went to the scheduler, and `windows_ended` counts those
-    that told several rounds; `span_choice` as services.telemetry.sampling.Sampling prints it.
+    notes: the journal's, by (kind, text). eviction_not_judged: why no eviction could be decided, ""
+    where one could. services: where each service ran. warnings: the services', about their
+    configuration. messages: how many were sent to the scheduler. windows_ended: those of several
+    rounds, by why the window ended. span_choice: as services.telemetry.span.Sampling prints it.
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
@@ -229,7 +229,7 @@ def summarize(
         ),
         spans=SpanCount(choice=span_choice, **asdict(spans)),
         notes=tuple(
-            Note(kind=kind, text=text, count=count)
+            NoteCount(kind=kind, text=text, count=count)
             for (kind, text), count in sorted(
                 noted.items(), key=lambda item: (item[0][0], -item[1], item[0][1])
             )
@@ -240,13 +240,13 @@ def summarize(
 def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
     preemptors = sorted(tally.preempted_by.items(), key=lambda item: (-item[1], item[0]))
     return Decided(
-        bound=tally.decisions["scheduled"],
+        bound=tally.bindings,
         failed_attempts=tally.failed_attempts,
         failed_reasons=_counts(tally.failed_reasons),
-        nominations=tally.nominated,
-        preempted=tally.decisions["preempted"],
+        nominations=tally.nominations,
+        preempted=tally.preempted,
         preemptors=tuple(
-            Preemptor(pod=pod, priority=priority, victims=victims)
+            PreemptorCount(pod=pod, priority=priority, victims=victims)
             for (pod, priority), victims in preemptors
         ),
         displacements=tuple(
@@ -255,7 +255,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
                 tally.preempted_priorities.items(), reverse=True
             )
         ),
-        budget_violations=tally.budget_violations,
+        budget_violations=tally.against_budget,
         evicted=_counts(tally.evicted),
         eviction_not_judged=eviction_not_judged,
         loops=tally.loops.found(),
@@ -282,13 +282,13 @@ def _waits(tally: Tally) -> tuple[PriorityWait, ...]:
     return tuple(
         PriorityWait(
             priority=priority,
-            waited=tally.waited_ns.get(priority, Histogram()).quantiles(),
+            waited=tally.waited_ns.get(priority, DurationHistogram()).quantiles(),
             still_waiting=waiting[priority],
         )
         for priority in priorities
     )
 
 
-def _counts(counter: Counter[str]) -> tuple[Count, ...]:
+def _counts(counter: Counter[str]) -> tuple[NamedCount, ...]:
     ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Count(name=name, count=count) for name, count in ordered)
+    return tuple(NamedCount(name=name, count=count) for name, count in ordered)

@@ -1,4 +1,4 @@
-"""The summary for people: tables that fit 80 columns, and more of each list where there is room."""
+"""The summary as tables of 80 columns, as JSON or as YAML."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from replay.results import durations
+from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED
-from replay.results.summary.histogram import Quantiles
-from replay.results.summary.summary import Count, Decided, Summary
-from replay.results.summary.tally import Loop
+from replay.results.summary.summary import Decided, NamedCount, Summary
+from replay.results.summary.tally import EvictionLoop
 
 _SHOWN = 5
 FORMATS = ("table", "wide", "json", "yaml")
@@ -52,18 +52,18 @@ def _evicted_note(decided: Decided) -> str:
 
 
 def _where(summary: Summary) -> str:
-    """Return how the services ran where that was not as usual: processes of their own."""
+    """Return how the services ran, "" for the default: child processes."""
     ran = sorted(set(summary.services.values()) - {EMBEDDED})
     return f" ({', '.join(ran)})" if ran else ""
 
 
 def _batches(summary: Summary) -> str:
-    """Return how many pods shared an exchange with the queue, "" for schedulers that ask none."""
+    """Return the mean number of pods in an exchange with the queue; "" where there was none."""
     return f", {summary.batch_size_mean:.2f} a batch" if summary.batch_size_mean else ""
 
 
 def _windows(summary: Summary) -> str:
-    """Return how many messages told the rounds where some told several."""
+    """Return how many messages the rounds were sent in, "" where each had its own."""
     return f" ({summary.messages:,} messages)" if summary.windows else ""
 
 
@@ -73,7 +73,7 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
     count = len(decided.preemptors)
     preempted_note = f"by {count:,} pod{'s' if count > 1 else ''}" if count else ""
     if violations:
-        preempted_note += f", {violations:,} against a disruption budget"
+        preempted_note += f", {violations:,} violated a disruption budget"
     evicted = sum(each.count for each in decided.evicted)
     rows = [
         ("bound", decided.bound, ""),
@@ -83,40 +83,40 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         ("ended", sum(each.count for each in decided.ended), _listed(decided.ended)),
     ]
     optional = [
-        ("never tried", summary.unbound.untried, "gated, of another scheduler, or too late"),
+        ("never tried", summary.unbound.untried, "gated, another scheduler's, or created too late"),
         ("failed attempts", decided.failed_attempts, ""),
-        ("refused decisions", decided.refused, "given back to the scheduler"),
+        ("refused decisions", decided.refused, "reported back to the scheduler"),
     ]
-    _print_rows(
+    print_rows(
         console,
-        ("DECIDED", *_right("PODS"), ""),
+        ("DECIDED", *right_aligned("PODS"), ""),
         [*rows, *(row for row in optional if row[1])],
         lambda row: (row[0], f"{row[1]:,}", row[2]),
     )
-    _print_rows(
+    print_rows(
         console,
-        ("PREEMPTOR", *_right("PRIORITY", "VICTIMS")),
+        ("PREEMPTOR", *right_aligned("PRIORITY", "VICTIMS")),
         decided.preemptors,
         lambda each: (escape(each.pod), str(each.priority), f"{each.victims:,}"),
         shown,
     )
-    _print_rows(
+    print_rows(
         console,
-        _right("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"),
+        right_aligned("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"),
         decided.displacements,
         lambda each: (str(each.priority), str(each.victim_priority), f"{each.victims:,}"),
     )
-    _print_rows(
+    print_rows(
         console,
-        ("OWNER", *_right("EVICTIONS"), "SIGNAL", *_right("EVERY"), "NODES"),
+        ("OWNER", *right_aligned("EVICTIONS"), "SIGNAL", *right_aligned("EVERY"), "NODES"),
         decided.loops,
         _loop_cells,
         shown,
-        title="Evicted, made anew and evicted again",
+        title="Eviction loops",
     )
 
 
-def _loop_cells(loop: Loop) -> tuple[str, ...]:
+def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:
     nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
     every = durations.simulated(loop.every_ns)
     return escape(loop.owner), f"{loop.evictions:,}", loop.signal, every, escape(nodes)
@@ -125,16 +125,16 @@ def _loop_cells(loop: Loop) -> tuple[str, ...]:
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
     unbound = summary.unbound
     still = {each.name: each.count for each in unbound.reasons}
-    _print_rows(
+    print_rows(
         console,
-        (*_right("PODS"), "UNSCHEDULABLE AT THE END"),
+        (*right_aligned("PODS"), "UNSCHEDULABLE AT THE END"),
         unbound.messages,
         lambda each: (f"{each.count:,}", escape(each.name)),
         shown,
     )
-    _print_rows(
+    print_rows(
         console,
-        (*_right("ATTEMPTS", "PODS AT THE END"), "REASON OF A NODE'S REFUSAL"),
+        (*right_aligned("ATTEMPTS", "PODS AT THE END"), "REASON FOR REFUSING A NODE"),
         summary.decided.failed_reasons,
         lambda each: (f"{each.count:,}", f"{still.get(each.name, 0):,}", escape(each.name)),
         shown,
@@ -142,9 +142,9 @@ def _print_unbound(summary: Summary, console: Console, shown: int | None) -> Non
 
 
 def _print_times(summary: Summary, console: Console) -> None:
-    _print_rows(
+    print_rows(
         console,
-        _right("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
+        right_aligned("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
         summary.waits,
         lambda each: (
             str(each.priority),
@@ -153,9 +153,9 @@ def _print_times(summary: Summary, console: Console) -> None:
         ),
         title="Simulated time in the queue until the binding",
     )
-    _print_rows(
+    print_rows(
         console,
-        ("STEP", *_right("COUNT", "P50", "P90", "P99", "MAX")),
+        ("STEP", *right_aligned("COUNT", "P50", "P90", "P99", "MAX")),
         summary.latencies,
         lambda each: (escape(each.step), *_quantiles(each.wall, durations.wall)),
         title="Wall time of each step",
@@ -163,19 +163,19 @@ def _print_times(summary: Summary, console: Console) -> None:
 
 
 def _print_windows(summary: Summary, console: Console) -> None:
-    _print_rows(
+    print_rows(
         console,
-        (*_right("WINDOWS"), "ENDED SINCE"),
+        (*right_aligned("WINDOWS"), "ENDED BECAUSE"),
         summary.windows,
         lambda each: (f"{each.count:,}", escape(each.name)),
-        title="Rounds told ahead",
+        title="Windows of rounds sent ahead",
     )
 
 
 def _print_notes(summary: Summary, console: Console, shown: int | None) -> None:
-    _print_rows(
+    print_rows(
         console,
-        (*_right("COUNT"), "KIND", "NOTE"),
+        (*right_aligned("COUNT"), "KIND", "NOTE"),
         summary.notes,
         lambda each: (f"{each.count:,}", escape(each.kind), escape(each.text)),
         shown,
@@ -193,14 +193,15 @@ def _print_spans(summary: Summary, console: Console) -> None:
         text += f" ({spans.choice} of the pods)"
     console.print(escape(text), highlight=False, soft_wrap=True)
     if spans.problem:
-        console.print(f"[bold red]spans were lost:[/] {escape(spans.problem)}", highlight=False)
+        console.print(f"[bold red]Spans were lost:[/] {escape(spans.problem)}", highlight=False)
 
 
 _Column = str | tuple[str, str]
 _Item = TypeVar("_Item")
 
 
-def _table(*columns: _Column) -> Table:
+def plain_table(*columns: _Column) -> Table:
+    """Return a table without lines; a column is its name, or (name, "right")."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     for column in columns:
         name, side = column if isinstance(column, tuple) else (column, "left")
@@ -208,11 +209,12 @@ def _table(*columns: _Column) -> Table:
     return table
 
 
-def _right(*names: str) -> list[_Column]:
+def right_aligned(*names: str) -> list[_Column]:
+    """Return right-aligned columns, for numbers."""
     return [(name, "right") for name in names]
 
 
-def _print_rows(
+def print_rows(
     console: Console,
     columns: Iterable[_Column],
     items: Sequence[_Item],
@@ -221,19 +223,23 @@ def _print_rows(
     *,
     title: str = "",
 ) -> None:
-    """Print a table of `items`, the first `shown` of them (None: all), unless there are none."""
+    """Print a table of the first `shown` items (None: all); nothing where `items` is empty."""
     if not items:
         return
-    table = _table(*columns)
+    table = plain_table(*columns)
     for each in items[:shown]:
         table.add_row(*cells(each))
     console.print()
     if title:
         console.print(title, highlight=False)
     console.print(table)
-    left = 0 if shown is None else len(items) - shown
-    if left > 0:
-        console.print(f"and {left:,} more: -o wide shows them", highlight=False)
+    print_left_out(len(items), shown, console)
+
+
+def print_left_out(count: int, shown: int | None, console: Console) -> None:
+    """Print how many of `count` rows are not shown, if any; `shown` None is all."""
+    if shown is not None and count > shown:
+        console.print(f"and {count - shown:,} more; -o wide shows them", highlight=False)
 
 
 def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
@@ -243,7 +249,7 @@ def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
     return [f"{quantiles.count:,}", *map(shown, times)]
 
 
-def _listed(counts: Sequence[Count]) -> str:
+def _listed(counts: Sequence[NamedCount]) -> str:
     return ", ".join(f"{each.count:,} {each.name}" for each in counts)
 
 
@@ -259,7 +265,7 @@ def render(summary: Summary, output: str, console: Console) -> None:
             mapping = orjson.loads(orjson.dumps(summary.to_mapping()))
             _plain(console, yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True).rstrip())
         case _:
-            raise ValueError(f"{output!r} is none of {', '.join(FORMATS)}")
+            raise ValueError(f"{output!r} is not a format; formats are {', '.join(FORMATS)}")
 
 
 def _plain(console: Console, text: str) -> None:

@@ -1,40 +1,39 @@
-"""What a run comes to, counted while it goes: from rounds, outcomes and decisions to figures."""
+"""The live counts of a run: rounds, outcomes and decisions as they are made."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
+from replay.results.durations import DurationHistogram
 from replay.results.run.decision_log import Steps, pods_of
-from replay.results.summary.histogram import Histogram
+from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
-LOCAL_STORAGE = "local storage limit"
-"""Stands for the signal of an eviction that no signal caused."""
-
 QUEUE_EXCHANGE = "queueExchange"
-"""The scheduler's own name for the step in which it asks its queue for pods."""
-LEAST = 3
-"""Evictions of one controller's pods by one signal, from which they count as a loop."""
+"""The scheduler's name for the step in which it gets pods from its queue."""
+LOOP_EVICTIONS_MIN = 3
+"""Evictions of one controller's pods by one signal that make a loop."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
-    """What one step took on the wall clock, and how many pods went through it."""
+class StepTime:
+    """Wall time of one step, and how many pods went through it."""
 
-    wall: Histogram = field(default_factory=Histogram)
+    wall: DurationHistogram = field(default_factory=DurationHistogram)
     pods: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
-class Waiting:
+class UnboundPod:
     """A pod without a node: its priority, and why its last attempt bound nothing.
 
-    `message` is "" before the first attempt; `reasons` are the plugins' words.
+    `message` is "" before the first attempt; `reasons` are the plugins' messages.
     """
 
     priority: int
@@ -42,19 +41,21 @@ class Waiting:
     reasons: tuple[str, ...] = ()
 
 
-class Tally:
-    """Figures of one run; its attributes are read once the run has ended.
+class Tally(DecisionCounts):
+    """A run's decisions and more, counted while it goes; read once the run has ended.
 
     batches: exchanges with the queue that brought pods.
-    failed_reasons: attempts by each of the plugins' words that refused at least one node.
+    failed_reasons: attempts by each of the plugins' messages that refused at least one node.
     warnings: what the scheduler passed over, by text.
-    waited_ns: by priority, from a pod's first entry into the queue to its binding, virtual time.
+    refused: decisions that could not be carried out, by kind.
+    waited_ns: by priority, from a pod's first entry into the queue to its binding, simulated time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
     waiting: the pods that have no node now, by UID.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.first_ns: int | None = None
         self.last_ns = 0
         self.rounds = 0
@@ -65,25 +66,19 @@ class Tally:
         self.cycles = 0
         self.queue_exchanges = 0
         self.batches = 0
-        self.failed_attempts = 0
         self.failed_reasons: Counter[str] = Counter()
         self.warnings: Counter[str] = Counter()
-        self.decisions: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.nominated = 0
         self.preempted_by: Counter[tuple[str, int]] = Counter()
         self.preempted_priorities: Counter[tuple[int, int]] = Counter()
-        self.budget_violations = 0
-        self.evicted: Counter[str] = Counter()
-        self.loops = Loops()
-        self.ended: Counter[str] = Counter()
-        self.waited_ns: dict[int, Histogram] = {}
-        self.waiting: dict[str, Waiting] = {}
-        self.steps: dict[str, Step] = {}
+        self.loops = EvictionLoops()
+        self.waited_ns: dict[int, DurationHistogram] = {}
+        self.waiting: dict[str, UnboundPod] = {}
+        self.steps: dict[str, StepTime] = {}
         self._priorities: dict[str, int] = {}
 
-    def told(self, round_: scheduler_pb2.Round) -> None:
-        """Count a message; several can tell one round."""
+    def sent(self, round_: scheduler_pb2.Round) -> None:
+        """Count a message to the scheduler; several can make one round."""
         self.instants += self.first_ns is None or round_.at_ns != self.last_ns
         self.rounds += self.first_ns is None or (round_.at_ns, round_.round) != self._last_round
         if self.first_ns is None:
@@ -92,7 +87,7 @@ class Tally:
         self._last_round = (round_.at_ns, round_.round)
 
     def pod_added(self, pod: pod_pb2.Pod) -> None:
-        """Count a pod that has come into being."""
+        """Count a pod that was created."""
         uid, priority = pod.metadata.uid, pod.spec.priority
         self.pods += 1
         self.namespaces[pod.metadata.namespace] = None
@@ -103,16 +98,16 @@ class Tally:
                 self.loops.pod_added(uid, key)
                 break
         if not pod.spec.node_name:
-            self.waiting[uid] = Waiting(priority=priority)
+            self.waiting[uid] = UnboundPod(priority=priority)
 
-    def pod_gone(self, uid: str) -> None:
+    def pod_removed(self, uid: str) -> None:
         """Forget a pod that has been removed."""
         self.waiting.pop(uid, None)
         self._priorities.pop(uid, None)
-        self.loops.pod_gone(uid)
+        self.loops.pod_removed(uid)
 
     def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps) -> None:
-        """Count what the scheduler answered to a round, whose cycles' steps are `steps`."""
+        """Count the scheduler's outcomes of a round; `steps` are its cycles' steps."""
         self.cycles += pods_of(outcomes)
         self.queue_exchanges += outcomes.queue_exchanges
         for phase in outcomes.phases:
@@ -151,38 +146,50 @@ class Tally:
                 self.failed_reasons[reason] += count
 
     def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
-        """Count what a step took on the wall clock."""
+        """Count the wall time of a step."""
         step = self._step(name)
         step.wall.record(wall_ns)
         step.pods += pods
 
-    def _step(self, name: str) -> Step:
+    def latencies(self) -> dict[str, dict[str, Any]]:
+        """Return the wall times of each step, as latencies.json has them."""
+        return {
+            name: {
+                "pods": step.pods,
+                **asdict(step.wall.quantiles()),
+                "buckets": step.wall.buckets(),
+            }
+            for name, step in sorted(self.steps.items())
+        }
+
+    def _step(self, name: str) -> StepTime:
         step = self.steps.get(name)
         if step is None:
-            step = self.steps[name] = Step()
+            step = self.steps[name] = StepTime()
         return step
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Count a decision."""
         observed = decision.observed
-        case = observed.WhichOneof("observed")
-        if case is None:
+        kind = observed.WhichOneof("observed")
+        if kind is None:
             return
         if decision.refused:
-            self.refused[case] += 1
+            self.refused[kind] += 1
             return
-        self.decisions[case] += 1
-        count = _COUNTED.get(case)
-        if count is not None:
-            count(self, observed)
-        if case == "evicted":
-            signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
-            self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
+        self.count(kind, observed)
+        match kind:
+            case "scheduled":
+                self._scheduled(observed)
+            case "preempted":
+                self._preempted(observed)
+            case "evicted":
+                signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
+                self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
 
     def failed(self, attempts: Sequence[FailedAttempt]) -> None:
         """Count attempts that bound nothing."""
         self.decisions["failed_scheduling"] += len(attempts)
-        self.failed_attempts += len(attempts)
         waiting = self.waiting
         for each in attempts:
             pod = waiting.get(each.pod.uid)
@@ -197,11 +204,8 @@ class Tally:
         self.waiting.pop(uid, None)
         histogram = self.waited_ns.get(priority)
         if histogram is None:
-            histogram = self.waited_ns[priority] = Histogram()
+            histogram = self.waited_ns[priority] = DurationHistogram()
         histogram.record(observed.scheduled.waited_ns)
-
-    def _nominated(self, observed: trace_pb2.Observed) -> None:
-        self.nominated += bool(observed.nominated.node_name)
 
     def _preempted(self, observed: trace_pb2.Observed) -> None:
         by = observed.preempted.by
@@ -209,27 +213,11 @@ class Tally:
         self.preempted_by[f"{by.namespace}/{by.name}", priority] += 1
         victim = self._priorities.get(observed.object.uid, 0)
         self.preempted_priorities[priority, victim] += 1
-        self.budget_violations += observed.preempted.violates_budget
-
-    def _evicted(self, observed: trace_pb2.Observed) -> None:
-        self.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
-
-    def _finished(self, observed: trace_pb2.Observed) -> None:
-        self.ended[observed.finished.phase] += 1
-
-
-_COUNTED = {
-    "scheduled": Tally._scheduled,
-    "nominated": Tally._nominated,
-    "preempted": Tally._preempted,
-    "evicted": Tally._evicted,
-    "finished": Tally._finished,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
-    """A loop: whose pods, by which signal, how many of them, on which nodes, and how often.
+class EvictionLoop:
+    """An eviction loop: the controller, the signal, the evictions and their nodes.
 
     `every_ns` is the mean simulated time from one eviction to the next.
     """
@@ -249,12 +237,12 @@ class _Series:
     nodes: dict[str, None] = field(default_factory=dict)
 
 
-class Loops:
-    """Evict-reschedule loops: a controller's pods evicted one after the other, for one reason.
+class EvictionLoops:
+    """Finds eviction loops: a controller's pods evicted one after the other, for one signal.
 
-    A kubelet evicts a pod, its controller makes another, that one comes to a node that will be
-    short of the same thing, and so on, for as long as nothing changes. Users have met it since
-    kubernetes/kubernetes#31778.
+    A kubelet evicts a pod, its controller creates another, which is bound to a node that will run
+    short of the same resource, and so on, for as long as nothing changes.
+    Source: kubernetes/kubernetes#31778.
     """
 
     def __init__(self) -> None:
@@ -265,7 +253,7 @@ class Loops:
         """Note a pod's controller, as "Kind namespace/name"."""
         self._owners[uid] = owner
 
-    def pod_gone(self, uid: str) -> None:
+    def pod_removed(self, uid: str) -> None:
         """Forget a pod."""
         self._owners.pop(uid, None)
 
@@ -281,10 +269,10 @@ class Loops:
         series.last_ns = at_ns
         series.nodes[node_name] = None
 
-    def found(self) -> tuple[Loop, ...]:
+    def found(self) -> tuple[EvictionLoop, ...]:
         """Return the loops, those with most evictions first."""
         loops = [
-            Loop(
+            EvictionLoop(
                 owner=owner,
                 signal=signal,
                 evictions=series.evictions,
@@ -292,6 +280,6 @@ class Loops:
                 every_ns=(series.last_ns - series.first_ns) // (series.evictions - 1),
             )
             for (owner, signal), series in self._series.items()
-            if series.evictions >= LEAST
+            if series.evictions >= LOOP_EVICTIONS_MIN
         ]
         return tuple(sorted(loops, key=lambda each: (-each.evictions, each.owner, each.signal)))

@@ -1,8 +1,8 @@
-"""A run's tables: made by a pass over its history and of the decision log, then asked in SQL.
+"""A run's tables: built from its history and its decision log, then queried in SQL.
 
-Memory is bounded: the pass holds what stands in the cluster at a moment, and DuckDB goes to disk
-where a join or a sort outgrows its limit. Nothing is left behind but whole tables. Questions are
-read-only, and of nothing but the tables.
+Memory is bounded: the pass over the history holds the cluster at one moment, and DuckDB spills to
+disk where a join or a sort exceeds its limit. A build that fails leaves no table. Queries are
+read-only and see nothing but the tables.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from replay.errors import RunError
 from replay.results.run.directory import DECISIONS, TABLES_DRAFT, RunDirectory
 from replay.results.schema import TABLES, Table
 from replay.results.tables.history_rows import HistoryRows
-from replay.results.tables.sql import LOG, LOG_COLUMNS, SELECTS, TOLD_PODS
+from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, SELECTS
 
 _SAMPLES = 240
-"""Moments at which free capacity is looked at."""
+"""Moments at which free capacity is sampled."""
 _LINE_BYTES_MAX = 1 << 24
 _ROWS_PER_GROUP = 122_880
-_TOLD = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
+_DRAFTS = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
 _MEMORY = "1GB"
 _THREADS = 2
 _BYTES_BUFFERED = 1 << 20
 
 
 def ensure_tables(run: RunDirectory) -> None:
-    """Make the tables unless they are there and as new as the decision log. Raises RunError."""
+    """Build the tables unless they exist and are as new as the decision log. Raises RunError."""
     if not _are_there(run):
         build_tables(run)
 
 
 def build_tables(run: RunDirectory) -> None:
-    """Make all tables of a run. Raises RunError where its files cannot be read or written."""
+    """Build all tables of a run. Raises RunError where its files cannot be read or written."""
     try:
         draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=run.path))
     except OSError as error:
@@ -52,7 +52,7 @@ def build_tables(run: RunDirectory) -> None:
         for table in TABLES.values():
             (draft / table.file_name).replace(run.path / table.file_name)
     except duckdb.Error as error:
-        raise RunError(f"{run.path}: no tables can be made: {error}") from error
+        raise RunError(f"{run.path}: the tables cannot be built: {error}") from error
     except OSError as error:
         raise RunError(f"{run.path} cannot be written: {error.strerror or error}") from error
     finally:
@@ -63,10 +63,10 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
     log_file = _reader(run.path / DECISIONS, LOG_COLUMNS)
     connection.execute(f"CREATE VIEW log AS {LOG.format(log_file=log_file)}")
     _write_drafts(run, connection, draft)
-    for name in _TOLD:
+    for name in _DRAFTS:
         columns = {each.name: each.type for each in TABLES[name].columns}
-        reader = _reader(_told(draft, name), TOLD_PODS if name == "pods" else columns)
-        connection.execute(f"CREATE VIEW told_{name} AS FROM {reader}")
+        reader = _reader(_draft_path(draft, name), DRAFT_PODS if name == "pods" else columns)
+        connection.execute(f"CREATE VIEW draft_{name} AS FROM {reader}")
     for table in TABLES.values():
         _write(connection, table, draft / table.file_name)
 
@@ -75,8 +75,10 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
     first, last = _span(connection)
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(_told(draft, name).open("wb", buffering=_BYTES_BUFFERED))
-            for name in _TOLD
+            name: stack.enter_context(
+                _draft_path(draft, name).open("wb", buffering=_BYTES_BUFFERED)
+            )
+            for name in _DRAFTS
         }
 
         def write(name: str, row: Mapping[str, Any]) -> None:
@@ -102,7 +104,7 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
 
 
 def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
-    """Return what was measured by step; a run that broke off has measured nothing."""
+    """Return the wall times by step; an aborted run has none."""
     if not run.manifest().finished:
         return {}
     steps: dict[str, dict[str, Any]] = run.latencies().get("steps", {})
@@ -128,7 +130,7 @@ def _write(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> N
 
 
 def _reader(path: Path, columns: Mapping[str, str]) -> str:
-    """Return the SQL that reads a file of JSON lines; refuses a line that is none."""
+    """Return the SQL that reads a file of JSON lines and fails on any other line."""
     types = ", ".join(f"{quoted(name)}: {quoted(type_)}" for name, type_ in columns.items())
     return (
         f"read_json({quoted(glob.escape(str(path)))}, format = 'newline_delimited', "
@@ -136,12 +138,12 @@ def _reader(path: Path, columns: Mapping[str, str]) -> str:
     )
 
 
-def _told(draft: Path, name: str) -> Path:
+def _draft_path(draft: Path, name: str) -> Path:
     return draft / f"{name}.jsonl"
 
 
 def _are_there(run: RunDirectory) -> bool:
-    """Tell whether each table is there with its columns, and not older than the decision log."""
+    """Return whether each table exists with its columns and is not older than the decision log."""
     paths = [run.path / table.file_name for table in TABLES.values()]
     try:
         written_ns = (run.path / DECISIONS).stat().st_mtime_ns
@@ -162,9 +164,9 @@ def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Pa
 
 
 def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return a connection to a database in memory; what outgrows it goes to a folder in `spill`.
+    """Return a connection to a database in memory, which spills to a folder in `spill`.
 
-    It loads no extension beside those that are built in.
+    It loads only built-in extensions.
     """
     settings: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
@@ -189,15 +191,15 @@ Row = tuple[Any, ...]
 Parameters = Sequence[object] | Mapping[str, object]
 
 
-class Answer:
-    """What a query came to: the columns' names, and the rows in batches, once."""
+class QueryResult:
+    """The result of a query: the columns' names, and the rows, which can be read once."""
 
     def __init__(self, found: duckdb.DuckDBPyConnection) -> None:
         self.columns: tuple[str, ...] = tuple(each[0] for each in found.description or ())
         self._found = found
 
     def batches(self) -> Iterator[Sequence[Row]]:
-        """Yield the rows as they are found. Raises RunError where that ends."""
+        """Yield the rows in batches. Raises RunError where the query fails."""
         while True:
             try:
                 rows = self._found.fetchmany(_ROWS_PER_BATCH)
@@ -214,13 +216,10 @@ class Answer:
 
 
 class RunTables:
-    """A run's tables, each a view by its name; they are made first where they are missing.
-
-    As a context manager it closes what it has opened.
-    """
+    """A run's tables, each a view by its name; built first where they are missing."""
 
     def __init__(self, run: RunDirectory) -> None:
-        """Open the tables. Raises RunError where they cannot be made or read."""
+        """Open the tables. Raises RunError where they cannot be built or read."""
         ensure_tables(run)
         paths = {name: str(run.path / table.file_name) for name, table in TABLES.items()}
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
@@ -229,7 +228,7 @@ class RunTables:
             for name, path in paths.items():
                 source = f"read_parquet({quoted(glob.escape(path))})"
                 self._connection.execute(f"CREATE VIEW {name} AS FROM {source}")
-            # A pattern is looked up before the file that it finds: both must be allowed.
+            # DuckDB checks the pattern and the file that matches it: both must be allowed.
             patterns = dict.fromkeys((*paths.values(), *map(glob.escape, paths.values())))
             allowed = ", ".join(map(quoted, patterns))
             self._connection.execute(f"SET allowed_paths = [{allowed}]")
@@ -246,26 +245,26 @@ class RunTables:
         self.close()
 
     def close(self) -> None:
-        """Close the tables."""
+        """Close the connection and remove what it spilled."""
         self._connection.close()
         self._spill.cleanup()
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Answer:
-        """Return what one SELECT finds; the one before it is then over.
+    def select(self, sql: str, parameters: Parameters = ()) -> QueryResult:
+        """Run one SELECT; the result of the one before it can no longer be read.
 
         Raises RunError for anything but one SELECT, and for what DuckDB refuses.
         """
         try:
             statements = self._connection.extract_statements(sql)
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-                raise RunError("one SELECT is asked for: a run's tables are read, never changed")
-            return Answer(self._connection.execute(sql, parameters or None))
+                raise RunError("a query must be one SELECT: a run's tables are read-only")
+            return QueryResult(self._connection.execute(sql, parameters or None))
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
 
 
 def _problem(error: duckdb.Error) -> str:
-    """Return what DuckDB said, and for an unknown table which there are."""
+    """Return DuckDB's message; for an unknown table with the names of the tables."""
     text = str(error)
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
         return f"{text.splitlines()[0]} The tables are {', '.join(TABLES)}."

@@ -1,7 +1,7 @@
-"""How each table is made, in SQL, from the decision log and the drafts.
+"""The SQL that builds each table from the decision log and the drafts.
 
-Views that stand ready: `log`, the decision log with an absent field as NULL, and the drafts under
-their tables' names with told_ before them.
+Views that exist then: `log`, the decision log with an absent field as NULL, and the draft of each
+table NAME as draft_NAME.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOG_COLUMNS: Mapping[str, str] = {
 }
 """The types of the decision log's fields, as reprieve.trace.v1beta1.Decision is printed."""
 
-TOLD_PODS: Mapping[str, str] = {
+DRAFT_PODS: Mapping[str, str] = {
     "namespace": "VARCHAR",
     "name": "VARCHAR",
     "uid": "VARCHAR",
@@ -55,7 +55,7 @@ TOLD_PODS: Mapping[str, str] = {
     "started_ns": "BIGINT",
     "phase": "VARCHAR",
 }
-"""What the history tells of a pod that is new; `phase` only where it had ended."""
+"""Columns of the draft of pods; `phase` only where the pod was created in a terminal one."""
 
 _KIND = (
     "CASE " + " ".join(f"WHEN o.{name} IS NOT NULL THEN '{name}'" for name in _OBSERVED) + " END"
@@ -75,7 +75,7 @@ ASOF JOIN (FROM log WHERE kind = 'failedScheduling') AS attempt
     ON nomination.uid = attempt.uid AND nomination.sequence > attempt.sequence
 """
 _OWNER = "{0}.owner_kind || ' ' || {0}.namespace || '/' || {0}.owner_name"
-# The kubelet prints both quantities; what it prints has binary suffixes, decimal ones or none.
+# The kubelet prints both quantities, with binary or decimal suffixes or without.
 _AMOUNT = """
 round(try_cast(regexp_extract({0}, '^([0-9.]+)', 1) AS DOUBLE) * CASE
     regexp_extract({0}, '^[0-9.]+([A-Za-z]*)$', 1)
@@ -128,7 +128,7 @@ SELECT pod.* EXCLUDE (node_name, started_ns, phase),
         WHEN coalesce(life.started_ns, pod.started_ns) IS NOT NULL THEN 'Running'
         ELSE 'Pending' END AS ending,
     life.preempted_ns, life.preempted_by, life.evicted_ns, life.evicted_signal
-FROM told_pods AS pod LEFT JOIN life USING (uid)
+FROM draft_pods AS pod LEFT JOIN life USING (uid)
 """
 
 _DECISIONS = """
@@ -187,8 +187,8 @@ SELECT victims.*, victim.priority,
 FROM victims
 ASOF LEFT JOIN nominated
     ON victims.by_uid = nominated.uid AND victims.sequence > nominated.sequence
-LEFT JOIN told_pods AS victim ON victim.uid = victims.uid
-LEFT JOIN told_pods AS preemptor ON preemptor.uid = victims.by_uid
+LEFT JOIN draft_pods AS victim ON victim.uid = victims.uid
+LEFT JOIN draft_pods AS preemptor ON preemptor.uid = victims.by_uid
 """  # noqa: S608 - made of this module's own constants
 
 _EVICTIONS = f"""
@@ -202,29 +202,29 @@ FROM (
         nullif(regexp_extract(o.evicted.message, 'Threshold quantity: ([^ ,]+),', 1), '')
             AS threshold,
         nullif(regexp_extract(o.evicted.message, ', available: ([^ ]+)\\. ', 1), '') AS available
-    FROM log LEFT JOIN told_pods AS pod ON pod.uid = log.uid
+    FROM log LEFT JOIN draft_pods AS pod ON pod.uid = log.uid
     WHERE kind = 'evicted'
 )
 """  # noqa: S608 - made of this module's own constants
 
 _NODES = """
 SELECT node.* EXCLUDE (removed_ns), gone.removed_ns
-FROM (FROM told_nodes WHERE added_ns IS NOT NULL) AS node
-ASOF LEFT JOIN (FROM told_nodes WHERE removed_ns IS NOT NULL) AS gone
+FROM (FROM draft_nodes WHERE added_ns IS NOT NULL) AS node
+ASOF LEFT JOIN (FROM draft_nodes WHERE removed_ns IS NOT NULL) AS gone
     ON node.node_name = gone.node_name AND node.added_ns <= gone.removed_ns
 """
 
 SELECTS: Mapping[str, str] = {
-    "run": "FROM told_run",
+    "run": "FROM draft_run",
     "pods": _PODS,
     "decisions": _DECISIONS,
     "attempts": _ATTEMPTS,
     "preemptions": _PREEMPTIONS,
     "evictions": _EVICTIONS,
     "nodes": _NODES,
-    "node_usage": "FROM told_node_usage",
-    "free_capacity": "FROM told_free_capacity",
-    "latencies": "FROM told_latencies",
-    "latency_buckets": "FROM told_latency_buckets",
+    "node_usage": "FROM draft_node_usage",
+    "free_capacity": "FROM draft_free_capacity",
+    "latencies": "FROM draft_latencies",
+    "latency_buckets": "FROM draft_latency_buckets",
 }
 """A query for each table of replay.results.schema; further columns are left out."""

@@ -1,7 +1,7 @@
-"""What an API server does to a pod before it stores it, as far as scheduling goes.
+"""The priority admission: a new pod's priority and preemptionPolicy, from its PriorityClass.
 
-Priority is resolved from the pod's class when it is created and never again: pods that exist keep
-theirs when a class comes, changes its default or goes.
+The priority is resolved when a pod is created and never again: existing pods keep theirs when a
+class is created, becomes the default or is deleted.
 
 Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, pkg/apis/scheduling/validation.
 """
@@ -22,21 +22,21 @@ from services.rpc.kube.codec import priority_class_from_message
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NO_CLASS = PriorityClass(name="", value=0)
-"""What a pod without a class gets where no class is the default."""
+"""The class of a pod that names none, where no class is the default."""
 
 
 class AdmissionError(ValueError):
-    """An object that an API server would refuse; the text is for people."""
+    """An object that an API server would reject; the text is for people."""
 
 
 class PriorityAdmission:
-    """The priority classes, and what they give to new pods."""
+    """The priority classes, and their effect on new pods."""
 
     def __init__(self) -> None:
         self._classes = {each.name: each for each in SYSTEM_CLASSES}
 
     def put_class(self, message: scheduling_pb2.PriorityClass) -> None:
-        """Create or update a class. Raises AdmissionError where an API server refuses it."""
+        """Create or update a class. Raises AdmissionError where an API server rejects it."""
         try:
             wanted = priority_class_from_message(message)
         except FieldError as error:
@@ -66,11 +66,11 @@ class PriorityAdmission:
         return [self._classes[name] for name in sorted(self._classes)]
 
     def admit(self, pod: pod_pb2.Pod) -> str:
-        """Fill in priority and preemptionPolicy; answer a note, "" for nothing to note.
+        """Fill in priority and preemptionPolicy, and return a note, "" for none.
 
-        A priority that the pod has already is kept, since a recorded pod went through a real
+        A priority that the pod already has is kept, since a recorded pod has passed a real
         admission. Raises AdmissionError for a pod without a priority whose class is unknown, or
-        that asks for another preemptionPolicy than its class gives.
+        whose preemptionPolicy is not that of its class.
         """
         spec = pod.spec
         name = spec.priority_class_name
@@ -80,7 +80,7 @@ class PriorityAdmission:
                     return ""
                 return "spec.priority without a priorityClassName is kept as given"
             if name not in self._classes:
-                return f"no PriorityClass {name!r} is known; spec.priority is kept as recorded"
+                return f"there is no PriorityClass {name!r}; spec.priority is kept as recorded"
             return ""
         chosen = self._classes.get(name) if name else self._default() or _NO_CLASS
         if chosen is None:
@@ -106,7 +106,7 @@ class PriorityAdmission:
         if (wanted.value, wanted.global_default) != (known.value, False):
             raise AdmissionError(
                 f"PriorityClass {wanted.name!r} is a system class: its value is {known.value} "
-                "and it is no globalDefault"
+                "and it is not a globalDefault"
             )
 
 
@@ -132,10 +132,10 @@ def _check_update(known: PriorityClass, wanted: PriorityClass) -> None:
     if known.value != wanted.value:
         raise AdmissionError(
             f"PriorityClass {wanted.name!r}: value may not be changed in an update "
-            f"(it is {known.value}, not {wanted.value}): delete the class and create it anew"
+            f"(it is {known.value}, not {wanted.value}): delete the class and create it again"
         )
     if known.preemption_policy is not wanted.preemption_policy:
         raise AdmissionError(
             f"PriorityClass {wanted.name!r}: preemptionPolicy may not be changed in an update "
-            f"(it is {known.preemption_policy.value}): delete the class and create it anew"
+            f"(it is {known.preemption_policy.value}): delete the class and create it again"
         )

@@ -1,11 +1,11 @@
-"""The objects that an API server would hold, and the events that their changes cause.
+"""The API objects of the cluster, and the events that their changes cause.
 
-A change is made through a method here, which does three things: it changes the object, appends
-the event that a watch would tell (for the scheduler's next round), and marks what controllers must
-look at again. Objects are the contract's own messages: documents, as an API server stores them.
+Each method that changes an object does three things: it changes the object, appends the event that
+a watch would send (for the scheduler's next round), and marks what controllers must look at again.
+Objects are the contract's own messages: documents, as an API server stores them.
 
-An object's resourceVersion counts its own changes here, from "1", whatever the trace says: what is
-told of one object does not depend on what happened to others.
+An object's resourceVersion counts its own changes here, from "1", whatever the trace says, so that
+the events of one object do not depend on changes of others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.kube.fields import set_time
 
+_Replicated = (
+    workloads_pb2.ReplicaSetSpec | workloads_pb2.DeploymentSpec | workloads_pb2.StatefulSetSpec
+)
+
 
 class Urgency(IntEnum):
-    """What an event must be told for, at the least; greater is more urgent.
+    """How soon an event must be sent to the scheduler; greater is more urgent.
 
-    STATUS: a binding that was carried out, or a status that changes, without the end of a pod or of
-    a nomination.
-    CHANGE: anything else. PENDING: a pod that has no node yet, or comes.
+    STATUS: a confirmed binding, or a change of a status that ends neither a pod nor a nomination.
+    CHANGE: any other event. PENDING: an event of a pod without a node, or of a new pod.
     """
 
     STATUS = 1
@@ -59,7 +62,7 @@ class Changed:
     nodes: dict[str, None] = field(default_factory=dict)
 
     def add(self, later: Changed) -> None:
-        """Take in what has changed since."""
+        """Add later changes."""
         self.owners.update(later.owners)
         self.deployments.update(later.deployments)
         self.pods.update(later.pods)
@@ -68,14 +71,14 @@ class Changed:
 
 
 class Cluster:
-    """All objects of the simulated cluster; `events` are those of the next round.
+    """All objects of the simulated cluster.
 
-    `urgency` is that of the most urgent of `events`, None without any.
-
-    `births` counts the pods that each owner has ever had, but for those that had ended when they
-    came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
-    `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all that have and
-    are still there. `enlisted` counts how often a pod became pending.
+    `events` are those of the next round, `urgency` is that of the most urgent of them, None without
+    any. `births` counts the pods that each owner has ever had, except those that had ended when
+    they were created. `scales` holds the replicas of controllers other than ReplicaSets, by UID.
+    `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all pods that
+    have ended and still exist. `enlisted` counts how often a pod became pending, `tried` the
+    pending pods that were tried at the current `snapshot_version`.
     """
 
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
@@ -116,7 +119,7 @@ class Cluster:
             self._place(pod)
         else:
             self._enlist(pod)
-        self._tell(event, Urgency.PENDING)
+        self._add_event(event, Urgency.PENDING)
         self._pod_changed(pod)
 
     def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
@@ -127,7 +130,7 @@ class Cluster:
         self._delist(pod)
         self._place(pod)
         nominated = bool(pod.message.status.nominated_node_name)
-        self._tell(event, Urgency.CHANGE if nominated else Urgency.STATUS)
+        self._add_event(event, Urgency.CHANGE if nominated else Urgency.STATUS)
         self._pod_changed(pod)
 
     def status_changed(
@@ -138,9 +141,9 @@ class Cluster:
         *,
         nomination_ended: bool = False,
     ) -> None:
-        """Tell of a pod's status, which `write` changes first; `nomination_ended` of a pending pod.
+        """Apply `write` to a pod's status (None: it has been changed already) and add the event.
 
-        Without `write` the status was changed already.
+        `nomination_ended`: the status no longer nominates a pending pod.
         """
         event = _written(now_ns, pod, write)
         if pod.is_terminal:
@@ -151,27 +154,27 @@ class Cluster:
         urgency = Urgency.CHANGE if ends else Urgency.STATUS
         if pod.is_terminating and not pod.node_name:
             urgency = Urgency.PENDING
-        self._tell(event, urgency)
+        self._add_event(event, urgency)
         self._pod_changed(pod)
 
-    def deletion_asked(
+    def deletion_requested(
         self, now_ns: int, pod: PodRecord, *, deletion_ns: int, grace_s: int
     ) -> None:
-        """Set deletionTimestamp and the grace period that it stands for; tell the status too."""
+        """Set deletionTimestamp and its grace period, seconds; the event has the status, too."""
         meta = pod.message.metadata
         set_time(meta.deletion_timestamp, deletion_ns)
         meta.deletion_grace_period_seconds = grace_s
         event = status_event(now_ns, pod.message)
         event.patch.deletion_ns = deletion_ns
-        self._tell(event, _urgency(pod))
+        self._add_event(event, _urgency(pod))
         self._pod_changed(pod)
 
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
-        """Take a user's new version of a pod; what the system owns stays as it is."""
+        """Replace a pod by a user's version; fields that a user cannot change stay."""
         keep_own(pod.message, message)
         stamp(message.metadata, pod.message)
         pod.message = message
-        self._own(pod)
+        self._update_owner(pod)
         if pod.queued:
             self.tried -= pod.tried_at == self.snapshot_version
             pod.tried_at = -1
@@ -183,7 +186,7 @@ class Cluster:
         self._pod_changed(pod)
 
     def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
-        """Take a pod out for good."""
+        """Remove a pod from the API server."""
         del self.pods[pod.uid]
         self.ended.pop(pod.uid, None)
         if self.pod_uids.get(pod.key) == pod.uid:
@@ -198,28 +201,28 @@ class Cluster:
         self._pod_changed(pod)
 
     def has_pod(self, uid: str) -> bool:
-        """Tell whether there is a pod of that UID, or was until what has not been sent yet."""
-        leaves = (event.remove.uid == uid for event in self.events)
-        return uid in self.pods or (uid != "" and any(leaves))
+        """Return whether the scheduler has a pod of that UID: its removal may not be sent yet."""
+        removed = (event.remove.uid == uid for event in self.events)
+        return uid in self.pods or (uid != "" and any(removed))
 
     def has_node(self, name: str) -> bool:
-        """Tell whether there is a node of that name."""
+        """Return whether there is a node of that name."""
         return name in self.nodes
 
     def is_schedulable(self, pod: PodRecord) -> bool:
-        """Tell whether a scheduler that is served here will take a pod that has no node."""
+        """Return whether a scheduler of this replay takes the pod once it has no node."""
         if pod.is_terminal or pod.is_terminating or pod.message.spec.scheduling_gates:
             return False
         return (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names
 
     def tried_now(self, pod: PodRecord) -> None:
-        """Note that a pending pod was tried on the snapshot as it stands."""
+        """Note that a pending pod was tried on the current snapshot."""
         if pod.queued and pod.tried_at != self.snapshot_version:
             pod.tried_at = self.snapshot_version
             self.tried += 1
 
     def all_tried(self) -> bool:
-        """Tell whether every pending pod was tried since the snapshot last changed."""
+        """Return whether every pending pod was tried since the snapshot last changed."""
         return self.tried >= len(self.pending)
 
     # Nodes
@@ -227,18 +230,18 @@ class Cluster:
     def put_node(self, now_ns: int, node: node_pb2.Node) -> None:
         """Add or replace a node."""
         name = node.metadata.name
-        held = self.nodes.get(name)
+        stored = self.nodes.get(name)
         self.nodes[name] = node
         if not node.metadata.HasField("creation_timestamp"):
             set_time(node.metadata.creation_timestamp, now_ns)
-        stamp(node.metadata, held)
+        stamp(node.metadata, stored)
         event = self._event(now_ns)
-        (event.add if held is None else event.update).node.CopyFrom(node)
+        (event.add if stored is None else event.update).node.CopyFrom(node)
         self.changed.nodes[name] = None
         self._snapshot_changed()
 
     def remove_node(self, now_ns: int, name: str) -> None:
-        """Take a node out; the pods that are on it stay."""
+        """Remove a node; its pods stay."""
         node = self.nodes.pop(name)
         self.changed.nodes[name] = None
         self._event(now_ns).remove.CopyFrom(
@@ -251,49 +254,49 @@ class Cluster:
     def put_budget(self, now_ns: int, budget: policy_pb2.PodDisruptionBudget) -> None:
         """Add or replace a disruption budget."""
         key = f"{budget.metadata.namespace}/{budget.metadata.name}"
-        held = self.budgets.get(key)
+        stored = self.budgets.get(key)
         self.budgets[key] = budget
-        stamp(budget.metadata, held)
+        stamp(budget.metadata, stored)
         event = self._event(now_ns)
-        (event.add if held is None else event.update).pod_disruption_budget.CopyFrom(budget)
+        (event.add if stored is None else event.update).pod_disruption_budget.CopyFrom(budget)
 
     def remove_budget(self, now_ns: int, key: str) -> None:
-        """Take a disruption budget out; an unknown one is accepted."""
+        """Remove a disruption budget; an unknown one is accepted."""
         budget = self.budgets.pop(key, None)
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
             self._event(now_ns).remove.CopyFrom(ref)
 
     def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
-        """Tell of an object that the world itself does not read."""
+        """Add or replace an object that only the scheduler reads."""
         event = self._event(now_ns)
-        told = event.add if is_new else event.update
-        told.CopyFrom(message)
-        content = getattr(told, told.WhichOneof("object") or "")
+        sent = event.add if is_new else event.update
+        sent.CopyFrom(message)
+        content = getattr(sent, sent.WhichOneof("object") or "")
         key = _other_key(content.DESCRIPTOR.name, content.metadata)
         self._others[key] = changes = 1 + (0 if is_new else self._others.get(key, 0))
         content.metadata.resource_version = str(changes)
 
     def remove_other(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
-        """Tell that an object which the world itself does not read has gone."""
+        """Remove an object that only the scheduler reads."""
         self._others.pop(_other_key(ref.kind, ref), None)
         self._event(now_ns).remove.CopyFrom(ref)
 
     def take_events(self) -> list[scheduler_pb2.Event]:
-        """Return the events of the next round and begin a new one."""
+        """Return the events of the next round; later ones belong to the round after it."""
         events, self.events = self.events, []
         self.urgency = None
         return events
 
     def take_changed(self) -> Changed:
-        """Return what controllers must look at and begin anew."""
+        """Return what controllers must look at, and reset it."""
         changed, self.changed = self.changed, Changed()
         return changed
 
-    # How
+    # Indexes
 
     def _enlist(self, pod: PodRecord) -> None:
-        """Count a pod as pending, unless no scheduler that is served here will ever take it."""
+        """Count a pod as pending, unless no scheduler of this replay takes it."""
         if self.is_schedulable(pod):
             pod.queued = True
             self.pending[pod.uid] = pod
@@ -306,13 +309,13 @@ class Cluster:
             self._snapshot_changed()
 
     def _leave(self, pod: PodRecord) -> None:
-        """Take a pod from what is active on its node, if it is."""
+        """Remove a pod from the active pods of its node, if it is one."""
         if pod.uid in self.active_by_node.get(pod.node_name, ()):
             _drop(self.active_by_node, pod.node_name, pod.uid)
             self._snapshot_changed()
 
-    def _own(self, pod: PodRecord) -> None:
-        """Follow a change of a pod's controller: both of them must look again."""
+    def _update_owner(self, pod: PodRecord) -> None:
+        """Follow a change of a pod's controller; both controllers must look again."""
         owner_uid = controller_uid(pod.message.metadata)
         if owner_uid == pod.owner_uid:
             return
@@ -340,17 +343,17 @@ class Cluster:
 
     def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
-        self._tell(event, urgency)
+        self._add_event(event, urgency)
         return event
 
-    def _tell(self, event: scheduler_pb2.Event, urgency: Urgency) -> None:
+    def _add_event(self, event: scheduler_pb2.Event, urgency: Urgency) -> None:
         self.events.append(event)
         if self.urgency is None or urgency > self.urgency:
             self.urgency = urgency
 
 
 def _written(now_ns: int, pod: PodRecord, write: conditions.Write | None) -> scheduler_pb2.Event:
-    """Change a pod's status and return the event that tells it; what was foreseen comes to be."""
+    """Change a pod's status and return its event, which is the foreseen one if there is one."""
     message = pod.message
     if pod.foreseen:
         event = pod.foreseen.popleft()
@@ -368,12 +371,20 @@ def _other_key(
     return kind, named.namespace or "default", named.name
 
 
+def replicas(spec: _Replicated) -> int:
+    """Return spec.replicas, 1 where it is absent.
+
+    Source: kubernetes v1.34 pkg/apis/apps/v1/defaults.go, SetDefaults_Deployment and others.
+    """
+    return spec.replicas if spec.HasField("replicas") else 1
+
+
 def _urgency(pod: PodRecord) -> Urgency:
     return Urgency.CHANGE if pod.node_name else Urgency.PENDING
 
 
 def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
-    """Take a pod out of an index, which keeps no empty entries."""
+    """Remove a pod from an index, and the entry of a key without pods."""
     pods = index[key]
     pods.pop(uid, None)
     if not pods:

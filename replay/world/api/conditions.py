@@ -1,17 +1,13 @@
-"""Conditions of pods and nodes, and what each step of a pod's life writes into its status.
+"""Status of pods and nodes: conditions, the status of each step of a pod's life, and restarts.
+
+A container's first restart is immediate. The backoff is reset, as upstream's is, by a run of more
+than ten minutes.
 
 Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition;
-pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap.
-
-What each step of a pod's life writes into its status, and when its containers run again.
-
-The first restart is at once. A run of more than ten minutes, after which upstream forgets the
-backoff, forgets it here, too.
-
-Source: kubernetes v1.34 pkg/registry/core/pod/storage/storage.go,
-BindingREST.setPodNodeAndMetadata; pkg/kubelet/kubelet_pods.go, generateAPIPodStatus; kubelet.go,
-MaxContainerBackOff, backOffPeriod; container/helpers.go, ShouldContainerBeRestarted;
-kuberuntime/kuberuntime_manager.go, doBackOff.
+pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap;
+pkg/registry/core/pod/storage/storage.go, BindingREST.setPodNodeAndMetadata;
+pkg/kubelet/kubelet_pods.go, generateAPIPodStatus; kubelet.go, MaxContainerBackOff, backOffPeriod;
+container/helpers.go, ShouldContainerBeRestarted; kuberuntime/kuberuntime_manager.go, doBackOff.
 """
 
 from __future__ import annotations
@@ -27,7 +23,14 @@ TAINTS = {
     "DiskPressure": "node.kubernetes.io/disk-pressure",
     "PIDPressure": "node.kubernetes.io/pid-pressure",
 }
-"""The taint that the node lifecycle controller makes of each pressure condition."""
+"""The taint that the node lifecycle controller sets for each pressure condition."""
+
+Write = Callable[[int, pod_pb2.Pod], None]
+"""Writes a step of a pod's life into its status, at a time in ns since the Unix epoch."""
+BACKOFF_NS = 10 * SECOND_NS
+BACKOFF_MAX_NS = 300 * SECOND_NS
+RESET_NS = 2 * BACKOFF_MAX_NS
+"""How long containers must have run for their backoff to be reset."""
 
 
 def set_pod_condition(
@@ -38,7 +41,7 @@ def set_pod_condition(
     reason: str = "",
     message: str = "",
 ) -> bool:
-    """Set a pod's condition; False where it stood so already.
+    """Set a pod's condition and return whether anything changed.
 
     The transition time moves only when the condition's status does.
     """
@@ -48,10 +51,10 @@ def set_pod_condition(
     else:
         condition = status.conditions.add()
         condition.type = type_
-    stood = condition.status
-    if stood == value and condition.reason == reason and condition.message == message:
+    before = condition.status
+    if before == value and condition.reason == reason and condition.message == message:
         return False
-    if stood != value:
+    if before != value:
         condition.status = value
         set_time(condition.last_transition_time, now_ns)
     condition.reason = reason
@@ -60,12 +63,12 @@ def set_pod_condition(
 
 
 def mark_disrupted(status: pod_pb2.PodStatus, now_ns: int, reason: str, message: str) -> None:
-    """Write who ends a pod, and why."""
+    """Set the condition DisruptionTarget, whose reason names the component that ends the pod."""
     set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
 
 
 def ready_since_ns(status: pod_pb2.PodStatus) -> int:
-    """Return since when a pod whose condition Ready holds is ready, ns since the Unix epoch."""
+    """Return when the condition Ready became True, ns since the Unix epoch; the pod is ready."""
     return next(
         time_ns(each.last_transition_time)
         for each in status.conditions
@@ -76,7 +79,7 @@ def ready_since_ns(status: pod_pb2.PodStatus) -> int:
 def set_node_condition(
     status: node_pb2.NodeStatus, type_: str, value: str, now_ns: int, reason: str, message: str
 ) -> bool:
-    """Set a node's condition; False where its status stood so already."""
+    """Set a node's condition and return whether its status changed; nothing else counts."""
     condition = next((each for each in status.conditions if each.type == type_), None)
     if condition is None:
         condition = status.conditions.add(type=type_)
@@ -90,28 +93,26 @@ def set_node_condition(
 def mark_pressure(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:
     """Write a pressure condition, and its taint while it holds."""
     set_node_condition(node.status, shown.type, shown.status, now_ns, shown.reason, shown.message)
-    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[shown.type]]
-    del node.spec.taints[:]
-    node.spec.taints.extend(kept)
+    remove_taints(node, TAINTS[shown.type])
     if shown.status == "True":
         taint = node.spec.taints.add(key=TAINTS[shown.type], effect="NoSchedule")
         set_time(taint.time_added, now_ns)
 
 
-Write = Callable[[int, pod_pb2.Pod], None]
-"""Writes a step that is taken at a time (ns since the Unix epoch) into the pod's status."""
-BACKOFF_NS = 10 * SECOND_NS
-BACKOFF_MAX_NS = 300 * SECOND_NS
-FORGET_NS = 2 * BACKOFF_MAX_NS
+def remove_taints(node: node_pb2.Node, *keys: str) -> None:
+    """Remove the taints with any of the keys, whatever their effects."""
+    kept = [taint for taint in node.spec.taints if taint.key not in keys]
+    del node.spec.taints[:]
+    node.spec.taints.extend(kept)
 
 
 def scheduled(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the pod has a node."""
+    """Write that the pod has a node."""
     set_pod_condition(pod.status, "PodScheduled", "True", now_ns)
 
 
 def seen(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the kubelet has seen the pod, whose containers are being made."""
+    """Write the kubelet's first status of a pod whose containers do not run yet."""
     _acknowledge(now_ns, pod)
     set_pod_condition(pod.status, "Ready", "False", now_ns, "ContainersNotReady")
     for container in pod.status.container_statuses:
@@ -119,13 +120,13 @@ def seen(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 
 def seen_running(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the kubelet has seen the pod, whose containers run at once."""
+    """Write the kubelet's first status of a pod whose containers run at once."""
     _acknowledge(now_ns, pod)
     running(now_ns, pod)
 
 
 def running(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the pod's containers run."""
+    """Write that the pod's containers run."""
     status = pod.status
     status.phase = "Running"
     set_pod_condition(status, "Ready", "True", now_ns)
@@ -136,7 +137,7 @@ def running(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 
 def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> None:
-    """Put down that the pod's containers have exited for good; the phase follows from the code."""
+    """Write that the pod's containers have exited for good; `phase` "": by the exit code."""
     status = pod.status
     phase = phase or ("Failed" if exit_code else "Succeeded")
     status.phase = phase
@@ -151,7 +152,7 @@ def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> Non
 
 
 def waits_for_restart(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the pod's containers have exited, and run again after their backoff."""
+    """Write that the pod's containers have exited and will be restarted after their backoff."""
     status = pod.status
     set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
     for container in status.container_statuses:
@@ -162,7 +163,7 @@ def waits_for_restart(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 
 def rejected(now_ns: int, pod: pod_pb2.Pod, reason: str, message: str) -> None:
-    """Put down that the kubelet does not take the pod, which never runs.
+    """Write that the kubelet does not admit the pod, which never runs.
 
     Source: kubernetes v1.32 pkg/kubelet/kubelet.go, rejectPod.
     """
@@ -174,7 +175,7 @@ def rejected(now_ns: int, pod: pod_pb2.Pod, reason: str, message: str) -> None:
 
 
 def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
-    """Put down that the kubelet has seen the pod, which also ends its nomination."""
+    """Write the kubelet's start time, which also ends the pod's nomination."""
     status = pod.status
     set_time(status.start_time, now_ns)
     status.nominated_node_name = ""
@@ -185,14 +186,14 @@ def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 
 def runs_again(restart_policy: str, exit_code: int) -> bool:
-    """Tell whether containers that exited run again; an empty policy is Always."""
+    """Return whether containers that have exited run again; an empty policy is Always."""
     if restart_policy == "Never":
         return False
     return restart_policy != "OnFailure" or exit_code != 0
 
 
 def crash_backoff_ns(restarts: int) -> int:
-    """Return the wait before the next restart after so many in a row, ns."""
+    """Return the wait before the next restart, ns; 0 for the first one."""
     if restarts < 1:
         return 0
     return min(BACKOFF_NS << min(restarts - 1, 16), BACKOFF_MAX_NS)

@@ -1,4 +1,4 @@
-"""A pod as the API server holds it, and what the world knows of its life."""
+"""A pod as the API server stores it, with the state of its life, and the events of its changes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
-    """A pod as the API server holds it, and what the world knows of its life.
+    """A pod as the API server stores it, and the state of its life.
 
     `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
-    has decided to evict it. `stopping_ns` is when its containers were first told to stop, `stop_ns`
-    when they will have stopped, and `killed` that they will not have stopped by themselves.
-    `tried_at` is the snapshot's version at its last scheduling attempt. `crashes` counts the
-    restarts of its containers that are not forgotten yet. `foreseen` are the events of its coming
-    changes that the scheduler has been told already.
+    has decided to evict it. `stopping_ns` is the first request to stop its containers, `stop_ns`
+    when they will have stopped; `killed`: they will not exit by themselves. `removal` is the cause
+    of its removal, "" for none yet. `tried_at` is the snapshot's version at its last scheduling
+    attempt. `crashes` counts restarts since the last reset of the backoff. `foreseen` are the
+    events of its next changes that have already been sent to the scheduler.
     """
 
     uid: str
@@ -43,26 +43,34 @@ class PodRecord:
     tried_at: int = -1
     crashes: int = 0
     foreseen: deque[scheduler_pb2.Event] | None = None
-    _named: meta_pb2.ObjectReference | None = None
+    _ref: meta_pb2.ObjectReference | None = None
 
     @property
     def node_name(self) -> str:
-        """Return the node that the pod is bound to, "" for none."""
+        """Return spec.nodeName, "" for a pod that is not bound."""
         return self.message.spec.node_name
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether the pod has ended."""
+        """Return whether the pod's phase is Succeeded or Failed."""
         return self.message.status.phase in _TERMINAL
 
     @property
     def is_terminating(self) -> bool:
-        """Tell whether its deletion was asked for."""
+        """Return whether the pod's deletion was requested."""
         return self.message.metadata.HasField("deletion_timestamp")
 
     @property
+    def is_active(self) -> bool:
+        """Return whether the pod has neither ended nor is terminating.
+
+        Source: kubernetes v1.34 pkg/controller/controller_utils.go, IsPodActive.
+        """
+        return not self.is_terminal and not self.is_terminating
+
+    @property
     def grace_s(self) -> int:
-        """Return how long it may take to stop, in seconds."""
+        """Return the termination grace period, seconds."""
         spec = self.message.spec
         if spec.HasField("termination_grace_period_seconds"):
             return spec.termination_grace_period_seconds
@@ -70,7 +78,7 @@ class PodRecord:
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether its condition Ready holds."""
+        """Return whether the condition Ready is True."""
         conditions = self.message.status.conditions
         return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
@@ -80,28 +88,28 @@ class PodRecord:
         return self.message.spec.priority
 
     def session_ref(self) -> meta_pb2.ObjectReference:
-        """Return its name for the services."""
+        """Return a new reference for messages to the services, without the kind."""
         meta = self.message.metadata
         return meta_pb2.ObjectReference(uid=self.uid, namespace=meta.namespace, name=meta.name)
 
     def object_ref(self) -> meta_pb2.ObjectReference:
-        """Return its name for logs, which is made once: nobody may change it."""
-        if self._named is None:
-            self._named = object_ref("Pod", self.message.metadata)
-        return self._named
+        """Return the reference for logs; it is shared and must not be changed."""
+        if self._ref is None:
+            self._ref = object_ref("Pod", self.message.metadata)
+        return self._ref
 
 
 def object_ref(
     kind: str, named: meta_pb2.ObjectMeta | meta_pb2.ObjectReference
 ) -> meta_pb2.ObjectReference:
-    """Return an object's name for logs and events."""
+    """Return an object's reference for logs and events."""
     return meta_pb2.ObjectReference(
         kind=kind, namespace=named.namespace, name=named.name, uid=named.uid
     )
 
 
 def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:
-    """Carry over to `new` what a user's update of `old` cannot change.
+    """Copy to `new` the fields of `old` that a user's update cannot change.
 
     Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go, PrepareForUpdate;
     pkg/apis/core/validation, ValidatePodUpdate (the priority is immutable).
@@ -126,7 +134,7 @@ def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:
 def new_pod(
     now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
 ) -> tuple[PodRecord, scheduler_pb2.Event]:
-    """Return a pod whose admission is over as the API server stores it, and the event of that."""
+    """Return an admitted pod as the API server stores it, and the event that adds it."""
     meta = message.metadata
     if not meta.HasField("creation_timestamp"):
         set_time(meta.creation_timestamp, now_ns)
@@ -154,7 +162,7 @@ def new_pod(
 
 
 def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
-    """Return the event that tells a pod's status, which makes a new version of the pod."""
+    """Return the event that patches a pod's status, and give the pod its next version."""
     event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
     patch = event.patch
     patch.resource_version = stamp(meta, pod)
@@ -166,16 +174,16 @@ def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
 
 def stamp(
     meta: meta_pb2.ObjectMeta,
-    held: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
+    stored: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
 ) -> str:
-    """Give an object the version after that of the one `held` so far; "1" where there was none."""
-    changes = 1 + (int(held.metadata.resource_version) if held is not None else 0)
+    """Set the version after that of the stored object, "1" for a new one, and return it."""
+    changes = 1 + (int(stored.metadata.resource_version) if stored is not None else 0)
     version = meta.resource_version = str(changes)
     return version
 
 
 def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    """Return the UID of the controller that manages an object, "" for none."""
+    """Return the UID of the object's controller, "" for none."""
     for owner in meta.owner_references:
         if owner.controller:
             return owner.uid

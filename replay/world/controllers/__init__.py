@@ -1,1 +1,1 @@
-"""The controllers: of pods, of nodes, of disruption budgets, of taints and of ended pods."""
+"""The controllers: of workloads, nodes, disruption budgets, taints and ended pods."""

@@ -1,26 +1,23 @@
-"""The controllers of pods as one: who makes a pod again.
+"""The workload controllers as one: they keep the pods that workload objects ask for.
 
-Controllers look at the cluster between rounds, at what has changed only. What one of them makes or
-deletes is looked at again within the same look, until nothing is left to do. A pod that is made
-takes its name, its UID and (where the trace tells it) its life from its owner and its number, so
-that two runs pair their pods.
+Controllers run between rounds, on objects that have changed only. What one of them creates or
+deletes is processed within the same run, until nothing changes any more.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from replay.world.api.cluster import Changed, Cluster
+from replay.world.api.cluster import Changed
 from replay.world.api.pod_record import controller_uid, object_ref
 from replay.world.controllers.cron_jobs import CronJobs
 from replay.world.controllers.daemon_sets import DaemonSets
 from replay.world.controllers.jobs import Jobs
-from replay.world.controllers.pod_template import PodMaker
+from replay.world.controllers.pod_control import PodControl
 from replay.world.controllers.replica_sets import Deployments, ReplicaSets
 from replay.world.controllers.stateful_sets import Claims, StatefulSets
-from replay.world.journal import Journal
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.timeline import Timeline
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -33,42 +30,39 @@ KINDS = {
     "job": "Job",
     "cron_job": "CronJob",
 }
-"""The kinds that are served, by the fields of an Object that hold them."""
+"""The kinds that have a controller here, by their fields of KubernetesObject."""
 
 _SPREAD = {
     KINDS[field]: field for field in ("replica_set", "replication_controller", "stateful_set")
 }
-"""Those whose pods are spread by default, with their fields."""
+"""The kinds whose pods have default spread constraints, with their fields."""
 
 _Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workloads_pb2.StatefulSet
 
 
-class _OfPods(Protocol):
+class _PodController(Protocol):
     def remove(self, uid: str) -> None:
-        """Forget an object, whose pods are then deleted."""
+        """Remove an object, whose pods are deleted after that."""
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """Do what an object asks for; answer whether it must be looked at again at once."""
+        """Create and delete pods; return whether the object must be synced again at once."""
 
 
 class Controllers:
-    """All controllers of a cluster."""
+    """All workload controllers of a cluster."""
 
-    def __init__(
-        self, cluster: Cluster, lives: Lives, journal: Journal, timeline: Timeline
-    ) -> None:
-        self._cluster = cluster
-        self._lives = lives
-        self.claims = Claims(cluster)
-        self._maker = PodMaker(cluster, lives, journal)
-        self._replica_sets = ReplicaSets(cluster, lives, self._maker)
-        self._deployments = Deployments(cluster, self._replica_sets, self._maker)
-        self._stateful_sets = StatefulSets(cluster, lives, self._maker, timeline, self.claims)
-        self._daemon_sets = DaemonSets(cluster, lives, self._maker, timeline)
-        self._jobs = Jobs(cluster, lives, self._maker, timeline, journal)
-        self._cron_jobs = CronJobs(cluster, timeline, self._jobs)
+    def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
+        self._cluster = state.cluster
+        self.claims = Claims(state.cluster)
+        self._pod_control = pod_control = PodControl(state, lifecycle)
+        self._replica_sets = ReplicaSets(state.cluster, pod_control)
+        self._deployments = Deployments(state.cluster, self._replica_sets, pod_control)
+        self._stateful_sets = StatefulSets(state.cluster, pod_control, self.claims)
+        self._daemon_sets = DaemonSets(state, pod_control)
+        self._jobs = Jobs(state, pod_control)
+        self._cron_jobs = CronJobs(state, self._jobs)
         self._jobs.finished = self._job_finished
-        self._of_pods: dict[str, _OfPods] = {
+        self._pod_controllers: dict[str, _PodController] = {
             "ReplicaSet": self._replica_sets,
             "ReplicationController": self._replica_sets,
             "StatefulSet": self._stateful_sets,
@@ -76,30 +70,30 @@ class Controllers:
             "Job": self._jobs,
         }
         self._uids: dict[tuple[str, str, str], str] = {}
-        self._known: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
+        self._objects: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
         self._again: dict[str, None] = {}
-        self._told: dict[str, bytes] = {}
+        self._sent: dict[str, bytes] = {}
 
     @property
     def has_cron_jobs(self) -> bool:
-        """Tell whether there is a CronJob."""
+        """Return whether there is a CronJob."""
         return bool(len(self._cron_jobs))
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
-        """Take what the trace tells of a pod (or a ReplicaSet) that a controller will make."""
-        self._maker.expect(record)
+        """Add the record of a pod (or a ReplicaSet) that a controller will create."""
+        self._pod_control.expect(record)
 
     def uid_of(self, kind: str, namespace: str, name: str) -> str:
         """Return the UID of the controller of that kind and name, "" for none."""
         return self._uids.get((kind, namespace, name), "")
 
     def is_daemon(self, pod: pod_pb2.Pod) -> bool:
-        """Tell whether a DaemonSet that is there manages a pod."""
-        kind, _ = self._known.get(controller_uid(pod.metadata), ("", None))
+        """Return whether an existing DaemonSet owns a pod."""
+        kind, _ = self._objects.get(controller_uid(pod.metadata), ("", None))
         return kind == "DaemonSet"
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
-        """Add or replace a controller. Raises FieldError for one that cannot be read."""
+        """Add or replace a workload object. Raises FieldError for an invalid one."""
         case = message.WhichOneof("object") or ""
         kind, meta = KINDS[case], getattr(message, case).metadata
         match case:
@@ -119,19 +113,19 @@ class Controllers:
                 self._cron_jobs.put(now_ns, message.cron_job)
         self._remember(kind, meta)
         if kind in _SPREAD:
-            self._tell(now_ns, kind, getattr(message, case))
+            self._send(now_ns, kind, getattr(message, case))
 
     def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a controller and, in the background, all that it owns; an unknown one is accepted.
+        """Delete a workload object and, in the background, all that it owns.
 
-        A Deployment whose ReplicaSet was deleted looks again.
+        An unknown one is accepted. A Deployment whose ReplicaSet is deleted is synced again.
         """
-        kind, meta = self._known.pop(uid, ("", None))
+        kind, meta = self._objects.pop(uid, ("", None))
         if meta is None:
             return
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
-        if self._told.pop(uid, None) is not None:
+        if self._sent.pop(uid, None) is not None:
             self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             del self._cluster.deployments[uid]
@@ -141,26 +135,26 @@ class Controllers:
             for job_uid in self._cron_jobs.remove(uid):
                 self.remove(now_ns, job_uid)
         else:
-            self._of_pods[kind].remove(uid)
+            self._pod_controllers[kind].remove(uid)
             for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-                self._lives.delete(now_ns, pod, None, "deleted")
+                self._pod_control.delete(now_ns, pod)
 
     def look(self, uid: str) -> None:
-        """Look at a controller again, as its time has come."""
+        """Sync a workload object again, as planned."""
         self._cluster.changed.owners[uid] = None
 
     def retry_refused(self) -> None:
-        """Let controllers whose pods were refused try again, as something has changed for them."""
-        self._cluster.changed.owners.update(self._maker.take_refused())
+        """Sync the owners whose pods were refused by admission, as its rules have changed."""
+        self._cluster.changed.owners.update(self._pod_control.take_refused())
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Make and delete what the changed controllers ask for."""
+        """Sync the workload objects that have changed, or whose pods or nodes have."""
         self._daemon_sets.pods_changed(changed.pods)
         for uid in changed.deployments:
             made = self._deployments.roll_out(now_ns, uid)
             if made is not None:
                 self._remember("ReplicaSet", made.metadata)
-                self._tell(now_ns, "ReplicaSet", made)
+                self._send(now_ns, "ReplicaSet", made)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
         waiting |= self._cluster.changed.owners
         while waiting:
@@ -168,38 +162,38 @@ class Controllers:
                 self._sync(now_ns, uid)
             waiting, self._again = self._again, {}
 
-    def _tell(self, now_ns: int, kind: str, message: _Spread) -> None:
-        """Tell the scheduler whose pods are spread by default, anew when a selector changes."""
-        told = object_pb2.KubernetesObject()
-        mine = getattr(told, _SPREAD[kind])
+    def _send(self, now_ns: int, kind: str, message: _Spread) -> None:
+        """Send the scheduler the selector of pods with default spread constraints, if it is new."""
+        wrapped = object_pb2.KubernetesObject()
+        sent = getattr(wrapped, _SPREAD[kind])
         meta = message.metadata
-        mine.metadata.name, mine.metadata.namespace = meta.name, meta.namespace
-        mine.metadata.uid = meta.uid
+        sent.metadata.name, sent.metadata.namespace = meta.name, meta.namespace
+        sent.metadata.uid = meta.uid
         if isinstance(message, workloads_pb2.ReplicationController):
-            mine.spec.selector.update(message.spec.selector)
+            sent.spec.selector.update(message.spec.selector)
         elif message.spec.HasField("selector"):
-            mine.spec.selector.CopyFrom(message.spec.selector)
-        text = told.SerializeToString(deterministic=True)
-        if self._told.get(meta.uid) != text:
-            self._cluster.put_other(now_ns, told, is_new=meta.uid not in self._told)
-            self._told[meta.uid] = text
+            sent.spec.selector.CopyFrom(message.spec.selector)
+        text = wrapped.SerializeToString(deterministic=True)
+        if self._sent.get(meta.uid) != text:
+            self._cluster.put_other(now_ns, wrapped, is_new=meta.uid not in self._sent)
+            self._sent[meta.uid] = text
 
     def _sync(self, now_ns: int, uid: str) -> None:
-        kind, _ = self._known.get(uid, ("", None))
+        kind, _ = self._objects.get(uid, ("", None))
         if kind == "CronJob":
-            made, gone = self._cron_jobs.sync(now_ns, uid)
-            for job_uid in gone:
+            made, deleted = self._cron_jobs.sync(now_ns, uid)
+            for job_uid in deleted:
                 self.remove(now_ns, job_uid)
             for job in made:
                 self._start(job)
-        elif kind in self._of_pods:
-            if self._of_pods[kind].sync(now_ns, uid):
+        elif kind in self._pod_controllers:
+            if self._pod_controllers[kind].sync(now_ns, uid):
                 self._again[uid] = None
             if kind == "Job" and self._jobs.expire(now_ns, uid):
                 self.remove(now_ns, uid)
 
     def _start(self, job: workloads_pb2.Job) -> None:
-        """Add a CronJob's Job; one of that name that is there already stays."""
+        """Add a CronJob's Job, unless there is one of that name."""
         meta = job.metadata
         if not self.uid_of("Job", meta.namespace, meta.name):
             self._jobs.put(job)
@@ -207,10 +201,10 @@ class Controllers:
             self._again[meta.uid] = None
 
     def _job_finished(self, uid: str) -> None:
-        """Let a Job's CronJob look, which may have waited for it."""
-        _, meta = self._known[uid]
+        """Sync a Job's CronJob, which may have waited for it."""
+        _, meta = self._objects[uid]
         self._again[controller_uid(meta)] = None
 
     def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
         self._uids[kind, meta.namespace, meta.name] = meta.uid
-        self._known[meta.uid] = (kind, meta)
+        self._objects[meta.uid] = (kind, meta)

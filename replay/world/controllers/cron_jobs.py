@@ -1,20 +1,17 @@
-"""CronJobs: Jobs by the clock.
+"""CronJobs: Jobs created by a schedule, and the schedules.
 
-What a schedule brings is no reason for a replay to go on: without an end of its own a replay ends
-when everything else has.
+A schedule does not keep a replay running: a replay without a given end ends when all else has.
+
+A schedule has five fields: minute, hour, day of the month, month, day of the week (0 to 6, 0 is
+Sunday; names of months and days are allowed), with "*", "?", lists, ranges and steps; or it is a
+word such as "@hourly", or "@every 90m". Where both day fields are restricted, a day that matches
+either of them matches. A local time that a clock change skips does not match; one that occurs twice
+matches twice.
 
 Source: kubernetes v1.34 pkg/controller/cronjob/cronjob_controllerv2.go, syncCronJob,
-cleanupFinishedJobs, getJobName; utils.go, nextScheduleTime, getJobFromTemplate2.
-
-Cron's five fields, and when they are next met in a time zone.
-
-Minute, hour, day of the month, month, day of the week (0 to 6, 0 is Sunday; names of months and
-days count), with "*", "?", lists, ranges and steps; or a word such as "@hourly", or "@every 90m".
-Where both day fields are bounded, a day that meets either is one. A time that a change of the
-clocks leaves out does not come, one that comes twice is met twice.
-
-Source: github.com/robfig/cron/v3 parser.go (ParseStandard), spec.go (Next), as kubernetes v1.34's
-CronJob controller uses it.
+cleanupFinishedJobs, getJobName; utils.go, nextScheduleTime, getJobFromTemplate2;
+github.com/robfig/cron/v3 parser.go (ParseStandard), spec.go (Next), as kubernetes v1.34's CronJob
+controller uses it.
 """
 
 from __future__ import annotations
@@ -25,13 +22,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from replay.kube.identity import object_uid
-from replay.world.api.cluster import Cluster
+from replay.hashing import object_uid
 from replay.world.controllers.job_state import JobState, check_policy
 from replay.world.controllers.jobs import Jobs
-from replay.world.controllers.pod_template import Owner
+from replay.world.controllers.pod_control import ControllerRef
 from replay.world.models import SECOND_NS
-from replay.world.timeline import Kind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube.fields import set_time, time_ns, timestamp
@@ -42,7 +39,7 @@ _SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 @dataclass(slots=True, kw_only=True)
 class _Cron:
-    """A CronJob; `since_s` is when it last started a Job, or came."""
+    """A CronJob; `since_s` is when it last created a Job, or was created, s since the epoch."""
 
     message: workloads_pb2.CronJob
     schedule: Schedule
@@ -50,11 +47,11 @@ class _Cron:
 
 
 class CronJobs:
-    """Says which Jobs are to be made, and which have been kept for long enough."""
+    """Decides which Jobs to create, and which finished ones to delete."""
 
-    def __init__(self, cluster: Cluster, timeline: Timeline, jobs: Jobs) -> None:
-        self._cluster = cluster
-        self._timeline = timeline
+    def __init__(self, state: WorldState, jobs: Jobs) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
         self._jobs = jobs
         self._crons: dict[str, _Cron] = {}
 
@@ -62,7 +59,7 @@ class CronJobs:
         return len(self._crons)
 
     def put(self, now_ns: int, message: workloads_pb2.CronJob) -> None:
-        """Add or replace a CronJob. Raises FieldError for a schedule that cannot be read."""
+        """Add or replace a CronJob. Raises FieldError for an invalid schedule or failure policy."""
         uid, spec = message.metadata.uid, message.spec
         try:
             schedule = parse(spec.schedule, spec.time_zone)
@@ -81,34 +78,34 @@ class CronJobs:
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> list[str]:
-        """Delete a CronJob; return the UIDs of its Jobs, which go with it."""
+        """Remove a CronJob; return the UIDs of its Jobs, which are to be deleted, too."""
         del self._crons[uid]
-        self._timeline.cancel(Kind.LOOK, uid)
+        self._timeline.cancel(ActionKind.LOOK, uid)
         return [job.message.metadata.uid for job in self._jobs.of(uid)]
 
     def sync(self, now_ns: int, uid: str) -> tuple[list[workloads_pb2.Job], list[str]]:
-        """Return the Jobs to make now and the UIDs of those to delete, and plan the next look."""
+        """Return the Jobs to create now and the UIDs of those to delete; plan the next look."""
         cron = self._crons[uid]
         jobs = self._jobs.of(uid)
-        made, gone = [], _outlived(cron.message.spec, jobs)
+        made, deleted = [], _beyond_history_limit(cron.message.spec, jobs)
         spec, now_s = cron.message.spec, now_ns // SECOND_NS
         if spec.suspend:
-            self._timeline.cancel(Kind.LOOK, uid)
-            return [], gone
+            self._timeline.cancel(ActionKind.LOOK, uid)
+            return [], deleted
         due_s = self._due_s(cron, now_s)
         running = [job.message.metadata.uid for job in jobs if job.finished_ns is None]
         if due_s is not None and not (spec.concurrency_policy == "Forbid" and running):
             if spec.concurrency_policy == "Replace":
-                gone += running
+                deleted += running
             cron.since_s = due_s
             made.append(_job_of(now_ns, cron.message, due_s))
         next_s = cron.schedule.after(max(now_s, cron.since_s))
         if next_s is not None:
-            self._timeline.plan(next_s * SECOND_NS, Kind.LOOK, uid, idle=True)
-        return made, gone
+            self._timeline.plan(next_s * SECOND_NS, ActionKind.LOOK, uid, idle=True)
+        return made, deleted
 
     def _due_s(self, cron: _Cron, now_s: int) -> int | None:
-        """Return the last start that has come and was not made, None where there is none."""
+        """Return the latest scheduled time that has no Job yet, None for none."""
         spec, since_s = cron.message.spec, cron.since_s
         if spec.HasField("starting_deadline_seconds"):
             since_s = max(since_s, now_s - spec.starting_deadline_seconds - 1)
@@ -117,24 +114,24 @@ class CronJobs:
         return cron.schedule.latest(since_s, now_s)
 
 
-def _outlived(spec: workloads_pb2.CronJobSpec, jobs: list[JobState]) -> list[str]:
-    """Return the UIDs of the oldest finished Jobs, but for as many as are kept."""
+def _beyond_history_limit(spec: workloads_pb2.CronJobSpec, jobs: list[JobState]) -> list[str]:
+    """Return the UIDs of the oldest finished Jobs, beyond those that the history limits keep."""
     kept = {"Complete": SUCCESSFUL_KEPT, "Failed": FAILED_KEPT}
     if spec.HasField("successful_jobs_history_limit"):
         kept["Complete"] = spec.successful_jobs_history_limit
     if spec.HasField("failed_jobs_history_limit"):
         kept["Failed"] = spec.failed_jobs_history_limit
-    gone = []
-    for verdict, limit in kept.items():
-        ended = [job for job in jobs if job.finished_ns is not None and job.verdict == verdict]
+    beyond = []
+    for condition, limit in kept.items():
+        ended = [job for job in jobs if job.finished_ns is not None and job.condition == condition]
         ended.sort(key=lambda job: (job.start_ns or 0, job.message.metadata.name))
-        gone += [job.message.metadata.uid for job in ended[: max(0, len(ended) - limit)]]
-    return gone
+        beyond += [job.message.metadata.uid for job in ended[: max(0, len(ended) - limit)]]
+    return beyond
 
 
 def _job_of(now_ns: int, cron: workloads_pb2.CronJob, due_s: int) -> workloads_pb2.Job:
-    """Return the Job of one start, whose name tells the minute."""
-    owner, template = Owner("CronJob", cron.metadata), cron.spec.job_template
+    """Return the Job of a scheduled time, whose minute is in its name."""
+    owner, template = ControllerRef("CronJob", cron.metadata), cron.spec.job_template
     made = workloads_pb2.Job()
     made.spec.CopyFrom(template.spec)
     meta = made.metadata
@@ -169,12 +166,12 @@ _DAY_S = 86_400
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot be read; the text is for people."""
+    """An invalid schedule; the text is for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When something is due; `every_s` above 0 counts from what came last, and is all of it."""
+    """A parsed schedule; with `every_s` above 0, that interval from the last time and no fields."""
 
     minutes: tuple[int, ...] = ()
     hours: tuple[int, ...] = ()
@@ -199,7 +196,7 @@ class Schedule:
         return None
 
     def latest(self, after_s: int, until_s: int) -> int | None:
-        """Return the last time after `after_s` and not after `until_s`, None for none."""
+        """Return the last time after `after_s` and up to `until_s`, None for none."""
         if self.every_s:
             number = (until_s - after_s) // self.every_s
             return after_s + number * self.every_s if number > 0 else None
@@ -237,14 +234,15 @@ class Schedule:
 
 
 def parse(text: str, zone: str = "") -> Schedule:
-    """Read a schedule; `zone` is an IANA name, "" for UTC. Raises ScheduleError."""
+    """Parse a schedule; `zone` is an IANA name, "" for UTC. Raises ScheduleError."""
     text = _WORDS.get(text.strip(), text.strip())
     where = _zone(zone)
     if text.startswith("@every "):
         return Schedule(every_s=_every(text), zone=where)
     fields = text.split()
     if len(fields) != 5:
-        raise ScheduleError(f"{text!r} has {len(fields)} fields: a schedule has five, or is a word")
+        shape = "a schedule has five, or is a word such as @daily"
+        raise ScheduleError(f"{text!r} has {len(fields)} fields: {shape}")
     minutes, hours = _numbers(fields[0], 0, 59), _numbers(fields[1], 0, 23)
     return Schedule(
         minutes=tuple(sorted(minutes)),
@@ -263,14 +261,14 @@ def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
-        raise ScheduleError(f"{name!r} is no time zone that this machine knows") from error
+        raise ScheduleError(f"{name!r} is not a time zone of this machine's database") from error
 
 
 def _every(text: str) -> int:
     length = text.removeprefix("@every ").strip()
     parts = _EVERY.findall(length)
     if not parts or "".join(map("".join, parts)) != length:
-        raise ScheduleError(f"{length!r} is no length of time; write @every 1h30m")
+        raise ScheduleError(f"{length!r} is not a duration; write @every 1h30m")
     return max(1, int(sum(float(number) * _SECONDS[unit] for number, unit in parts)))
 
 
@@ -293,7 +291,7 @@ def _range(part: str, low: int, high: int, names: dict[str, int]) -> range:
         first = _number(first_text, names)
         last = _number(last_text, names) if dash else (high if slash else first)
     if not (low <= first <= last <= high) or step < 1:
-        raise ScheduleError(f"{part!r} does not lie within {low} to {high}")
+        raise ScheduleError(f"{part!r} is not within {low} to {high}")
     return range(first, last + 1, step)
 
 
@@ -301,5 +299,5 @@ def _number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
     if not (text.isascii() and text.isdigit()) or len(text) > 4:
-        raise ScheduleError(f"{text!r} is no number of a schedule")
+        raise ScheduleError(f"{text!r} is not a number of a schedule")
     return int(text)

@@ -1,11 +1,11 @@
-"""DaemonSets: one pod on each node that admits it.
+"""DaemonSets: one pod on each node that should run it.
 
-Only nodes that have changed, or whose daemon pod has, are looked at. A pod is replaced when it has
-gone for good; one that failed is deleted first, and after the second time only after a backoff.
+Only nodes that have changed, or whose daemon pod has, are looked at. A pod is replaced after it has
+been removed; a failed one is deleted first, from the second failure on only after a backoff.
 
 Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, manage, podsShouldBeOnNode,
 syncNodes, getUnscheduledPodsWithoutNode, NodeShouldRunDaemonPod, predicates; daemon/update.go,
-rollingUpdate (maxSurge is not served: old pods go before new ones come);
+rollingUpdate (maxSurge is not served: old pods are deleted before new ones are created);
 daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations,
 ReplaceDaemonSetPodNodeNameNodeAffinity, GetTargetNodeName; kube-controller-manager's app/apps.go (a
 backoff of 1 s to 15 min).
@@ -17,16 +17,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from replay.world.api.cluster import Cluster
-from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, controller_uid
-from replay.world.controllers.pod_template import REVISION_LABEL, Owner, PodMaker, template_hash
-from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.controllers.pod_control import (
+    REVISION_LABEL,
+    ControllerRef,
+    PodControl,
+    template_hash,
+)
 from replay.world.models import SECOND_NS
-from replay.world.timeline import Kind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, workloads_pb2
-from services.kube.pod import PodSpec
-from services.kube.taints import TaintEffect, tolerated
+from services.kube.node import Node
+from services.kube.taints import TaintEffect, repels
 from services.rpc.kube import fields
 from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import spec_from_message
@@ -43,12 +46,11 @@ _TOLERATED = (
     (f"{_NODE}/unschedulable", "NoSchedule"),
 )
 _OF_THE_HOST = (f"{_NODE}/network-unavailable", "NoSchedule")
-_KEEPS_AWAY = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 @dataclass(slots=True)
 class _Backoff:
-    """How long failed pods of a node are left alone, and since when."""
+    """The backoff of a node's failed pods: its length, and when it began."""
 
     wait_ns: int
     since_ns: int
@@ -56,15 +58,15 @@ class _Backoff:
 
 @dataclass(slots=True, kw_only=True)
 class _Set:
-    """A DaemonSet; `on` holds its pods by the node that they are meant for.
+    """A DaemonSet; `on` holds its pods by the node that they are on or pinned to.
 
     `stale` are the nodes to look at, `waiting` those to look at when a backoff is over. `made_from`
-    tells the template of each pod that was made here; `outdated` are pods of an older one.
+    is the revision of each pod that was created here; `outdated` are pods of an older one.
     """
 
     message: workloads_pb2.DaemonSet
     template: workloads_pb2.PodTemplateSpec
-    placement: Placement
+    node_should_run: NodeShouldRun
     revision: str
     stale: dict[str, None] = field(default_factory=dict)
     on: dict[str, dict[str, PodRecord]] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class _Set:
     outdated: dict[str, None] = field(default_factory=dict)
 
     def outdate(self, pod_uid: str, revision: str) -> None:
-        """Take note of a new template: a pod is outdated unless it was made from just that."""
+        """Note a new revision: a pod is outdated unless it was made from that one."""
         if self.made_from.setdefault(pod_uid, self.revision) == revision:
             self.outdated.pop(pod_uid, None)
         else:
@@ -84,18 +86,17 @@ class _Set:
 class DaemonSets:
     """Keeps the pods of each set, node by node."""
 
-    def __init__(self, cluster: Cluster, lives: Lives, maker: PodMaker, timeline: Timeline) -> None:
-        self._cluster = cluster
-        self._lives = lives
-        self._maker = maker
-        self._timeline = timeline
+    def __init__(self, state: WorldState, pod_control: PodControl) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._pod_control = pod_control
         self._sets: dict[str, _Set] = {}
 
     def put(self, message: workloads_pb2.DaemonSet) -> None:
-        """Add or replace a DaemonSet. Raises FieldError for one whose pods cannot be read."""
+        """Add or replace a DaemonSet. Raises FieldError for a template that cannot be decoded."""
         uid = message.metadata.uid
         template = tolerant(message.spec.template)
-        placement = Placement(template)
+        node_should_run = NodeShouldRun(template)
         update = message.spec.update_strategy.rolling_update
         if update.HasField("max_unavailable"):
             fields.int_or_percent(update.max_unavailable, "spec.updateStrategy.maxUnavailable")
@@ -103,7 +104,10 @@ class DaemonSets:
         known = self._sets.get(uid)
         if known is None:
             known = self._sets[uid] = _Set(
-                message=message, template=template, placement=placement, revision=revision
+                message=message,
+                template=template,
+                node_should_run=node_should_run,
+                revision=revision,
             )
             for pod in self._cluster.pods_by_owner.get(uid, {}).values():
                 self._index(known, pod)
@@ -112,23 +116,23 @@ class DaemonSets:
                 for pod_uid in pods:
                     known.outdate(pod_uid, revision)
         known.message, known.template = message, template
-        known.placement, known.revision = placement, revision
+        known.node_should_run, known.revision = node_should_run, revision
         known.stale.update(dict.fromkeys(self._cluster.nodes))
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:
-        """Forget a set."""
+        """Remove a set; its pods are deleted elsewhere."""
         del self._sets[uid]
 
     def nodes_changed(self, names: Iterable[str]) -> dict[str, None]:
-        """Look at nodes again; return the sets that must be synced for it."""
+        """Mark nodes as stale; return the sets that must be synced."""
         names = list(names)
         for each in self._sets.values():
             each.stale.update(dict.fromkeys(names))
         return dict.fromkeys(self._sets) if names else {}
 
     def pods_changed(self, pods: Mapping[str, pod_pb2.Pod]) -> None:
-        """Look again at the nodes of pods that came, changed or went, by their UIDs."""
+        """Mark the nodes of pods that were added, changed or removed as stale, by pod UID."""
         if self._sets:
             for uid, message in pods.items():
                 self._pod_changed(uid, message)
@@ -145,17 +149,17 @@ class DaemonSets:
         each.stale[target(message)] = None
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """See to the stale nodes; answer whether some must be looked at again at once."""
+        """Sync the stale nodes; return whether some must be looked at again at once."""
         each = self._sets[uid]
         stale, each.stale = each.stale | each.waiting, {}
         each.waiting = {}
         for node_name in stale:
-            self._see_to(now_ns, each, node_name)
+            self._sync_node(now_ns, each, node_name)
         if each.outdated:
             self._roll(now_ns, each)
         return bool(each.stale)
 
-    def _see_to(self, now_ns: int, each: _Set, node_name: str) -> None:
+    def _sync_node(self, now_ns: int, each: _Set, node_name: str) -> None:
         node = self._cluster.nodes.get(node_name)
         pods = list(each.on.get(node_name, {}).values())
         if node is None:
@@ -163,13 +167,13 @@ class DaemonSets:
                 if not pod.node_name:
                     self._delete(now_ns, each, pod)
             return
-        verdict = each.placement.verdict(node)
-        if verdict is Verdict.NONE:
+        should_run = each.node_should_run.on(node)
+        if should_run is ShouldRun.NO:
             for pod in pods:
                 self._delete(now_ns, each, pod)
         elif pods:
             self._keep_one(now_ns, each, node_name, pods)
-        elif verdict is Verdict.RUN:
+        elif should_run is ShouldRun.YES:
             self._make(now_ns, each, node_name)
 
     def _keep_one(self, now_ns: int, each: _Set, node_name: str, pods: list[PodRecord]) -> None:
@@ -193,26 +197,26 @@ class DaemonSets:
             self._delete(now_ns, each, pod)
 
     def _may_delete(self, now_ns: int, each: _Set, node_name: str) -> bool:
-        """Tell whether a pod that has ended may go now; if not, plan to look again."""
-        known = each.backoffs.get(node_name)
-        if known is None or now_ns - known.since_ns > 2 * BACKOFF_MAX_NS:
+        """Return whether a pod that has ended may be deleted now; if not, plan a look."""
+        backoff = each.backoffs.get(node_name)
+        if backoff is None or now_ns - backoff.since_ns > 2 * BACKOFF_MAX_NS:
             each.backoffs[node_name] = _Backoff(BACKOFF_NS, now_ns)
             return True
-        due_ns = known.since_ns + known.wait_ns
+        due_ns = backoff.since_ns + backoff.wait_ns
         if now_ns < due_ns:
             each.waiting[node_name] = None
-            self._timeline.plan_earlier(due_ns, Kind.LOOK, each.message.metadata.uid)
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, each.message.metadata.uid)
             return False
-        known.wait_ns = min(2 * known.wait_ns, BACKOFF_MAX_NS)
-        known.since_ns = now_ns
+        backoff.wait_ns = min(2 * backoff.wait_ns, BACKOFF_MAX_NS)
+        backoff.since_ns = now_ns
         return True
 
     def _make(self, now_ns: int, each: _Set, node_name: str) -> None:
-        owner = Owner("DaemonSet", each.message.metadata)
-        pod = self._maker.draft(owner, each.template)
+        owner = ControllerRef("DaemonSet", each.message.metadata)
+        pod = self._pod_control.draft(owner, each.template)
         pod.metadata.labels[REVISION_LABEL] = each.revision
         pin(pod, node_name)
-        if self._maker.create(now_ns, owner, pod, place=node_name):
+        if self._pod_control.create(now_ns, owner, pod, place=node_name):
             uid = pod.metadata.uid
             each.made_from[uid] = each.revision
             self._index(each, self._cluster.pods[uid])
@@ -220,7 +224,7 @@ class DaemonSets:
     def _delete(self, now_ns: int, each: _Set, pod: PodRecord) -> None:
         if pod.is_terminating:
             return
-        self._lives.delete(now_ns, pod, None, "deleted")
+        self._pod_control.delete(now_ns, pod)
         if pod.uid not in self._cluster.pods:
             node_name = target(pod.message)
             self._drop(each, pod.uid, node_name)
@@ -229,7 +233,7 @@ class DaemonSets:
     # Rolling updates
 
     def _roll(self, now_ns: int, each: _Set) -> None:
-        """Delete pods of older templates, as many as may be away at once."""
+        """Delete pods of older revisions, as many as may be unavailable at once."""
         strategy = each.message.spec.update_strategy
         gone = [uid for uid in each.outdated if uid not in self._cluster.pods]
         for uid in gone:
@@ -237,9 +241,9 @@ class DaemonSets:
         if strategy.type == "OnDelete":
             return
         old = [self._cluster.pods[uid] for uid in each.outdated]
-        room = self._may_be_away(each)
+        room = self._max_unavailable(each)
         for node_name, node in self._cluster.nodes.items():
-            if each.placement.verdict(node) is Verdict.RUN:
+            if each.node_should_run.on(node) is ShouldRun.YES:
                 room -= not self._has_available(now_ns, each, node_name)
         old.sort(key=lambda pod: pod.message.metadata.name)
         for pod in old:
@@ -251,8 +255,8 @@ class DaemonSets:
                 room -= 1
                 self._delete(now_ns, each, pod)
 
-    def _may_be_away(self, each: _Set) -> int:
-        """Return maxUnavailable of the nodes that are to have a pod; percentages round up."""
+    def _max_unavailable(self, each: _Set) -> int:
+        """Return maxUnavailable as a number; percentages of the desired pods round up."""
         update = each.message.spec.update_strategy.rolling_update
         if not update.HasField("max_unavailable"):
             return 1
@@ -260,19 +264,16 @@ class DaemonSets:
         if not amount.percent:
             return amount.amount
         nodes = self._cluster.nodes.values()
-        wanted = sum(each.placement.verdict(node) is Verdict.RUN for node in nodes)
+        wanted = sum(each.node_should_run.on(node) is ShouldRun.YES for node in nodes)
         return -(-wanted * amount.amount // 100)
 
     def _has_available(self, now_ns: int, each: _Set, node_name: str) -> bool:
-        """Tell whether a node's pod has been ready long enough."""
-        wait_ns = each.message.spec.min_ready_seconds * SECOND_NS
-        for pod in each.on.get(node_name, {}).values():
-            if pod.is_ready and not pod.is_terminating and not pod.is_terminal:
-                due_ns = ready_since_ns(pod.message.status) + wait_ns
-                if due_ns <= now_ns:
-                    return True
-                self._timeline.plan_earlier(due_ns, Kind.LOOK, each.message.metadata.uid)
-        return False
+        return any(
+            pod.is_ready
+            and pod.is_active
+            and self._pod_control.is_available(now_ns, each.message, pod)
+            for pod in each.on.get(node_name, {}).values()
+        )
 
     def _index(self, each: _Set, pod: PodRecord) -> None:
         each.on.setdefault(target(pod.message), {})[pod.uid] = pod
@@ -286,12 +287,15 @@ class DaemonSets:
             each.on.pop(node_name, None)
 
 
-class Verdict(Enum):
-    """What a DaemonSet does on a node: have a pod, keep one that is there, or have none."""
+class ShouldRun(Enum):
+    """Whether a DaemonSet's pod should run on a node.
 
-    RUN = "run"
-    KEEP = "keep"
-    NONE = "none"
+    CONTINUE: a pod that is there should continue running, and none should be started.
+    """
+
+    YES = "yes"
+    CONTINUE = "continue"
+    NO = "no"
 
 
 def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTemplateSpec:
@@ -300,49 +304,41 @@ def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTempla
     made.CopyFrom(template)
     wanted = (*_TOLERATED, _OF_THE_HOST) if made.spec.host_network else _TOLERATED
     for key, effect in wanted:
-        for known in made.spec.tolerations:
-            said = (known.key, known.operator, known.value, known.effect)
-            if said == (key, "Exists", "", effect):
-                known.ClearField("toleration_seconds")
+        for each in made.spec.tolerations:
+            if (each.key, each.operator, each.value, each.effect) == (key, "Exists", "", effect):
+                each.ClearField("toleration_seconds")
                 break
         else:
             made.spec.tolerations.add(key=key, operator="Exists", effect=effect)
     return made
 
 
-class Placement:
-    """Which nodes one template admits. Raises FieldError for a template that cannot be read."""
+class NodeShouldRun:
+    """Which nodes a template's pods should run on. Raises FieldError for a bad template."""
 
     def __init__(self, template: workloads_pb2.PodTemplateSpec) -> None:
         self._node_name = template.spec.node_name
-        self._spec: PodSpec = spec_from_message(template.spec, field="spec.template.spec")
-
-    def verdict(self, node: node_pb2.Node) -> Verdict:
-        """Tell what to do on a node."""
-        if self._node_name not in ("", node.metadata.name) or not self._fits(node):
-            return Verdict.NONE
-        taints = fields.taints(node.spec.taints, "spec.taints")
-        refused = {
-            taint.effect
-            for taint in taints
-            if taint.effect in _KEEPS_AWAY and not tolerated(taint, self._spec.tolerations)
-        }
-        if TaintEffect.NO_EXECUTE in refused:
-            return Verdict.NONE
-        return Verdict.KEEP if refused else Verdict.RUN
-
-    def _fits(self, node: node_pb2.Node) -> bool:
-        labels = node.metadata.labels
-        if any(labels.get(key) != text for key, text in self._spec.node_selector.items()):
-            return False
+        self._spec = spec_from_message(template.spec, field="spec.template.spec")
         affinity = self._spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return True
-        return affinity.required.matches(labels, node.metadata.name)
+        self._required = affinity.required if affinity is not None else None
+
+    def on(self, node: node_pb2.Node) -> ShouldRun:
+        """Return whether a pod should run on the node: by name, labels and taints."""
+        meta = node.metadata
+        value = Node(name=meta.name, labels=meta.labels)
+        if self._node_name not in ("", meta.name) or not value.matches(
+            self._spec.node_selector.items(), self._required
+        ):
+            return ShouldRun.NO
+        taints = fields.taints(node.spec.taints, "spec.taints")
+        effects = {each.effect for each in taints if repels(each, self._spec.tolerations)}
+        if TaintEffect.NO_EXECUTE in effects:
+            return ShouldRun.NO
+        return ShouldRun.CONTINUE if effects else ShouldRun.YES
 
 
 def pin(pod: pod_pb2.Pod, node_name: str) -> None:
-    """Let a pod's required node affinity admit one node only; what it asked for before goes."""
+    """Replace a pod's required node affinity by one that only this node meets."""
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     del required.node_selector_terms[:]

@@ -1,8 +1,8 @@
-"""Disruption budgets: the controller that keeps their status, and the Eviction API that obeys it.
+"""Disruption budgets: the controller of their status, and the Eviction API, which obeys it.
 
 A budget's status is computed between rounds, for the budgets whose pods have changed. The pods of a
-budget are counted as they come, change and go, so that a change costs the same for ten pods and for
-ten thousand.
+budget are counted at each change, so that a change costs the same for ten pods and for ten
+thousand.
 
 Source: kubernetes v1.34 pkg/controller/disruption/disruption.go: trySync, getExpectedPodCount,
 getExpectedScale, countHealthyPods, buildDisruptedPodMap, updatePdbStatus, failSafe (DeletionTimeout
@@ -14,23 +14,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replay.world.api.cluster import Changed, Cluster
+from replay.world.api.cluster import Changed, replicas
 from replay.world.api.conditions import mark_disrupted
 from replay.world.api.pod_record import PodRecord
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.timeline import Kind, Timeline
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.models import SECOND_NS
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from services.kube.selector import LabelSelectors
 from services.kube.workloads import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message
 from services.rpc.kube.fields import set_time, time_ns
 
-DELETION_TIMEOUT_NS = 120 * 1_000_000_000
+DELETION_TIMEOUT_NS = 120 * SECOND_NS
 DISRUPTED_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _CoveredPod:
     """A pod that a budget covers; `healthy`: ready and not terminating."""
 
     healthy: bool
@@ -38,24 +40,24 @@ class _Member:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _TrackedBudget:
     """A budget and its pods; `owners` counts them by controller, "" for none."""
 
     value: PodDisruptionBudget
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, _CoveredPod] = field(default_factory=dict)
     healthy: int = 0
     owners: dict[str, int] = field(default_factory=dict)
 
     def count(self, pod: PodRecord) -> None:
-        """Count a pod as it is now."""
+        """Count a pod in its current state, in place of its previous one."""
         self.drop(pod.uid)
-        now = _Member(pod.is_ready and not pod.is_terminating, pod.owner_uid)
+        now = _CoveredPod(pod.is_ready and not pod.is_terminating, pod.owner_uid)
         self.members[pod.uid] = now
         self.healthy += now.healthy
         self.owners[now.owner_uid] = self.owners.get(now.owner_uid, 0) + 1
 
     def drop(self, uid: str) -> None:
-        """Count a pod no more; one that is not counted is accepted."""
+        """Stop counting a pod; one that is not counted is accepted."""
         before = self.members.pop(uid, None)
         if before is not None:
             self.healthy -= before.healthy
@@ -65,120 +67,119 @@ class _Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cover:
-    """The budgets over a pod, by key, when the controller's budgets were those of `version`.
+class _CoveringBudgets:
+    """The budgets that cover a pod, by key, among the controller's budgets at `version`.
 
-    They are the same while its message is (labels are in it).
+    They are valid as long as the pod has this `message`, which holds its labels.
     """
 
     message: pod_pb2.Pod
     version: int
-    budgets: Mapping[str, _Watched]
+    budgets: Mapping[str, _TrackedBudget]
 
 
 class DisruptionController:
     """Keeps the status of every budget of a cluster."""
 
-    def __init__(
-        self, cluster: Cluster, timeline: Timeline, *, recorded_status: bool = False
-    ) -> None:
-        self._cluster = cluster
-        self._timeline = timeline
-        self._recorded_status = recorded_status
-        self._watched: dict[str, _Watched] = {}
+    def __init__(self, state: WorldState) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._recorded_status = state.models.recorded_budget_status
+        self._budgets: dict[str, _TrackedBudget] = {}
         self._by_namespace: dict[str, LabelSelectors[str]] = {}
         self._version = 0
-        self._covers: dict[str, _Cover] = {}
+        self._covering: dict[str, _CoveringBudgets] = {}
 
     def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
-        """Add or replace a budget; raises FieldError for one that cannot be read.
+        """Add or replace a budget. Raises FieldError for one that cannot be decoded.
 
-        The status is the controller's: of one that is given, only the granted disruptions of a new
-        budget are read.
+        The status is the controller's: from the message's only the granted disruptions of a new
+        budget are taken.
         """
         value = budget_from_message(message)
         key = f"{value.namespace}/{value.name}"
         if not self._recorded_status:
             _keep_status(self._cluster.budgets.get(key), message)
-        watched = _Watched(value)
+        budget = _TrackedBudget(value)
         for pod in self._cluster.pods.values():
             if _is_covered(value, pod):
-                watched.count(pod)
-                self._covers.setdefault(pod.uid, _Cover(pod.message, self._version, {}))
+                budget.count(pod)
+                self._covering.setdefault(pod.uid, _CoveringBudgets(pod.message, self._version, {}))
         self._version += 1
-        self._watched[key] = watched
+        self._budgets[key] = budget
         self._by_namespace.setdefault(value.namespace, LabelSelectors()).put(key, value.selector)
         self._cluster.put_budget(now_ns, message)
         self._cluster.changed.budgets[key] = None
 
     def remove(self, now_ns: int, key: str) -> None:
-        """Forget a budget; an unknown one is accepted."""
-        watched = self._watched.pop(key, None)
-        if watched is not None:
+        """Remove a budget; an unknown one is accepted."""
+        budget = self._budgets.pop(key, None)
+        if budget is not None:
             self._version += 1
-            self._by_namespace[watched.value.namespace].remove(key)
-            self._timeline.cancel(Kind.RECHECK, key)
+            self._by_namespace[budget.value.namespace].remove(key)
+            self._timeline.cancel(ActionKind.RECHECK, key)
             self._cluster.remove_budget(now_ns, key)
 
     def covering(self, pod: PodRecord) -> list[str]:
-        """Return the keys of the budgets over a pod."""
+        """Return the keys of the budgets that cover a pod."""
         meta = pod.message.metadata
         selectors = self._by_namespace.get(meta.namespace)
         return [] if selectors is None else selectors.matching(meta.labels)
 
     def recheck(self, key: str) -> None:
-        """Look at a budget again, since a granted disruption may have waited for too long."""
+        """Compute a budget's status again, as a granted disruption may have timed out."""
         self._cluster.changed.budgets[key] = None
 
     def observed(self, now_ns: int, key: str, status: policy_pb2.PodDisruptionBudgetStatus) -> None:
-        """Take a recorded status, where recorded ones are asked for."""
+        """Set a recorded status, if the model `recorded_budget_status` is on."""
         message = self._cluster.budgets.get(key)
         if self._recorded_status and message is not None:
             message.status.CopyFrom(status)
             self._cluster.put_budget(now_ns, message)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Compute the status of every budget whose pods, or which itself, has changed."""
+        """Compute the status of every budget that has changed, or whose pods have."""
         if self._recorded_status:
             return
-        stale = dict.fromkeys(key for key in changed.budgets if key in self._watched)
-        for uid in changed.pods if self._watched else ():
-            stale |= dict.fromkeys(self._concerned(uid))
+        stale = dict.fromkeys(key for key in changed.budgets if key in self._budgets)
+        for uid in changed.pods if self._budgets else ():
+            stale |= dict.fromkeys(self._recount(uid))
         for key in stale:
             self._sync(now_ns, key)
 
-    def _concerned(self, uid: str) -> Iterable[str]:
-        """Count one pod anew and return the budgets that it concerns, or has concerned."""
-        pod, cover = self._cluster.pods.get(uid), self._covers.get(uid)
-        known = {} if cover is None else cover.budgets
-        if cover is not None and cover.version != self._version:
-            known = {key: each for key, each in self._watched.items() if uid in each.members}
-        elif cover is not None and pod is not None and cover.message is pod.message:
-            for watched in known.values():
-                watched.count(pod)
-            return known
-        for watched in known.values():
-            watched.drop(uid)
-        self._covers.pop(uid, None)
+    def _recount(self, uid: str) -> Iterable[str]:
+        """Count one pod again and return the keys of the budgets that cover, or covered, it."""
+        pod, covering = self._cluster.pods.get(uid), self._covering.get(uid)
+        before = {} if covering is None else covering.budgets
+        if covering is not None and covering.version != self._version:
+            before = {key: each for key, each in self._budgets.items() if uid in each.members}
+        elif covering is not None and pod is not None and covering.message is pod.message:
+            for budget in before.values():
+                budget.count(pod)
+            return before
+        for budget in before.values():
+            budget.drop(uid)
+        self._covering.pop(uid, None)
         if pod is None:
-            return known
-        found = {key: self._watched[key] for key in self.covering(pod)}
-        for watched in found.values():
-            watched.count(pod)
-        self._covers[uid] = _Cover(pod.message, self._version, found)
-        return [*known, *found]
+            return before
+        now = {key: self._budgets[key] for key in self.covering(pod)}
+        for budget in now.values():
+            budget.count(pod)
+        self._covering[uid] = _CoveringBudgets(pod.message, self._version, now)
+        return [*before, *now]
 
     def _sync(self, now_ns: int, key: str) -> None:
-        message, watched = self._cluster.budgets[key], self._watched[key]
+        message, budget = self._cluster.budgets[key], self._budgets[key]
         status = policy_pb2.PodDisruptionBudgetStatus()
         status.CopyFrom(message.status)
-        granted = self._still_granted(now_ns, key, message, watched)
-        expected = self._expected(watched)
+        granted = self._still_granted(now_ns, key, message, budget)
+        expected = self._expected(budget)
         if expected is None:
             status.disruptions_allowed = 0
         else:
-            status.current_healthy = watched.healthy - self._doomed(now_ns, watched, granted)
-            status.desired_healthy = _desired(watched.value, expected)
+            disrupted = self._healthy_granted(now_ns, budget, granted)
+            status.current_healthy = budget.healthy - disrupted
+            status.desired_healthy = _desired(budget.value, expected)
             status.expected_pods = expected
             spare = max(0, status.current_healthy - status.desired_healthy)
             status.disruptions_allowed = spare if expected > 0 else 0
@@ -189,20 +190,20 @@ class DisruptionController:
             message.status.CopyFrom(status)
             self._cluster.put_budget(now_ns, message)
 
-    def _expected(self, watched: _Watched) -> int | None:
-        """Return how many pods there should be; None where a pod's controller has no known scale.
+    def _expected(self, budget: _TrackedBudget) -> int | None:
+        """Return expectedPods; None where the scale of a pod's controller is unknown.
 
-        A number in minAvailable is compared with the pods that there are, all else with the scale
-        of their controllers; pods without one do not count then.
+        A number in minAvailable is compared with the existing pods, anything else with the scale of
+        their controllers; pods without a controller do not count then.
         """
-        value = watched.value
+        value = budget.value
         amount = value.max_unavailable or value.min_available
         if amount is None:
             return 0
         if value.max_unavailable is None and not amount.percent:
-            return len(watched.members)
+            return len(budget.members)
         scales: dict[str, int] = {}
-        for owner_uid in watched.owners:
+        for owner_uid in budget.owners:
             if owner_uid:
                 found = self._scale(owner_uid)
                 if found is None:
@@ -211,9 +212,10 @@ class DisruptionController:
         return sum(scales.values())
 
     def _scale(self, owner_uid: str) -> tuple[str, int] | None:
-        """Return who decides on a pod's controller's replicas, and how many; None: not known.
+        """Return the UID of the object with the scale of a pod's controller, and the scale.
 
-        A ReplicaSet whose Deployment is not known speaks for itself: a trace may leave it out.
+        That is a ReplicaSet's Deployment, or the ReplicaSet itself where the trace leaves its
+        Deployment out. None: the scale is unknown.
         """
         replica_set = self._cluster.replica_sets.get(owner_uid)
         if replica_set is None:
@@ -222,22 +224,19 @@ class DisruptionController:
         for owner in replica_set.metadata.owner_references:
             deployment = self._cluster.deployments.get(owner.uid)
             if owner.controller and deployment is not None:
-                spec = deployment.spec
-                return owner.uid, spec.replicas if spec.HasField("replicas") else 1
-        return owner_uid, (
-            replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
-        )
+                return owner.uid, replicas(deployment.spec)
+        return owner_uid, replicas(replica_set.spec)
 
     def _still_granted(
         self,
         now_ns: int,
         key: str,
         message: policy_pb2.PodDisruptionBudget,
-        watched: _Watched,
+        budget: _TrackedBudget,
     ) -> dict[str, int]:
-        """Return until when the granted disruptions that are not over are waited for, by pod name.
+        """Return when the granted disruptions that are not over time out, ns, by pod name.
 
-        The budget is looked at again when the first of them is given up.
+        The budget is rechecked at the first of these times.
         """
         until_ns = {
             name: time_ns(stamp) + DELETION_TIMEOUT_NS
@@ -246,39 +245,42 @@ class DisruptionController:
         granted = {
             name: at_ns
             for name, at_ns in until_ns.items()
-            if at_ns >= now_ns and self._awaits_deletion(watched, name)
+            if at_ns >= now_ns and self._awaits_deletion(budget, name)
         }
         if granted:
-            self._timeline.plan(min(granted.values()) + 1, Kind.RECHECK, key)
+            self._timeline.plan(min(granted.values()) + 1, ActionKind.RECHECK, key)
         return granted
 
-    def _awaits_deletion(self, watched: _Watched, name: str) -> bool:
-        uid = self._cluster.pod_uids.get(f"{watched.value.namespace}/{name}", "")
-        return uid in watched.members and not self._cluster.pods[uid].is_terminating
+    def _awaits_deletion(self, budget: _TrackedBudget, name: str) -> bool:
+        uid = self._cluster.pod_uids.get(f"{budget.value.namespace}/{name}", "")
+        return uid in budget.members and not self._cluster.pods[uid].is_terminating
 
-    def _doomed(self, now_ns: int, watched: _Watched, granted: Mapping[str, int]) -> int:
-        """Count the healthy pods that are about to be deleted."""
-        namespace = watched.value.namespace
+    def _healthy_granted(
+        self, now_ns: int, budget: _TrackedBudget, granted: Mapping[str, int]
+    ) -> int:
+        """Return the number of healthy pods whose granted deletion is still expected."""
+        namespace = budget.value.namespace
         return sum(
-            watched.members[self._cluster.pod_uids[f"{namespace}/{name}"]].healthy
+            budget.members[self._cluster.pod_uids[f"{namespace}/{name}"]].healthy
             for name, until_ns in granted.items()
             if until_ns > now_ns
         )
 
 
 def _desired(value: PodDisruptionBudget, expected: int) -> int:
-    """Return how many healthy pods a budget asks for, where so many are expected."""
+    """Return desiredHealthy for that number of expected pods."""
     if value.max_unavailable is not None:
         return max(0, expected - _resolve(value.max_unavailable, expected))
     return 0 if value.min_available is None else _resolve(value.min_available, expected)
 
 
 def _keep_status(
-    known: policy_pb2.PodDisruptionBudget | None, message: policy_pb2.PodDisruptionBudget
+    stored: policy_pb2.PodDisruptionBudget | None, message: policy_pb2.PodDisruptionBudget
 ) -> None:
+    """Give a user's version the stored status, or of its own only the granted disruptions."""
     status = policy_pb2.PodDisruptionBudgetStatus()
-    if known is not None:
-        status.CopyFrom(known.status)
+    if stored is not None:
+        status.CopyFrom(stored.status)
     else:
         for name, stamp in message.status.disrupted_pods.items():
             status.disrupted_pods[name].CopyFrom(stamp)
@@ -299,20 +301,22 @@ def _resolve(amount: IntOrPercent, total: int) -> int:
     return -(-total * amount.amount // 100) if amount.percent else amount.amount
 
 
-class Evictions:
-    """Evicts pods where their budgets allow it."""
+class EvictionApi:
+    """The eviction subresource of pods: evicts a pod where its budget allows it."""
 
-    def __init__(self, cluster: Cluster, lives: Lives, budgets: DisruptionController) -> None:
-        self._cluster = cluster
-        self._lives = lives
+    def __init__(
+        self, state: WorldState, lifecycle: PodLifecycle, budgets: DisruptionController
+    ) -> None:
+        self._cluster = state.cluster
+        self._lifecycle = lifecycle
         self._budgets = budgets
 
     def evict(self, now_ns: int, pod: PodRecord, cause: str) -> str:
-        """Evict a pod, and answer why it is refused (a 429, or a 500), "" where it is not."""
+        """Evict a pod; return the text of a refusal (429, or 500), "" where it is evicted."""
         refusal = self.refusal(pod)
         if refusal:
             return refusal
-        for key in self._binding(pod):
+        for key in self._decremented(pod):
             status = self._cluster.budgets[key].status
             status.disruptions_allowed -= 1
             set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
@@ -320,12 +324,12 @@ class Evictions:
             self._cluster.changed.budgets[key] = None
         why = "Eviction API: evicting"
         mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
-        self._lives.delete(now_ns, pod, None, cause)
+        self._lifecycle.delete(now_ns, pod, None, cause)
         return ""
 
     def refusal(self, pod: PodRecord) -> str:
-        """Return why a pod would not be evicted now, "" where it would be."""
-        keys = self._binding(pod)
+        """Return the text of the refusal that `evict` would return now, "" for none."""
+        keys = self._decremented(pod)
         if len(keys) > 1:
             return (
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource "
@@ -333,19 +337,23 @@ class Evictions:
             )
         return _refusal(self._cluster.budgets[keys[0]]) if keys else ""
 
-    def _binding(self, pod: PodRecord) -> list[str]:
-        """Return the budgets that an eviction of the pod uses up."""
+    def _decremented(self, pod: PodRecord) -> list[str]:
+        """Return the keys of the budgets that an eviction of the pod decrements."""
         phase = pod.message.status.phase
         if pod.is_terminal or pod.is_terminating or phase == "Pending":
             return []
         keys = self._budgets.covering(pod)
-        if len(keys) == 1 and not pod.is_ready and _spares(self._cluster.budgets[keys[0]]):
+        if (
+            len(keys) == 1
+            and not pod.is_ready
+            and _ignores_unhealthy(self._cluster.budgets[keys[0]])
+        ):
             return []
         return keys
 
 
-def _spares(budget: policy_pb2.PodDisruptionBudget) -> bool:
-    """Tell whether pods that are not ready may go without being counted."""
+def _ignores_unhealthy(budget: policy_pb2.PodDisruptionBudget) -> bool:
+    """Return whether pods that are not ready are evicted without using the budget."""
     status = budget.status
     if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
         return True

@@ -1,7 +1,7 @@
-"""What is kept of a Job: how many pods succeeded and failed, and which completion indexes.
+"""The state of a Job: its succeeded and failed pods, completed indexes and failure backoffs.
 
-A pod counts once: when it succeeds, when it fails, or when its deletion is asked for before it has
-succeeded. Pods that the Job deletes itself because they are too many do not count.
+A pod counts once: when it succeeds, when it fails, or when its deletion is requested before it has
+succeeded. Pods that the Job itself deletes because there are too many do not count.
 
 Source: kubernetes v1.34 pkg/controller/job/job_controller.go, getNewFinishedPods, isPodFailed,
 trackJobStatusAndRemoveFinalizers; indexed_job_utils.go, firstPendingIndexes;
@@ -29,7 +29,7 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 BACKOFF_LIMIT = 6
 _INT32_MAX = 2**31 - 1
 _INDEXES_MAX = 10**6
-"""Most indexes that one interval of a recorded status is believed to hold."""
+"""The length at which an interval of indexes in a recorded status is cut off."""
 BACKOFF_NS = 10 * SECOND_NS
 BACKOFF_MAX_NS = 600 * SECOND_NS
 
@@ -42,51 +42,52 @@ class Failures:
     last_ns: int = 0
 
     def due_ns(self) -> int:
-        """Return when the next pod may be made."""
+        """Return when the next pod may be created, ns."""
         return self.last_ns + backoff_ns(self.number)
 
 
 @dataclass(slots=True, kw_only=True)
 class JobState:
-    """A Job and what has become of its pods.
+    """A Job and its counted pods.
 
-    `known` are the pods that were seen and have not been counted, `counted` those that have and
-    are still there. `verdict` is "" while it runs,
-    else "Complete" or "Failed", `reason` why, `finished_ns` when all of its pods had ended, too.
+    `uncounted` are the pods that have been seen and not counted, `counted` those that have been
+    counted and still exist. `condition` is "" while the Job runs, else "Complete" or "Failed", with
+    its `reason`; `finished_ns` is when all of its pods had ended, too. `row` are the failures since
+    the last success, `by_index` those of each index.
     """
 
     message: workloads_pb2.Job
-    known: dict[str, PodRecord] = field(default_factory=dict)
+    uncounted: dict[str, PodRecord] = field(default_factory=dict)
     counted: dict[str, None] = field(default_factory=dict)
     start_ns: int | None = None
     succeeded: int = 0
     failed: int = 0
     row: Failures = field(default_factory=Failures)
-    done: set[int] = field(default_factory=set)
+    completed_indexes: set[int] = field(default_factory=set)
     by_index: dict[int, Failures] = field(default_factory=dict)
     failed_indexes: set[int] = field(default_factory=set)
-    verdict: str = ""
+    condition: str = ""
     reason: str = ""
     finished_ns: int | None = None
 
     @classmethod
     def of(cls, message: workloads_pb2.Job) -> JobState:
-        """Return the state of a Job as its status tells it."""
+        """Return the state of a Job according to its status."""
         status = message.status
         state = cls(message=message, succeeded=status.succeeded, failed=status.failed)
         if status.HasField("start_time"):
             state.start_ns = time_ns(status.start_time)
-        state.done.update(_numbers(status.completed_indexes))
+        state.completed_indexes.update(_numbers(status.completed_indexes))
         state.failed_indexes.update(_numbers(status.failed_indexes))
         for condition in status.conditions:
             if condition.type in {"Complete", "Failed"} and condition.status == "True":
-                state.verdict, state.reason = condition.type, condition.reason
+                state.condition, state.reason = condition.type, condition.reason
                 state.finished_ns = time_ns(condition.last_transition_time)
         return state
 
     @property
     def completions(self) -> int | None:
-        """Return how many pods must succeed; None lets the success of any end the Job."""
+        """Return how many pods must succeed; None: one success completes the Job."""
         spec = self.message.spec
         if spec.HasField("completions"):
             return spec.completions
@@ -100,7 +101,7 @@ class JobState:
 
     @property
     def backoff_limit(self) -> int:
-        """Return how many failures are put up with."""
+        """Return how many failures are allowed."""
         spec = self.message.spec
         if spec.HasField("backoff_limit"):
             return spec.backoff_limit
@@ -108,72 +109,69 @@ class JobState:
 
     @property
     def is_indexed(self) -> bool:
-        """Tell whether each completion has a number of its own."""
+        """Return whether each completion has its own index."""
         return self.message.spec.completion_mode == "Indexed"
 
     @property
     def counts_by_index(self) -> bool:
-        """Tell whether failures are limited for each index."""
+        """Return whether failures are limited for each index."""
         return self.message.spec.HasField("backoff_limit_per_index")
 
     @property
     def waits_for_end(self) -> bool:
-        """Tell whether a pod that terminates is replaced only once it has failed."""
+        """Return whether a terminating pod is replaced only after it has failed."""
         spec = self.message.spec
         return spec.HasField("pod_failure_policy") or spec.pod_replacement_policy == "Failed"
 
     @property
     def successes(self) -> int:
-        """Return how many completions there are."""
-        return len(self.done) if self.is_indexed else self.succeeded
+        """Return the number of completions so far."""
+        return len(self.completed_indexes) if self.is_indexed else self.succeeded
 
     def count(self, now_ns: int, pods: Iterable[PodRecord], present: dict[str, PodRecord]) -> None:
-        """Count the pods that have ended, or have gone, since this was last done.
+        """Count the pods that have ended, or were removed, since the last call.
 
-        A pod that was over when it was first seen was counted before, unless its finalizer tells
-        otherwise.
+        A pod that had ended when it was first seen was counted before, unless it still has the
+        tracking finalizer.
         """
         self.counted = {uid: None for uid in self.counted if uid in present}
         for pod in pods:
-            if pod.uid in self.counted or pod.uid in self.known:
+            if pod.uid in self.counted or pod.uid in self.uncounted:
                 continue
-            if (
-                self._is_over(pod, is_present=True)
-                and TRACKING not in pod.message.metadata.finalizers
-            ):
+            is_tracked = TRACKING in pod.message.metadata.finalizers
+            if self._is_over(pod, is_present=True) and not is_tracked:
                 self.counted[pod.uid] = None
             else:
-                self.known[pod.uid] = pod
+                self.uncounted[pod.uid] = pod
         ended = [
-            pod for uid, pod in self.known.items() if self._is_over(pod, is_present=uid in present)
+            pod
+            for uid, pod in self.uncounted.items()
+            if self._is_over(pod, is_present=uid in present)
         ]
-        good = [pod for pod in ended if pod.message.status.phase == "Succeeded"]
-        bad = [pod for pod in ended if pod.message.status.phase != "Succeeded"]
+        succeeded = [pod for pod in ended if pod.message.status.phase == "Succeeded"]
+        failed = [pod for pod in ended if pod.message.status.phase != "Succeeded"]
         for pod in ended:
             self.leave_out(pod)
-        for pod in good:
+        for pod in succeeded:
             self.succeeded += 1
             self._complete(pod)
-        for pod in bad:
+        for pod in failed:
             self._fail(now_ns, pod)
-        if good:
+        if succeeded:
             self.row = Failures()
-        elif bad:
-            self.row = Failures(self.row.number + len(bad), now_ns)
+        elif failed:
+            self.row = Failures(self.row.number + len(failed), now_ns)
 
     def leave_out(self, pod: PodRecord) -> None:
-        """Count a pod no more."""
-        self.known.pop(pod.uid, None)
+        """Mark a pod as counted."""
+        self.uncounted.pop(pod.uid, None)
         self.counted[pod.uid] = None
 
     def pending_indexes(self, now_ns: int, wanted: int) -> tuple[list[int], int | None]:
-        """Return the lowest indexes that need a pod now, and when the next one will."""
-        held = {index_of(pod.message) for pod in self.known.values()}
-        free = (
-            index
-            for index in range(self.completions or 0)
-            if index not in held and index not in self.done and index not in self.failed_indexes
-        )
+        """Return the lowest indexes that need a pod now, and when the next one will, ns."""
+        taken = {index_of(pod.message) for pod in self.uncounted.values()}
+        taken |= self.completed_indexes | self.failed_indexes
+        free = (index for index in range(self.completions or 0) if index not in taken)
         lowest = list(islice(free, wanted))
         if not self.counts_by_index:
             return lowest, None
@@ -190,14 +188,14 @@ class JobState:
     def _complete(self, pod: PodRecord) -> None:
         index = index_of(pod.message)
         if self.is_indexed and index is not None and index < (self.completions or 0):
-            self.done.add(index)
+            self.completed_indexes.add(index)
 
     def _fail(self, now_ns: int, pod: PodRecord) -> None:
         spec = self.message.spec
-        effect = effect_of(spec.pod_failure_policy, pod.message.status)
-        if effect is Effect.FAIL_JOB and not self.verdict:
-            self.verdict, self.reason = "Failed", "PodFailurePolicy"
-        if effect is Effect.IGNORE:
+        action = failure_action(spec.pod_failure_policy, pod.message.status)
+        if action is FailureAction.FAIL_JOB and not self.condition:
+            self.condition, self.reason = "Failed", "PodFailurePolicy"
+        if action is FailureAction.IGNORE:
             return
         self.failed += 1
         index = index_of(pod.message)
@@ -205,7 +203,7 @@ class JobState:
             return
         before = self.by_index.get(index, Failures())
         self.by_index[index] = Failures(before.number + 1, now_ns)
-        if effect is Effect.FAIL_INDEX or before.number >= spec.backoff_limit_per_index:
+        if action is FailureAction.FAIL_INDEX or before.number >= spec.backoff_limit_per_index:
             self.failed_indexes.add(index)
 
 
@@ -216,7 +214,7 @@ def index_of(pod: pod_pb2.Pod) -> int | None:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Yield the numbers of a list such as "0-2,5"; what is none is passed over."""
+    """Yield the numbers of a list such as "0-2,5"; malformed parts are skipped."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         last = last or first
@@ -224,8 +222,8 @@ def _numbers(text: str) -> Iterator[int]:
             yield from range(int(first), min(int(last), int(first) + _INDEXES_MAX) + 1)
 
 
-class Effect(Enum):
-    """What a pod's failure does to its Job."""
+class FailureAction(Enum):
+    """The actions of a pod failure policy's rules."""
 
     COUNT = "Count"
     IGNORE = "Ignore"
@@ -234,34 +232,36 @@ class Effect(Enum):
 
 
 def check_policy(policy: workloads_pb2.PodFailurePolicy) -> None:
-    """Refuse a policy with an action that is none. Raises FieldError."""
-    known = [each.value for each in Effect]
+    """Refuse a policy with an unknown action. Raises FieldError."""
+    actions = [each.value for each in FailureAction]
     for index, rule in enumerate(policy.rules):
-        if rule.action not in known:
+        if rule.action not in actions:
             raise FieldError(
                 f"spec.podFailurePolicy.rules[{index}].action",
-                f"{rule.action!r} is none of {', '.join(known)}",
+                f"{rule.action!r} is not one of {', '.join(actions)}",
             )
 
 
-def effect_of(policy: workloads_pb2.PodFailurePolicy, status: pod_pb2.PodStatus) -> Effect:
-    """Return what a failed pod's status means by the first rule that fits; Count without one."""
+def failure_action(
+    policy: workloads_pb2.PodFailurePolicy, status: pod_pb2.PodStatus
+) -> FailureAction:
+    """Return the action of the first rule that matches a failed pod's status, else Count."""
     for rule in policy.rules:
-        if _fits(rule, status):
-            return Effect(rule.action)
-    return Effect.COUNT
+        if _matches(rule, status):
+            return FailureAction(rule.action)
+    return FailureAction.COUNT
 
 
 def backoff_ns(failures: int) -> int:
-    """Return how long no pod is made after so many failures in a row, ns."""
+    """Return how long no pod is created after so many failures in a row, ns."""
     if failures < 1:
         return 0
     return min(BACKOFF_NS << min(failures - 1, 16), BACKOFF_MAX_NS)
 
 
-def _fits(rule: workloads_pb2.PodFailurePolicyRule, status: pod_pb2.PodStatus) -> bool:
+def _matches(rule: workloads_pb2.PodFailurePolicyRule, status: pod_pb2.PodStatus) -> bool:
     if rule.HasField("on_exit_codes"):
-        return _exit_code_fits(rule.on_exit_codes, status)
+        return _exit_code_matches(rule.on_exit_codes, status)
     return any(
         condition.type == wanted.type and condition.status == (wanted.status or "True")
         for wanted in rule.on_pod_conditions
@@ -269,10 +269,10 @@ def _fits(rule: workloads_pb2.PodFailurePolicyRule, status: pod_pb2.PodStatus) -
     )
 
 
-def _exit_code_fits(
+def _exit_code_matches(
     wanted: workloads_pb2.PodFailurePolicyOnExitCodes, status: pod_pb2.PodStatus
 ) -> bool:
-    """Tell whether a container ended as the rule says; one that succeeded never did."""
+    """Return whether a container's exit code meets the rule; 0 never does."""
     for container in status.container_statuses:
         if wanted.HasField("container_name") and container.name != wanted.container_name:
             continue

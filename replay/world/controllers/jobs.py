@@ -1,44 +1,44 @@
-"""Jobs: pods that run to their end, again after a backoff where they fail, until enough succeeded.
+"""Jobs: pods that run to completion, retried after a backoff, until enough have succeeded.
 
 Source: kubernetes v1.34 pkg/controller/job/job_controller.go, syncJob, manageJob,
 pastBackoffLimitOnFailure, pastActiveDeadline, deleteActivePods, activePodsForRemoval;
-pkg/controller/ttlafterfinished. Success policies and managedBy are not served. A Job's controller
-looks at its pods at once, where upstream's gathers changes for a second.
+pkg/controller/ttlafterfinished. Success policies and managedBy are not served. A Job is synced at
+each change of its pods; upstream collects changes for a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord, controller_uid
 from replay.world.controllers.job_state import INDEX, JobState, check_policy
-from replay.world.controllers.pod_template import GENERATED_BASE_MAX, Owner, PodMaker, first_to_go
-from replay.world.journal import Journal
-from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.controllers.pod_control import (
+    GENERATED_BASE_MAX,
+    ControllerRef,
+    PodControl,
+    first_to_go,
+)
 from replay.world.models import SECOND_NS
-from replay.world.timeline import Kind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
 
 
 class Jobs:
-    """Keeps the pods of each Job; `finished` is told the UID of a Job whose end has come."""
+    """Keeps the pods of each Job; `finished` is called with the UID of a Job that finishes."""
 
-    def __init__(
-        self, cluster: Cluster, lives: Lives, maker: PodMaker, timeline: Timeline, journal: Journal
-    ) -> None:
-        self._cluster = cluster
-        self._lives = lives
-        self._maker = maker
-        self._timeline = timeline
-        self._journal = journal
+    def __init__(self, state: WorldState, pod_control: PodControl) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._journal = state.journal
+        self._pod_control = pod_control
         self._jobs: dict[str, JobState] = {}
         self.finished: Callable[[str], None] = lambda _uid: None
 
     def put(self, message: workloads_pb2.Job) -> None:
-        """Add or replace a Job; what has become of a known one's pods stays.
+        """Add or replace a Job; counted pods of a replaced one stay counted.
 
-        Raises FieldError for a failure policy that cannot be read.
+        Raises FieldError for an invalid pod failure policy.
         """
         check_policy(message.spec.pod_failure_policy)
         uid = message.metadata.uid
@@ -52,18 +52,18 @@ class Jobs:
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:
-        """Forget a Job."""
+        """Remove a Job; its pods are deleted elsewhere."""
         del self._jobs[uid]
-        self._timeline.cancel(Kind.LOOK, uid)
+        self._timeline.cancel(ActionKind.LOOK, uid)
 
     def of(self, owner_uid: str) -> list[JobState]:
-        """Return the Jobs of a CronJob, in the order of their coming."""
+        """Return the Jobs of a CronJob, in the order of their creation."""
         return [
             job for job in self._jobs.values() if controller_uid(job.message.metadata) == owner_uid
         ]
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """Count what has ended, and make or delete what the Job asks for; always answer False."""
+        """Count ended pods, create and delete pods; return False, as one sync is enough."""
         job = self._jobs[uid]
         present = self._cluster.pods_by_owner.get(uid, {})
         job.count(now_ns, list(present.values()), present)
@@ -71,9 +71,9 @@ class Jobs:
             return False
         if job.start_ns is None and not job.message.spec.suspend:
             job.start_ns = now_ns
-        active = [pod for pod in job.known.values() if not pod.is_terminating]
-        self._judge(now_ns, job, active)
-        if job.verdict:
+        active = [pod for pod in job.uncounted.values() if not pod.is_terminating]
+        self._set_condition(now_ns, job, active)
+        if job.condition:
             self._delete(now_ns, job, active)
             self._finish(now_ns, job)
         else:
@@ -82,21 +82,21 @@ class Jobs:
         return False
 
     def expire(self, now_ns: int, uid: str) -> bool:
-        """Tell whether a Job that has ended was kept for ttlSecondsAfterFinished."""
+        """Return whether a Job's ttlSecondsAfterFinished is over; if not yet, plan a look."""
         job = self._jobs[uid]
         spec = job.message.spec
         if job.finished_ns is None or not spec.HasField("ttl_seconds_after_finished"):
             return False
         due_ns = job.finished_ns + spec.ttl_seconds_after_finished * SECOND_NS
         if due_ns > now_ns:
-            self._timeline.plan_earlier(due_ns, Kind.LOOK, uid)
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, uid)
         return due_ns <= now_ns
 
-    # Verdicts
+    # Conditions
 
-    def _judge(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
-        """Decide whether the Job has failed or is complete."""
-        if job.verdict:
+    def _set_condition(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
+        """Set the condition of a Job that has failed or is complete."""
+        if job.condition:
             return
         spec, reason = job.message.spec, ""
         if job.failed > job.backoff_limit or _past_limit_on_failure(job, active):
@@ -104,25 +104,25 @@ class Jobs:
         elif self._is_past_deadline(now_ns, job):
             reason = "DeadlineExceeded"
         elif job.counts_by_index:
-            over = len(job.failed_indexes)
-            if spec.HasField("max_failed_indexes") and over > spec.max_failed_indexes:
+            failed = len(job.failed_indexes)
+            if spec.HasField("max_failed_indexes") and failed > spec.max_failed_indexes:
                 reason = "MaxFailedIndexesExceeded"
-            elif over and over + len(job.done) >= (job.completions or 0):
+            elif failed and failed + len(job.completed_indexes) >= (job.completions or 0):
                 reason = "FailedIndexes"
         if reason:
-            job.verdict, job.reason = "Failed", reason
+            job.condition, job.reason = "Failed", reason
         elif not active and _has_enough(job):
-            job.verdict = "Complete"
+            job.condition = "Complete"
 
     def _finish(self, now_ns: int, job: JobState) -> None:
-        """Let a Job's end come, once all of its pods have ended."""
+        """Finish a Job whose pods have all ended."""
         uid = job.message.metadata.uid
         present = self._cluster.pods_by_owner.get(uid, {}).values()
         if any(not pod.is_terminal for pod in present):
             return
         job.finished_ns = now_ns
-        self._timeline.cancel(Kind.LOOK, uid)
-        if job.verdict == "Failed":
+        self._timeline.cancel(ActionKind.LOOK, uid)
+        if job.condition == "Failed":
             meta = job.message.metadata
             self._journal.note("job-failed", f"Job {meta.namespace}/{meta.name}: {job.reason}")
         self.finished(uid)
@@ -137,12 +137,12 @@ class Jobs:
         spec = job.message.spec
         if spec.HasField("active_deadline_seconds") and job.start_ns is not None:
             due_ns = job.start_ns + spec.active_deadline_seconds * SECOND_NS
-            self._timeline.plan_earlier(due_ns, Kind.LOOK, job.message.metadata.uid)
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, job.message.metadata.uid)
 
     # Pods
 
     def _manage(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
-        """Make the pods that are missing, or delete those that are too many."""
+        """Create missing pods, or delete pods beyond the wanted number."""
         if job.message.spec.suspend:
             self._delete(now_ns, job, active)
             return
@@ -151,29 +151,28 @@ class Jobs:
             order = first_to_go(active, active, now_ns)
             self._delete(now_ns, job, order[: len(active) - wanted])
             return
-        terminating = len(job.known) - len(active)
+        terminating = len(job.uncounted) - len(active)
         missing = wanted - len(active) - (terminating if job.waits_for_end else 0)
         if missing <= 0:
             return
         uid = job.message.metadata.uid
         if not job.counts_by_index and job.row.due_ns() > now_ns:
-            self._timeline.plan_earlier(job.row.due_ns(), Kind.LOOK, uid)
+            self._timeline.plan_earlier(job.row.due_ns(), ActionKind.LOOK, uid)
             return
-        if not job.is_indexed:
-            for _ in range(missing):
-                if not self._make(now_ns, job, None):
-                    return
-            return
-        ready, later_ns = job.pending_indexes(now_ns, missing)
-        for index in ready:
-            if not self._make(now_ns, job, index):
+        indexes: list[int | None] = [None] * missing
+        later_ns = None
+        if job.is_indexed:
+            pending, later_ns = job.pending_indexes(now_ns, missing)
+            indexes = [*pending]
+        for index in indexes:
+            if not self._create(now_ns, job, index):
                 return
         if later_ns is not None:
-            self._timeline.plan_earlier(later_ns, Kind.LOOK, uid)
+            self._timeline.plan_earlier(later_ns, ActionKind.LOOK, uid)
 
-    def _make(self, now_ns: int, job: JobState, index: int | None) -> bool:
-        owner = Owner("Job", job.message.metadata)
-        pod = self._maker.draft(owner, job.message.spec.template)
+    def _create(self, now_ns: int, job: JobState, index: int | None) -> bool:
+        owner = ControllerRef("Job", job.message.metadata)
+        pod = self._pod_control.draft(owner, job.message.spec.template)
         own, labels = owner.meta, pod.metadata.labels
         labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = own.uid
         labels["batch.kubernetes.io/job-name"] = labels["job-name"] = own.name
@@ -181,21 +180,21 @@ class Jobs:
         if index is not None:
             labels[INDEX] = pod.metadata.annotations[INDEX] = place = str(index)
             base = own.name[: GENERATED_BASE_MAX - len(f"-{index}-")] + f"-{index}-"
-        if not self._maker.create(now_ns, owner, pod, place=place, base=base):
+        if not self._pod_control.create(now_ns, owner, pod, place=place, base=base):
             return False
         uid = pod.metadata.uid
-        job.known[uid] = self._cluster.pods[uid]
+        job.uncounted[uid] = self._cluster.pods[uid]
         return True
 
     def _delete(self, now_ns: int, job: JobState, pods: list[PodRecord]) -> None:
-        """Delete pods that are not to count any more."""
+        """Delete pods, which then do not count."""
         for pod in list(pods):
             job.leave_out(pod)
-            self._lives.delete(now_ns, pod, None, "deleted")
+            self._pod_control.delete(now_ns, pod)
 
 
 def _wanted(job: JobState, active: int) -> int:
-    """Return how many pods are to run."""
+    """Return how many pods should run."""
     if job.completions is None:
         return active if job.succeeded else job.parallelism
     left = job.completions - job.successes
@@ -211,7 +210,7 @@ def _has_enough(job: JobState) -> bool:
 
 
 def _past_limit_on_failure(job: JobState, active: list[PodRecord]) -> bool:
-    """Tell whether containers that are restarted in place were restarted too often."""
+    """Return whether restarts in place (OnFailure) have reached the backoff limit."""
     if job.message.spec.template.spec.restart_policy != "OnFailure":
         return False
     restarts = sum(

@@ -1,34 +1,33 @@
-"""The lives of nodes: they come and go, are drained, fall silent and come back.
+"""The lifecycle of nodes: added, drained, silent, unreachable, reporting again, deleted.
 
-A node that is silent keeps its pods as they are: what its kubelet would do is held back until it
-reports again. After `node_grace_ns` it is tainted, and the taint manager takes its pods
-(taint_eviction.py), which terminate for as long as the node is silent. Pods of a node that has gone
-are collected after `pod_gc_ns`. Upstream taints failing nodes one after the other, and stops where
-most of a zone fails; here each is tainted when its own time has come.
+The pods of a silent node stay as they are: its kubelet's actions are held back until it reports
+again. After `node_grace_ns` the node is tainted, and the taint manager deletes its pods
+(pod_deletion.py), which are terminating for as long as the node is silent. The pods of a deleted
+node are collected after `pod_gc_ns`. Upstream taints failing nodes one after the other, and stops
+where most of a zone fails; here each is tainted when its own grace period is over.
 
-A drain that cannot go on is no reason for a replay to go on: what is refused is tried every 5 s,
-but counts as something to come only once a budget allows it.
+A blocked drain is retried every 5 s; the retry is idle, so that it does not keep a replay running,
+until a budget allows an eviction.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go,
 monitorNodeHealth, nodeConditionToTaintKeyStatusMap, doNoScheduleTaintingPass,
 processTaintBaseEviction, tryUpdateNodeHealth; pkg/controller/podgc/gc_controller.go, gcOrphaned (a
-quarantine of 40 s, looked at every 20 s); kubectl pkg/drain/drain.go, evictPods, filters.go.
+quarantine of 40 s, checked every 20 s); kubectl pkg/drain/drain.go, evictPods, filters.go.
 """
 
 from __future__ import annotations
 
-from replay.world.api.cluster import Cluster
-from replay.world.api.conditions import set_node_condition, set_pod_condition
+from replay.world.api.conditions import remove_taints, set_node_condition, set_pod_condition
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.controllers import Controllers
-from replay.world.controllers.disruption import Evictions
-from replay.world.controllers.taint_eviction import NOT_READY, UNREACHABLE
-from replay.world.journal import Journal
+from replay.world.controllers.disruption import EvictionApi
+from replay.world.controllers.pod_deletion import NOT_READY, UNREACHABLE
 from replay.world.kubelet.annotations import node_actions
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.kubelet.pressure import Pressure
-from replay.world.models import SECOND_NS, Models
-from replay.world.timeline import Action, Kind, Timeline
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.kubelet.pressure import NodePressure
+from replay.world.models import SECOND_NS
+from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube.codec import node_from_message
@@ -36,133 +35,129 @@ from services.rpc.kube.fields import set_time
 
 DRAIN_RETRY_NS = 5 * SECOND_NS
 _MIRROR = "kubernetes.io/config.mirror"
-_KINDS = {
-    trace_pb2.NODE_ACTION_TYPE_DRAIN: Kind.DRAIN,
-    trace_pb2.NODE_ACTION_TYPE_FAIL: Kind.SILENT,
-    trace_pb2.NODE_ACTION_TYPE_RECOVER: Kind.BACK,
+_ACTION_KINDS = {
+    trace_pb2.NODE_ACTION_TYPE_DRAIN: ActionKind.DRAIN,
+    trace_pb2.NODE_ACTION_TYPE_FAIL: ActionKind.SILENT,
+    trace_pb2.NODE_ACTION_TYPE_RECOVER: ActionKind.BACK,
 }
-NODE_KINDS = frozenset({*_KINDS.values(), Kind.UNREACHABLE, Kind.COLLECT})
-"""The kinds of actions that are a node's and none of its kubelet's eviction manager."""
+NODE_ACTION_KINDS = frozenset({*_ACTION_KINDS.values(), ActionKind.UNREACHABLE, ActionKind.COLLECT})
+"""The kinds of actions of a node, except those of its eviction manager."""
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
 _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class NodeLives:
+class NodeLifecycle:
     """Drives every node of a cluster through its life."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        timeline: Timeline,
-        lives: Lives,
+        state: WorldState,
+        lifecycle: PodLifecycle,
         controllers: Controllers,
-        pressure: Pressure,
-        evictions: Evictions,
-        *,
-        models: Models,
-        journal: Journal,
+        pressure: NodePressure,
+        eviction_api: EvictionApi,
     ) -> None:
-        self._cluster = cluster
-        self._timeline = timeline
-        self._lives = lives
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._models = state.models
+        self._journal = state.journal
+        self._lifecycle = lifecycle
         self._controllers = controllers
         self._pressure = pressure
-        self._evictions = evictions
-        self._models = models
-        self._journal = journal
-        self._held: dict[str, dict[Action, None]] = {}
+        self._eviction_api = eviction_api
+        self._held_back: dict[str, dict[Action, None]] = {}
         self._draining: dict[str, list[PodRecord]] = {}
 
     def put(self, now_ns: int, node: node_pb2.Node) -> None:
-        """Add or replace a node. Raises FieldError for one that cannot be read."""
+        """Add or replace a node. Raises FieldError for one that cannot be decoded."""
         name = node.metadata.name
         node_from_message(node)
-        actions = node_actions(node.metadata.annotations) if name not in self._cluster.nodes else []
+        is_new = name not in self._cluster.nodes
+        actions = node_actions(node.metadata.annotations) if is_new else []
         self._pressure.keep_own(node)
-        known = self._cluster.nodes.get(name)
-        if known is None and name in self._held:
-            self._hear(now_ns, name)
-        elif name in self._held and not self._awaits_silence(name):
-            stop_reporting(node, now_ns)
+        if is_new and self.is_silent(name):
+            self._resume(now_ns, name)
+        elif self.is_silent(name) and not self._is_within_grace(name):
+            mark_unknown(node, now_ns)
         if self._draining.get(name):
             node.spec.unschedulable = True
         taint_by_conditions(node, now_ns)
         self._cluster.put_node(now_ns, node)
         self._pressure.node_changed(now_ns, name)
         for after_ns, action in actions:
-            self._timeline.plan(now_ns + after_ns, _KINDS[action], name)
+            self._timeline.plan(now_ns + after_ns, _ACTION_KINDS[action], name)
 
     def remove(self, now_ns: int, name: str) -> None:
-        """Take a node out; its pods are collected later. An unknown one is accepted."""
+        """Delete a node; its pods are collected later. An unknown one is accepted."""
         if name not in self._cluster.nodes:
             return
         self._pressure.forget(name)
-        self._lives.images.forget(name)
-        for kind in NODE_KINDS:
+        self._lifecycle.images.forget(name)
+        for kind in NODE_ACTION_KINDS:
             self._timeline.cancel(kind, name)
         self._draining.pop(name, None)
         self._cluster.remove_node(now_ns, name)
-        self._held.setdefault(name, {})
+        self._held_back.setdefault(name, {})
         if self._models.pod_gc_ns:
-            self._timeline.plan(now_ns + self._models.pod_gc_ns, Kind.COLLECT, name)
+            self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
         else:
             self._collect(now_ns, name)
 
-    def told(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
-        """Do what the trace tells of a node; answer why that is refused, "" where it is not."""
-        kind = _KINDS.get(action.type)
+    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
+        """Apply a node action of the trace; return why it is refused, "" where it is applied."""
+        kind = _ACTION_KINDS.get(action.type)
         if kind is None:
             return f"node {action.node_name}: a node action of an unknown type"
         if action.node_name not in self._cluster.nodes:
-            return f"node {action.node_name} is not there: it cannot be drained, fail or recover"
+            return f"node {action.node_name} does not exist: it cannot drain, fail or recover"
         self.act(now_ns, kind, action.node_name)
         return ""
 
-    def act(self, now_ns: int, kind: Kind, name: str) -> None:
+    def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
         """Carry out a planned action of a node."""
         match kind:
-            case Kind.COLLECT:
+            case ActionKind.COLLECT:
                 self._collect(now_ns, name)
             case _ if name not in self._cluster.nodes:
                 return
-            case Kind.DRAIN:
+            case ActionKind.DRAIN:
                 self._drain(now_ns, name)
-            case Kind.SILENT:
+            case ActionKind.SILENT:
                 self._fall_silent(now_ns, name)
-            case Kind.UNREACHABLE:
-                self._give_up(now_ns, name)
-            case Kind.BACK:
-                self._come_back(now_ns, name)
+            case ActionKind.UNREACHABLE:
+                self._mark_unreachable(now_ns, name)
+            case ActionKind.BACK:
+                self._report_again(now_ns, name)
 
     def holds_back(self, action: Action, pod: PodRecord) -> bool:
-        """Tell whether a pod's kubelet is not there to act, and keep the action for it if so."""
-        held = self._held.get(pod.node_name)
-        if held is None or not pod.node_name or action.kind is Kind.TAINT:
+        """Return whether a pod's kubelet is silent, and keep the action for later if it is."""
+        held_back = self._held_back.get(pod.node_name)
+        if held_back is None or not pod.node_name or action.kind is ActionKind.TAINT:
             return False
-        held[action] = None
+        held_back[action] = None
         return True
 
     @property
     def all_report(self) -> bool:
-        """Tell whether each kubelet does what is to be done."""
-        return not self._held
+        """Return whether no node is silent."""
+        return not self._held_back
 
     def is_silent(self, name: str) -> bool:
-        """Tell whether a node's kubelet does nothing now."""
-        return name in self._held
+        """Return whether a node's kubelet does not report, or the node was just deleted."""
+        return name in self._held_back
 
     def reconcile(self) -> None:
-        """Let a drain be waited for as soon as a budget allows it to go on."""
+        """Make the retry of a drain count (not idle) as soon as a budget allows an eviction."""
         for name, refused in self._draining.items():
-            at_ns = self._timeline.planned_ns(Kind.DRAIN, name)
-            if at_ns is not None and any(self._could_go(pod) for pod in refused):
-                self._timeline.plan(at_ns, Kind.DRAIN, name)
+            at_ns = self._timeline.planned_ns(ActionKind.DRAIN, name)
+            if at_ns is not None and any(map(self._is_evictable, refused)):
+                self._timeline.plan(at_ns, ActionKind.DRAIN, name)
 
     # Drains
 
     def _drain(self, now_ns: int, name: str) -> None:
-        """Cordon a node and evict what is on it, but for daemon and mirror pods."""
+        """Cordon a node and evict its pods, except daemon and mirror pods."""
         node = self._cluster.nodes[name]
         if not node.spec.unschedulable:
             node.spec.unschedulable = True
@@ -171,35 +166,38 @@ class NodeLives:
         refused = []
         for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
             meta = pod.message.metadata
-            spared = _MIRROR in meta.annotations or self._controllers.is_daemon(pod.message)
-            if pod.is_terminating or spared:
+            is_kept = _MIRROR in meta.annotations or self._controllers.is_daemon(pod.message)
+            if pod.is_terminating or is_kept:
                 continue
-            refusal = self._evictions.evict(now_ns, pod, "drained")
+            refusal = self._eviction_api.evict(now_ns, pod, "drained")
             if refusal:
                 self._journal.note("drain", f"pod {pod.key}: {refusal}")
                 refused.append(pod)
         self._draining[name] = refused
         if refused:
-            self._timeline.plan(now_ns + DRAIN_RETRY_NS, Kind.DRAIN, name, idle=True)
+            self._timeline.plan(now_ns + DRAIN_RETRY_NS, ActionKind.DRAIN, name, idle=True)
 
-    def _could_go(self, pod: PodRecord) -> bool:
-        return pod.uid in self._cluster.pods and not self._evictions.refusal(pod)
+    def _is_evictable(self, pod: PodRecord) -> bool:
+        return pod.uid in self._cluster.pods and not self._eviction_api.refusal(pod)
 
     # Silence
 
     def _fall_silent(self, now_ns: int, name: str) -> None:
-        if name not in self._held:
-            self._held[name] = {}
-            self._timeline.plan(now_ns + self._models.node_grace_ns, Kind.UNREACHABLE, name)
+        if name not in self._held_back:
+            self._held_back[name] = {}
+            self._timeline.plan(now_ns + self._models.node_grace_ns, ActionKind.UNREACHABLE, name)
 
-    def _awaits_silence(self, name: str) -> bool:
-        """Tell whether nobody has noticed yet that a node is silent."""
-        return self._timeline.planned_ns(Kind.UNREACHABLE, name) is not None
+    def _is_within_grace(self, name: str) -> bool:
+        """Return whether a silent node has not become unreachable yet."""
+        return self._timeline.planned_ns(ActionKind.UNREACHABLE, name) is not None
 
-    def _give_up(self, now_ns: int, name: str) -> None:
-        """Mark a silent node and its pods; upstream's MarkPodsNotReady."""
+    def _mark_unreachable(self, now_ns: int, name: str) -> None:
+        """Mark a silent node as unreachable and its pods as not ready.
+
+        Source: kubernetes v1.34 pkg/controller/util/node/controller_utils.go, MarkPodsNotReady.
+        """
         node = self._cluster.nodes[name]
-        stop_reporting(node, now_ns)
+        mark_unknown(node, now_ns)
         taint_by_conditions(node, now_ns)
         self._cluster.put_node(now_ns, node)
         self._journal.condition_changed(now_ns, name, "Ready", "Unknown")
@@ -208,51 +206,51 @@ class NodeLives:
                 set_pod_condition(pod.message.status, "Ready", "False", now_ns, "NodeNotReady")
                 self._cluster.status_changed(now_ns, pod)
 
-    def _come_back(self, now_ns: int, name: str) -> None:
-        if name not in self._held:
+    def _report_again(self, now_ns: int, name: str) -> None:
+        if not self.is_silent(name):
             return
-        was_noticed = not self._awaits_silence(name)
-        self._timeline.cancel(Kind.UNREACHABLE, name)
-        if was_noticed:
+        was_unreachable = not self._is_within_grace(name)
+        self._timeline.cancel(ActionKind.UNREACHABLE, name)
+        if was_unreachable:
             node = self._cluster.nodes[name]
-            report_again(node, now_ns)
+            mark_reporting(node, now_ns)
             self._cluster.put_node(now_ns, node)
             self._journal.condition_changed(now_ns, name, "Ready", "True")
             for pod in list(self._cluster.active_by_node.get(name, {}).values()):
                 if pod.running_ns is not None and not pod.is_ready:
                     set_pod_condition(pod.message.status, "Ready", "True", now_ns)
                     self._cluster.status_changed(now_ns, pod)
-        self._hear(now_ns, name)
+        self._resume(now_ns, name)
         self._pressure.node_changed(now_ns, name)
 
-    def _hear(self, now_ns: int, name: str) -> None:
-        """Let a kubelet do what it has missed."""
-        self._timeline.cancel(Kind.COLLECT, name)
-        for action in self._held.pop(name):
+    def _resume(self, now_ns: int, name: str) -> None:
+        """Plan the actions that a silent kubelet has missed for now."""
+        self._timeline.cancel(ActionKind.COLLECT, name)
+        for action in self._held_back.pop(name):
             if action.key in self._cluster.pods:
                 self._timeline.plan(now_ns, action.kind, action.key)
 
     def _collect(self, now_ns: int, name: str) -> None:
-        """Remove the pods of a node that has not come back."""
-        self._held.pop(name, None)
+        """Remove the pods of a node that was deleted and not added again."""
+        self._held_back.pop(name, None)
         for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
-            self._lives.lose(now_ns, pod)
+            self._lifecycle.lose(now_ns, pod)
 
 
 def taint_by_conditions(node: node_pb2.Node, now_ns: int) -> None:
-    """Give a node the taints that follow from its conditions and from being cordoned.
+    """Add the taints of a node's conditions and of a cordoned node.
 
-    Pressure is left out: its taints go with the node's own kubelet (conditions.py).
+    Those of pressure are set with the conditions (api/conditions.py, mark_pressure).
     """
-    there = {(each.key, each.effect) for each in node.spec.taints}
+    present = {(each.key, each.effect) for each in node.spec.taints}
     for key, effect in _wanted(node):
-        if (key, effect) not in there:
+        if (key, effect) not in present:
             taint = node.spec.taints.add(key=key, effect=effect)
             set_time(taint.time_added, now_ns)
 
 
-def stop_reporting(node: node_pb2.Node, now_ns: int) -> None:
-    """Write that nobody knows how the node is."""
+def mark_unknown(node: node_pb2.Node, now_ns: int) -> None:
+    """Set the conditions that a kubelet reports, and Ready in any case, to Unknown."""
     shown = {each.type for each in node.status.conditions} | {"Ready"}
     message = "Kubelet stopped posting node status."
     for type_ in _REPORTED:
@@ -260,11 +258,9 @@ def stop_reporting(node: node_pb2.Node, now_ns: int) -> None:
             set_node_condition(node.status, type_, "Unknown", now_ns, "NodeStatusUnknown", message)
 
 
-def report_again(node: node_pb2.Node, now_ns: int) -> None:
-    """Write that the node is well, and take away the taints of its silence."""
-    kept = [each for each in node.spec.taints if each.key not in (NOT_READY, UNREACHABLE)]
-    del node.spec.taints[:]
-    node.spec.taints.extend(kept)
+def mark_reporting(node: node_pb2.Node, now_ns: int) -> None:
+    """Set Unknown conditions to those of a healthy node, and remove the taints of silence."""
+    remove_taints(node, NOT_READY, UNREACHABLE)
     for condition in list(node.status.conditions):
         if condition.type in _REPORTED and condition.status == "Unknown":
             is_ready = condition.type == "Ready"
@@ -273,6 +269,7 @@ def report_again(node: node_pb2.Node, now_ns: int) -> None:
 
 
 def _wanted(node: node_pb2.Node) -> list[tuple[str, str]]:
+    """Return key and effect of each taint."""
     states = {each.type: each.status for each in node.status.conditions}
     keys = {"False": NOT_READY, "Unknown": UNREACHABLE}
     wanted = []

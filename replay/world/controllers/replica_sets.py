@@ -1,4 +1,6 @@
-"""ReplicaSets, ReplicationControllers and Deployments.
+"""ReplicaSets, ReplicationControllers and Deployments: as many pods of a template as desired.
+
+A Deployment gives all replicas to the ReplicaSet of its current template at once.
 
 Source: kubernetes v1.34 pkg/controller/replicaset/replica_set.go, syncReplicaSet, manageReplicas;
 pkg/controller/controller_utils.go, FilterActivePods; pkg/controller/deployment/sync.go, sync,
@@ -8,11 +10,15 @@ ReplicaSet).
 
 from __future__ import annotations
 
-from replay.kube.identity import object_uid
-from replay.world.api.cluster import Cluster
+from replay.hashing import object_uid
+from replay.world.api.cluster import Cluster, replicas
 from replay.world.api.pod_record import controller_uid
-from replay.world.controllers.pod_template import Owner, PodMaker, first_to_go, template_hash
-from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.controllers.pod_control import (
+    ControllerRef,
+    PodControl,
+    first_to_go,
+    template_hash,
+)
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.rpc.kube.fields import set_time
 
@@ -20,17 +26,16 @@ HASH_LABEL = "pod-template-hash"
 
 
 class ReplicaSets:
-    """Keeps as many pods of one template as are asked for."""
+    """Keeps spec.replicas active pods of each set."""
 
-    def __init__(self, cluster: Cluster, lives: Lives, maker: PodMaker) -> None:
+    def __init__(self, cluster: Cluster, pod_control: PodControl) -> None:
         self._cluster = cluster
-        self._lives = lives
-        self._maker = maker
+        self._pod_control = pod_control
         self._sets: dict[str, dict[str, workloads_pb2.ReplicaSet]] = {}
         self._kinds: dict[str, str] = {}
 
     def put(self, message: workloads_pb2.ReplicaSet, *, kind: str = "ReplicaSet") -> None:
-        """Add or replace a ReplicaSet, or what is served as one."""
+        """Add or replace a ReplicaSet, or an object of another `kind` that is served as one."""
         meta = message.metadata
         owner_uid = controller_uid(meta)
         if meta.uid not in self._cluster.replica_sets:
@@ -50,31 +55,31 @@ class ReplicaSets:
         self.put(served, kind="ReplicationController")
 
     def remove(self, uid: str) -> None:
-        """Forget a ReplicaSet; its Deployment looks again."""
+        """Remove a ReplicaSet; its Deployment looks again."""
         owner_uid = controller_uid(self._cluster.replica_sets.pop(uid).metadata)
         del self._sets[owner_uid][uid], self._kinds[uid]
         self._cluster.changed.deployments[owner_uid] = None
 
     def of(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
-        """Return the sets of a Deployment, the oldest first."""
+        """Return the ReplicaSets of a Deployment, the oldest first."""
         return list(self._sets.get(deployment_uid, {}).values())
 
     def resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> None:
-        """Ask for another number of pods."""
+        """Set spec.replicas, if it is another number."""
         if not replica_set.spec.HasField("replicas") or replica_set.spec.replicas != wanted:
             replica_set.spec.replicas = wanted
             self.put(replica_set)
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """Make and delete what a set asks for; never more than once, so always answer False."""
+        """Create and delete pods; return False, as a second sync changes nothing."""
         replica_set = self._cluster.replica_sets[uid]
         owned = self._cluster.pods_by_owner.get(uid, {}).values()
-        active = [pod for pod in owned if not pod.is_terminal and not pod.is_terminating]
-        wanted = replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
-        owner = Owner(self._kinds[uid], replica_set.metadata)
+        active = [pod for pod in owned if pod.is_active]
+        wanted = replicas(replica_set.spec)
+        owner = ControllerRef(self._kinds[uid], replica_set.metadata)
         for _ in range(wanted - len(active)):
-            pod = self._maker.draft(owner, replica_set.spec.template)
-            if not self._maker.create(now_ns, owner, pod):
+            pod = self._pod_control.draft(owner, replica_set.spec.template)
+            if not self._pod_control.create(now_ns, owner, pod):
                 return False
         if len(active) > wanted:
             related = [
@@ -83,22 +88,22 @@ class ReplicaSets:
                 for pod in self._cluster.pods_by_owner.get(each.metadata.uid, {}).values()
             ]
             for victim in first_to_go(active, related, now_ns)[: len(active) - wanted]:
-                self._lives.delete(now_ns, victim, None, "deleted")
+                self._pod_control.delete(now_ns, victim)
         return False
 
     def _related(self, replica_set: workloads_pb2.ReplicaSet) -> list[workloads_pb2.ReplicaSet]:
-        """Return the sets of the same Deployment, the set itself among them."""
+        """Return the sets of the same Deployment, including the set itself."""
         owner_uid = controller_uid(replica_set.metadata)
         return self.of(owner_uid) if owner_uid else [replica_set]
 
 
 class Deployments:
-    """Gives all replicas to the ReplicaSet of the current template, at once."""
+    """Keeps the ReplicaSets of each Deployment."""
 
-    def __init__(self, cluster: Cluster, sets: ReplicaSets, maker: PodMaker) -> None:
+    def __init__(self, cluster: Cluster, sets: ReplicaSets, pod_control: PodControl) -> None:
         self._cluster = cluster
         self._sets = sets
-        self._maker = maker
+        self._pod_control = pod_control
 
     def put(self, message: workloads_pb2.Deployment) -> None:
         """Add or replace a Deployment."""
@@ -107,15 +112,14 @@ class Deployments:
         self._cluster.changed.deployments[uid] = None
 
     def roll_out(self, now_ns: int, uid: str) -> workloads_pb2.ReplicaSet | None:
-        """Roll a Deployment out, and return the set that it needed anew.
+        """Resize a Deployment's ReplicaSets; return the one that it created, None for none.
 
-        A Deployment that is paused gives its replicas to the set that it has; an unknown one does
-        nothing.
+        A paused Deployment resizes the ReplicaSet that it has; an unknown one is accepted.
         """
         deployment = self._cluster.deployments.get(uid)
         if deployment is None:
             return None
-        wanted = deployment.spec.replicas if deployment.spec.HasField("replicas") else 1
+        wanted = replicas(deployment.spec)
         sets = self._sets.of(uid)
         current = next((each for each in sets if _same_template(each, deployment)), None)
         if deployment.spec.paused:
@@ -133,12 +137,12 @@ class Deployments:
         return None
 
     def _new_set(
-        self, now_ns: int, deployment: workloads_pb2.Deployment, replicas: int
+        self, now_ns: int, deployment: workloads_pb2.Deployment, wanted: int
     ) -> workloads_pb2.ReplicaSet:
-        owner = Owner("Deployment", deployment.metadata)
+        owner = ControllerRef("Deployment", deployment.metadata)
         own = owner.meta
         ordinal = self._cluster.births.get(own.uid, 0)
-        recorded = self._maker.recorded(owner, ordinal)
+        recorded = self._pod_control.recorded(owner, ordinal)
         hash_ = template_hash(deployment.spec.template)
         made = workloads_pb2.ReplicaSet()
         made.metadata.name = (recorded.name if recorded else "") or f"{own.name}-{hash_}"
@@ -150,7 +154,7 @@ class Deployments:
         made.metadata.labels.update(deployment.spec.template.metadata.labels)
         made.metadata.labels[HASH_LABEL] = hash_
         owner.own(made.metadata)
-        made.spec.replicas = replicas
+        made.spec.replicas = wanted
         made.spec.selector.CopyFrom(deployment.spec.selector)
         made.spec.selector.match_labels[HASH_LABEL] = hash_
         made.spec.template.CopyFrom(deployment.spec.template)

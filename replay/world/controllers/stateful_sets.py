@@ -1,16 +1,15 @@
-"""StatefulSets: pods with numbers, which come, go and are replaced in their order.
+"""StatefulSets: pods with ordinals, created, deleted and replaced in their order.
 
-A pod that has gone is made again under the same name, and not before it has gone for good. Claims
-of its own that the cluster does not hold are made with it. No volume controller is simulated: a
-claim whose class binds with its first consumer is left to the scheduler, as in a cluster; any other
-is made bound already, to a volume of its size that every node can reach, as a provisioner would
-have done at once.
+A removed pod is created again under the same name, after it has been removed. Its missing
+PersistentVolumeClaims are created with it. No volume controller is simulated: a claim whose class
+binds with its first consumer is left to the scheduler, as in a cluster; any other is created bound,
+to a volume of its size that every node can reach, as if a provisioner had acted at once.
 
 Source: kubernetes v1.34 pkg/controller/statefulset/stateful_set_control.go, updateStatefulSet,
-processReplica, processCondemned; stateful_set_utils.go, newStatefulSetPod, isRunningAndAvailable.
-maxUnavailable of a rolling update is not read, as upstream's is not without its feature gate.
+processReplica, processCondemned; stateful_set_utils.go, newStatefulSetPod, isRunningAndAvailable;
 stateful_pod_control.go, createMissingPersistentVolumeClaims;
-pkg/controller/volume/persistentvolume/pv_controller.go, bind.
+pkg/controller/volume/persistentvolume/pv_controller.go, bind. maxUnavailable of a rolling update is
+not read, as upstream does not read it without its feature gate.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from replay.kube.identity import object_uid
-from replay.world.api.cluster import Cluster
-from replay.world.api.conditions import ready_since_ns
+from replay.hashing import object_uid
+from replay.world.api.cluster import Cluster, replicas
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.pod_template import REVISION_LABEL, Owner, PodMaker, template_hash
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.models import SECOND_NS
-from replay.world.timeline import Kind, Timeline
+from replay.world.controllers.pod_control import (
+    REVISION_LABEL,
+    ControllerRef,
+    PodControl,
+    template_hash,
+)
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
 from services.rpc.kube.fields import set_time
 
@@ -39,9 +39,9 @@ _LATE = "WaitForFirstConsumer"
 
 @dataclass(slots=True, kw_only=True)
 class _Set:
-    """A StatefulSet, its pods' newest template and that which they are moving away from.
+    """A StatefulSet, its current revision (template), and the one that it is updated from.
 
-    `made_from` tells the template of each pod that was made here; any other pod counts as made from
+    `made_from` is the revision of each pod that was created here; other pods count as made from
     `before`.
     """
 
@@ -53,35 +53,30 @@ class _Set:
 
     @property
     def first(self) -> int:
-        """Return the lowest number of its pods."""
+        """Return the lowest ordinal of its pods."""
         return self.message.spec.ordinals.start
 
     @property
     def replicas(self) -> int:
-        """Return how many pods it asks for."""
-        spec = self.message.spec
-        return spec.replicas if spec.HasField("replicas") else 1
+        """Return the desired number of pods."""
+        return replicas(self.message.spec)
 
     @property
     def is_ordered(self) -> bool:
-        """Tell whether its pods come and go one after the other."""
+        """Return whether its pods are created and deleted one after the other."""
         return self.message.spec.pod_management_policy != "Parallel"
 
     def revision(self, pod: PodRecord) -> str:
-        """Return which template a pod was made from."""
+        """Return the revision that a pod was made from."""
         return self.made_from.get(pod.uid, self.before)
 
 
 class StatefulSets:
-    """Keeps the numbered pods of each set."""
+    """Keeps the pods of each set by their ordinals."""
 
-    def __init__(
-        self, cluster: Cluster, lives: Lives, maker: PodMaker, timeline: Timeline, claims: Claims
-    ) -> None:
+    def __init__(self, cluster: Cluster, pod_control: PodControl, claims: Claims) -> None:
         self._cluster = cluster
-        self._lives = lives
-        self._maker = maker
-        self._timeline = timeline
+        self._pod_control = pod_control
         self._claims = claims
         self._sets: dict[str, _Set] = {}
 
@@ -100,55 +95,54 @@ class StatefulSets:
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:
-        """Forget a set; claims stay."""
+        """Remove a set; claims stay."""
         del self._sets[uid]
         self._cluster.scales.pop(uid, None)
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """Take one step after another; answer whether the set must be looked at again at once."""
+        """Create, delete or replace pods; return whether the set must be synced again at once."""
         each = self._sets[uid]
         pods = {
-            number: pod
+            ordinal: pod
             for pod in self._cluster.pods_by_owner.get(uid, {}).values()
-            if (number := _number(pod, each.message.metadata.name)) is not None
+            if (ordinal := _ordinal(pod, each.message.metadata.name)) is not None
         }
         wanted = range(each.first, each.first + each.replicas)
-        for number in wanted:
-            step = self._keep(now_ns, each, pods, number)
+        for ordinal in wanted:
+            step = self._keep(now_ns, each, pods, ordinal)
             if step is not None:
                 return step
-        condemned = sorted((number for number in pods if number not in wanted), reverse=True)
-        for number in condemned:
-            step = self._condemn(now_ns, each, pods, number)
+        condemned = sorted((ordinal for ordinal in pods if ordinal not in wanted), reverse=True)
+        for ordinal in condemned:
+            step = self._condemn(now_ns, each, pods, ordinal)
             if step is not None:
                 return step
         return self._roll(now_ns, each, pods, wanted)
 
     def _keep(
-        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], number: int
+        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
-        """See to one number; answer as `sync` does where nothing more is to be done now."""
-        pod = pods.get(number)
+        """Create or replace the pod of an ordinal; return `sync`'s result, None to go on."""
+        pod = pods.get(ordinal)
         if pod is not None and pod.is_terminal:
             if not pod.is_terminating:
-                self._lives.delete(now_ns, pod, None, "deleted")
-                return pod.uid not in self._cluster.pods
+                return self._delete(now_ns, pod)
             return False if each.is_ordered else None
         if pod is None:
-            made = self._make(now_ns, each, number)
+            made = self._make(now_ns, each, ordinal)
             return False if each.is_ordered or not made else None
         if each.is_ordered and (pod.is_terminating or not self._is_available(now_ns, each, pod)):
             return False
         return None
 
     def _condemn(
-        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], number: int
+        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
-        """Delete a pod that is too many; an ordered set has one go after the other.
+        """Delete a pod beyond the replicas; an ordered set deletes one after the other.
 
-        An ordered set takes a pod that is not available only if it is the lowest of those.
+        An ordered set deletes an unavailable pod only if it is the lowest of those.
         """
-        pod = pods[number]
+        pod = pods[ordinal]
         if pod.is_terminating:
             return False if each.is_ordered else None
         if each.is_ordered and not self._is_available(now_ns, each, pod):
@@ -157,26 +151,23 @@ class StatefulSets:
                 for other in sorted(pods)
                 if pods[other].is_terminating or not self._is_available(now_ns, each, pods[other])
             ]
-            if out and out[0] != number:
+            if out and out[0] != ordinal:
                 return False
-        self._lives.delete(now_ns, pod, None, "deleted")
-        if each.is_ordered:
-            return pod.uid not in self._cluster.pods
-        return None
+        is_removed = self._delete(now_ns, pod)
+        return is_removed if each.is_ordered else None
 
     def _roll(self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range) -> bool:
-        """Replace one pod of an older template, the highest number first."""
+        """Replace one pod of an older revision, the highest ordinal first."""
         strategy = each.message.spec.update_strategy
         if strategy.type == "OnDelete":
             return False
         lowest = each.first + strategy.rolling_update.partition
-        for number in reversed(wanted):
-            pod = pods.get(number)
-            if number < lowest or pod is None:
+        for ordinal in reversed(wanted):
+            pod = pods.get(ordinal)
+            if ordinal < lowest or pod is None:
                 break
             if each.revision(pod) != each.current and not pod.is_terminating:
-                self._lives.delete(now_ns, pod, None, "deleted")
-                return pod.uid not in self._cluster.pods
+                return self._delete(now_ns, pod)
             if pod.is_terminating or not self._is_available(now_ns, each, pod):
                 return False
         else:
@@ -185,37 +176,36 @@ class StatefulSets:
         return False
 
     def _is_available(self, now_ns: int, each: _Set, pod: PodRecord) -> bool:
-        """Tell whether a pod has been ready long enough, and look again when it will have been."""
         if pod.message.status.phase != "Running" or not pod.is_ready:
             return False
-        due_ns = ready_since_ns(pod.message.status) + (
-            each.message.spec.min_ready_seconds * SECOND_NS
-        )
-        if due_ns > now_ns:
-            self._timeline.plan_earlier(due_ns, Kind.LOOK, each.message.metadata.uid)
-        return due_ns <= now_ns
+        return self._pod_control.is_available(now_ns, each.message, pod)
 
-    def _make(self, now_ns: int, each: _Set, number: int) -> bool:
-        """Make the pod of a number, and the claims that it lacks."""
-        owner = Owner("StatefulSet", each.message.metadata)
+    def _delete(self, now_ns: int, pod: PodRecord) -> bool:
+        """Delete a pod and return whether it was removed at once."""
+        self._pod_control.delete(now_ns, pod)
+        return pod.uid not in self._cluster.pods
+
+    def _make(self, now_ns: int, each: _Set, ordinal: int) -> bool:
+        """Create the pod of an ordinal, and its missing claims."""
+        owner = ControllerRef("StatefulSet", each.message.metadata)
         partition = each.message.spec.update_strategy.rolling_update.partition
         is_new = each.message.spec.update_strategy.type == "OnDelete" or (
-            number >= each.first + partition
+            ordinal >= each.first + partition
         )
         revision = each.current if is_new else each.before
-        pod = self._maker.draft(owner, each.templates[revision])
+        pod = self._pod_control.draft(owner, each.templates[revision])
         meta = pod.metadata
-        meta.name = f"{owner.meta.name}-{number}"
-        meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(number)
+        meta.name = f"{owner.meta.name}-{ordinal}"
+        meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(ordinal)
         meta.labels[REVISION_LABEL] = f"{owner.meta.name}-{revision}"
         self._mount(now_ns, each, pod)
-        if not self._maker.create(now_ns, owner, pod, place=str(number)):
+        if not self._pod_control.create(now_ns, owner, pod, place=str(ordinal)):
             return False
         each.made_from[meta.uid] = revision
         return True
 
     def _mount(self, now_ns: int, each: _Set, pod: pod_pb2.Pod) -> None:
-        """Give a pod its own claims, in place of volumes of the same names."""
+        """Mount a pod's own claims in place of the template's volumes of the same names."""
         templates = {
             claim.metadata.name: claim for claim in each.message.spec.volume_claim_templates
         }
@@ -230,15 +220,15 @@ class StatefulSets:
         pod.spec.volumes.extend(kept)
 
 
-def _number(pod: PodRecord, set_name: str) -> int | None:
-    """Return the number in a pod's name, None where it is none of the set's names."""
+def _ordinal(pod: PodRecord, set_name: str) -> int | None:
+    """Return the ordinal in a pod's name, None for a name that the set does not make."""
     name = pod.message.metadata.name
     match = _ORDINAL.fullmatch(name, len(set_name)) if name.startswith(set_name) else None
     return int(match[1]) if match else None
 
 
 class Claims:
-    """Knows which claims and storage classes there are, and makes the claims that are missing."""
+    """The claims and storage classes of the cluster; creates the claims that are missing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -246,7 +236,7 @@ class Claims:
         self._classes: dict[str, storage_pb2.StorageClass] = {}
 
     def see(self, message: object_pb2.KubernetesObject) -> None:
-        """Take note of an object that users put into the cluster; most do not matter here."""
+        """Note a user's claim or storage class; other kinds are ignored."""
         if message.HasField("persistent_volume_claim"):
             meta = message.persistent_volume_claim.metadata
             self._keys.add(f"{meta.namespace or 'default'}/{meta.name}")
@@ -254,7 +244,7 @@ class Claims:
             self._classes[message.storage_class.metadata.name] = message.storage_class
 
     def forget(self, ref: meta_pb2.ObjectReference) -> None:
-        """Take note that an object has gone."""
+        """Note that an object was deleted."""
         if ref.kind == "PersistentVolumeClaim":
             self._keys.discard(f"{ref.namespace or 'default'}/{ref.name}")
         elif ref.kind == "StorageClass":
@@ -263,7 +253,7 @@ class Claims:
     def provide(
         self, now_ns: int, template: storage_pb2.PersistentVolumeClaim, namespace: str, name: str
     ) -> None:
-        """Make a claim from its template, unless there is one of that name."""
+        """Create a claim from its template, unless there is one of that name."""
         key = f"{namespace}/{name}"
         if key in self._keys:
             return
@@ -291,7 +281,7 @@ class Claims:
         return found is not None and found.volume_binding_mode == _LATE
 
     def _bind(self, now_ns: int, claim: storage_pb2.PersistentVolumeClaim) -> None:
-        """Make the volume of a claim, and bind the two."""
+        """Create the volume of a claim, and bind the two."""
         meta, spec = claim.metadata, claim.spec
         wrapped = object_pb2.KubernetesObject()
         volume = wrapped.persistent_volume

@@ -1,1 +1,1 @@
-"""What kubelets do: pods' lives on nodes, images, usage and node pressure."""
+"""The kubelets: pod lifecycles, images, usage and node pressure."""

@@ -1,7 +1,7 @@
-"""Pulling images: a node holds those that it names and those that it has pulled.
+"""Image pulls: a node has the images that its status lists and those that it has pulled.
 
-A node pulls one image after the other, each in the same time, and keeps it. The node object does
-not tell of it, so ImageLocality goes by what the trace says.
+A node pulls one image after the other, each in the same time, and keeps it. The pull is not written
+to the node's status, so ImageLocality scores by the images of the trace.
 
 Source: kubernetes v1.34 pkg/kubelet/images/image_manager.go, EnsureImageExists; puller.go,
 serialImagePuller.
@@ -14,7 +14,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 
 
 class ImagePulls:
-    """When a pod's images are on its node; `pull_ns` is what one image takes."""
+    """When a pod's images are on its node; one image takes `pull_ns`."""
 
     def __init__(self, cluster: Cluster, pull_ns: int) -> None:
         self._cluster = cluster
@@ -23,7 +23,7 @@ class ImagePulls:
         self._free_ns: dict[str, int] = {}
 
     def ready_ns(self, now_ns: int, pod: pod_pb2.Pod) -> int:
-        """Pull what is missing for a pod, and return when the last image is there (ns)."""
+        """Pull a pod's missing images and return when the last of them is pulled, ns."""
         if not self._pull_ns:
             return now_ns
         name = pod.spec.node_name
@@ -41,7 +41,7 @@ class ImagePulls:
         return ready_ns
 
     def forget(self, node_name: str) -> None:
-        """Drop what a node has pulled, as it has gone."""
+        """Drop the pulled images of a node that was deleted."""
         self._there_ns.pop(node_name, None)
         self._free_ns.pop(node_name, None)
 
@@ -52,5 +52,5 @@ class ImagePulls:
 
 
 def _tagged(name: str) -> str:
-    """Return an image's name with the tag that is meant where it has none."""
+    """Return an image's name with its tag, "latest" where it has neither a tag nor a digest."""
     return name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"

@@ -15,21 +15,20 @@ from functools import partial
 from typing import NamedTuple
 
 from replay.world.api import conditions
-from replay.world.api.admission import AdmissionError, PriorityAdmission
-from replay.world.api.cluster import Cluster
+from replay.world.api.admission import AdmissionError
 from replay.world.api.conditions import (
-    FORGET_NS,
+    RESET_NS,
     crash_backoff_ns,
     mark_disrupted,
     runs_again,
     set_pod_condition,
 )
 from replay.world.api.pod_record import PodRecord, new_pod
-from replay.world.journal import Journal
 from replay.world.kubelet.annotations import annotate_life, annotated_usage
 from replay.world.kubelet.images import ImagePulls
-from replay.world.models import SECOND_NS, Models
-from replay.world.timeline import Kind, Timeline
+from replay.world.models import SECOND_NS
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
 from reprieve.kube.v1beta1 import pod_pb2
@@ -42,48 +41,47 @@ from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 
 _KILLED_EXIT_CODE = 137
-_OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH, Kind.RESTART})
-_ENDS = frozenset({"OnFailure", "Never"})
+_BEFORE_END = frozenset(
+    {ActionKind.KUBELET_SEES, ActionKind.START, ActionKind.FINISH, ActionKind.RESTART}
+)
+_RUNS_TO_COMPLETION = frozenset({"OnFailure", "Never"})
 
 
-class Admitted(NamedTuple):
-    """A pod whose admission is over, the event of its coming, and a note ("" for none)."""
+class AdmittedPod(NamedTuple):
+    """A pod that admission has accepted, the event that adds it, and a note ("" for none)."""
 
     pod: PodRecord
     event: scheduler_pb2.Event
     note: str
 
 
-class Lives:
-    """Drives every pod of a cluster through its life."""
+class PodLifecycle:
+    """Drives every pod of a cluster through its life.
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        timeline: Timeline,
-        admission: PriorityAdmission,
-        models: Models,
-        journal: Journal,
-    ) -> None:
-        self._cluster = cluster
-        self._timeline = timeline
-        self._admission = admission
-        self._models = models
-        self._journal = journal
+    `usage_changed` is called with a pod whose containers start or end, `refusal` returns why a
+    pod's kubelet rejects it (None: it admits it).
+    """
+
+    def __init__(self, state: WorldState) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._admission = state.admission
+        self._models = state.models
+        self._journal = state.journal
         self._specs = PodSpecInterner()
-        self.images = ImagePulls(cluster, models.image_pull_ns)
+        self.images = ImagePulls(state.cluster, state.models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
 
     def check(self, message: pod_pb2.Pod) -> None:
-        """Refuse what no service could read. Raises FieldError, naming the field."""
+        """Refuse a pod that no service could decode. Raises FieldError, naming the field."""
         self._specs.spec(message.spec, field="spec")
         if message.status.phase:
             fields.choice(PodPhase, message.status.phase, "status.phase")
         fields.conditions(message.status.conditions)
 
     def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
-        """Admit and store a pod; answer why it is refused, "" where it is not."""
+        """Admit and store a pod; return why it is refused, "" where it is stored."""
         if self.is_taken(message):
             return f"pod {_name(message)} exists already"
         try:
@@ -93,22 +91,22 @@ class Lives:
         return ""
 
     def is_taken(self, message: pod_pb2.Pod) -> bool:
-        """Tell whether a pod of that name or UID is there already."""
+        """Return whether a pod of that name or UID exists."""
         return (
             _name(message) in self._cluster.pod_uids or message.metadata.uid in self._cluster.pods
         )
 
-    def admitted(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> Admitted:
-        """Return the pod that admission makes of a message, and change nothing else.
+    def admitted(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> AdmittedPod:
+        """Return the pod that admission makes of a message, without storing it.
 
-        Raises AdmissionError and FieldError.
+        The message and its life are filled in. Raises AdmissionError and FieldError.
         """
         self.check(message)
         self._fill_in(message, life)
         note = self._admission.admit(message)
-        return Admitted(*new_pod(now_ns, message, life), note)
+        return AdmittedPod(*new_pod(now_ns, message, life), note)
 
-    def store(self, now_ns: int, admitted: Admitted) -> None:
+    def store(self, now_ns: int, admitted: AdmittedPod) -> None:
         """Store a pod whose name and UID are free."""
         if admitted.note:
             self._journal.note("priority", admitted.note)
@@ -117,17 +115,17 @@ class Lives:
             self._take_up(now_ns, admitted.pod)
 
     def _fill_in(self, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> None:
-        """Tell of a life what its pod's annotations and the models say, and the trace does not."""
+        """Fill in a life from the pod's annotations and the models; the trace takes precedence."""
         annotate_life(message.metadata.annotations, life)
         annotated_usage(message.metadata.annotations)
         wanted_ns = self._models.service_time_ns
-        ends = message.spec.restart_policy in _ENDS
+        ends = message.spec.restart_policy in _RUNS_TO_COMPLETION
         if wanted_ns is not None and ends and not life.HasField("service_time_ns"):
             life.service_time_ns = wanted_ns
             life.exit_code = life.exit_code
 
     def _take_up(self, now_ns: int, pod: PodRecord) -> None:
-        """Go on with a pod that has its node already."""
+        """Continue the life of a pod that is created with a node."""
         status = pod.message.status
         if status.phase == "Running":
             started = status.start_time if status.HasField("start_time") else None
@@ -135,7 +133,7 @@ class Lives:
             self._plan_finish(now_ns, pod)
             self.usage_changed(now_ns, pod)
         elif not pod.is_terminal:
-            self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+            self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
         if pod.is_terminating:
             pod.removal = "deleted"
             meta = pod.message.metadata
@@ -144,32 +142,33 @@ class Lives:
             self._plan_stop(now_ns, pod, time_ns(meta.deletion_timestamp))
 
     def bound(self, now_ns: int, pod: PodRecord) -> None:
-        """Let the kubelet of the pod's node see it."""
-        self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+        """Plan the first sync of a pod that was bound to its node."""
+        self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
 
-    def act(self, now_ns: int, kind: Kind, pod: PodRecord) -> None:
-        """Carry out a planned action of a pod; one that ended in the same moment stays as it is."""
-        if pod.is_terminal and kind in _OF_THE_LIVING:
+    def act(self, now_ns: int, kind: ActionKind, pod: PodRecord) -> None:
+        """Carry out a planned action of a pod, unless the pod has ended at the same instant."""
+        if pod.is_terminal and kind in _BEFORE_END:
             return
         match kind:
-            case Kind.KUBELET_SEES:
+            case ActionKind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
-            case Kind.START | Kind.RESTART:
+            case ActionKind.START | ActionKind.RESTART:
                 self._start(now_ns, pod)
-            case Kind.FINISH:
+            case ActionKind.FINISH:
                 self._finish(now_ns, pod)
-            case Kind.STOPPED:
+            case ActionKind.STOPPED:
                 self._stopped(now_ns, pod)
-            case Kind.REMOVE:
+            case ActionKind.REMOVE:
                 self._remove(now_ns, pod)
             case _:
-                raise AssertionError(f"{kind} is no action of a pod")
+                raise AssertionError(f"{kind} is not an action of a pod")
 
     def delete(self, now_ns: int, pod: PodRecord, grace_s: int | None, cause: str) -> None:
-        """Ask for a pod's deletion; one without a node, or that has ended, goes at once.
+        """Request a pod's deletion; one without a node, or that has ended, is removed at once.
 
-        `grace_s` None is the pod's own, 0 takes the pod from the API server at once. Asked again,
-        only a shorter grace period counts: from the first request on, and never into the past.
+        `grace_s` None is the pod's own grace period, 0 removes the pod at once. A later request
+        counts only if its grace period is shorter, which counts from the first request on, and
+        never ends in the past. The first `cause` is the one that the log holds.
         """
         pod.removal = pod.removal or cause
         if pod.is_terminating:
@@ -181,13 +180,13 @@ class Lives:
             return
         grace_s = max(1, grace_s)
         deletion_ns = now_ns + grace_s * SECOND_NS
-        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._cluster.deletion_requested(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
         self._plan_stop(now_ns, pod, deletion_ns)
 
     def _shorten(self, now_ns: int, pod: PodRecord, grace_s: int | None) -> None:
         """Shorten the grace period of a pod that is terminating.
 
-        The kubelet gives the containers the new period from when it hears of it.
+        The kubelet gives the containers the new period from the time of this request on.
         """
         meta = pod.message.metadata
         if grace_s == 0:
@@ -201,13 +200,13 @@ class Lives:
         deletion_ns = asked_ns + grace_s * SECOND_NS
         if deletion_ns < now_ns:
             deletion_ns, grace_s = now_ns, 1
-        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._cluster.deletion_requested(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
         self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
 
     def evict(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> int:
-        """Let the kubelet kill a pod, and answer when it will have stopped (ns).
+        """Let the kubelet kill a pod and return when it will have stopped, ns.
 
-        It becomes Failed then; until then it counts on its node.
+        It is Failed from then on; until then it is active on its node.
         """
         pod.eviction = eviction
         grace_s = pod.grace_s
@@ -216,7 +215,7 @@ class Lives:
         return self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
 
     def lose(self, now_ns: int, pod: PodRecord) -> None:
-        """Remove a pod whose node has gone (pod garbage collection)."""
+        """Remove a pod whose node was deleted (pod garbage collection)."""
         pod.removal = pod.removal or "node-lost"
         if not pod.is_terminal:
             reason, message = "DeletionByPodGC", "PodGC: node no longer exists"
@@ -242,17 +241,17 @@ class Lives:
             return
         if is_new:
             self._cluster.status_changed(now_ns, pod, conditions.seen)
-        self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
+        self._timeline.plan(now_ns + delay_ns, ActionKind.START, pod.uid)
 
     def start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
-        """Return how long it takes from now until a pod's containers run."""
+        """Return the time from now until a pod's containers run, ns; this begins image pulls."""
         if pod.life.HasField("start_delay_ns"):
             return pod.life.start_delay_ns
         pulled_ns = self.images.ready_ns(now_ns, pod.message)
         return pulled_ns - now_ns + self._models.start_delay_ns
 
     def _reject(self, now_ns: int, pod: PodRecord, refusal: Admission) -> None:
-        """Fail a pod that its kubelet does not take."""
+        """Fail a pod that its kubelet does not admit."""
         self._timeline.cancel_pod(pod.uid)
         conditions.rejected(now_ns, pod.message, refusal.reason, refusal.message)
         self._cluster.status_changed(now_ns, pod)
@@ -273,40 +272,40 @@ class Lives:
     def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
         end_ns = finish_ns(pod.life, pod.running_ns or 0)
         if end_ns is not None:
-            self._timeline.plan(max(now_ns, end_ns), Kind.FINISH, pod.uid)
+            self._timeline.plan(max(now_ns, end_ns), ActionKind.FINISH, pod.uid)
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
-        """End a pod whose work is done; one that a kubelet is evicting counts as evicted."""
+        """End a pod whose containers exit; one that a kubelet is evicting counts as evicted."""
         stops = pod.is_terminating or pod.eviction is not None
         if pod.eviction is not None:
             self._fail_evicted(now_ns, pod, pod.eviction)
-        elif goes_on(pod) and not stops:
+        elif restarts(pod) and not stops:
             self._wait_for_restart(now_ns, pod)
         else:
             self._end(now_ns, pod, ending(pod.life))
         if pod.is_terminating:
-            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+            self._timeline.plan(now_ns, ActionKind.REMOVE, pod.uid)
 
     def _wait_for_restart(self, now_ns: int, pod: PodRecord) -> None:
-        """Let exited containers run again after their backoff.
+        """Plan the restart of exited containers after their backoff.
 
-        Containers that go round for ever are no reason for a replay to go on, unless a Job counts.
+        The restart is idle, so that containers which crash for ever do not keep a replay running,
+        unless the pod is a Job's, which counts restarts.
         """
-        if now_ns - (pod.running_ns or 0) > FORGET_NS:
+        if now_ns - (pod.running_ns or 0) > RESET_NS:
             pod.crashes = 0
         wait_ns = crash_backoff_ns(pod.crashes)
         pod.crashes += 1
         pod.running_ns = None
         self._cluster.status_changed(now_ns, pod, conditions.waits_for_restart)
         counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
-        self._timeline.plan(now_ns + wait_ns, Kind.RESTART, pod.uid, idle=not counts)
+        self._timeline.plan(now_ns + wait_ns, ActionKind.RESTART, pod.uid, idle=not counts)
         self.usage_changed(now_ns, pod)
 
     def _plan_stop(self, now_ns: int, pod: PodRecord, kill_ns: int) -> int:
-        """Plan the end of a pod's containers, killed at `kill_ns` at the latest; answer when.
+        """Plan the end of a pod's containers, at `kill_ns` at the latest; return when it is, ns.
 
-        A pod whose containers do not run yet has nothing to wait for. An end that comes earlier
-        already stays.
+        Containers that do not run yet end at once. An end that is planned earlier stays.
         """
         if pod.stopping_ns is None:
             pod.stopping_ns = now_ns
@@ -320,7 +319,7 @@ class Lives:
         if pod.stop_ns is None or stop_ns < pod.stop_ns:
             pod.stop_ns = stop_ns
             pod.killed = exit_ns >= kill_ns
-            self._timeline.plan(stop_ns, Kind.STOPPED, pod.uid)
+            self._timeline.plan(stop_ns, ActionKind.STOPPED, pod.uid)
         return pod.stop_ns
 
     def _stopped(self, now_ns: int, pod: PodRecord) -> None:
@@ -331,7 +330,7 @@ class Lives:
                 exit_code = _KILLED_EXIT_CODE if pod.killed else 0
                 self._end(now_ns, pod, partial(conditions.ended, exit_code=exit_code))
         if pod.is_terminating:
-            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+            self._timeline.plan(now_ns, ActionKind.REMOVE, pod.uid)
 
     def _fail_evicted(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> None:
         status = pod.message.status
@@ -368,21 +367,21 @@ def _name(message: pod_pb2.Pod) -> str:
 
 
 def finish_ns(life: trace_pb2.PodLife, running_ns: int) -> int | None:
-    """Return when a pod that runs since `running_ns` has done its work, None for never.
+    """Return when the containers of a pod that runs since `running_ns` exit, None for never.
 
-    One whose recorded run was cut short has no end.
+    A recorded run that was cut short (censored) has no end.
     """
     if life.censored or not life.HasField("service_time_ns"):
         return None
     return running_ns + life.service_time_ns
 
 
-def goes_on(pod: PodRecord) -> bool:
-    """Tell whether a pod's containers run again when they have done their work."""
+def restarts(pod: PodRecord) -> bool:
+    """Return whether a pod's containers run again after they have exited."""
     policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
     return pod.life.HasField("exit_code") and runs_again(policy, exit_code)
 
 
 def ending(life: trace_pb2.PodLife) -> conditions.Write:
-    """Return what a pod's status says whose work is done."""
+    """Return what writes the end of a pod whose containers exit by themselves."""
     return partial(conditions.ended, exit_code=life.exit_code or int(life.fails))

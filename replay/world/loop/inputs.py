@@ -1,6 +1,6 @@
-"""Trace records to changes of the cluster: what users, and nobody else, do.
+"""Feeds the trace's records to the cluster: changes that users, not controllers, make.
 
-Observations of the recorded cluster are passed over: they are compared with, never fed.
+Observations of the recorded cluster are skipped: they are for comparisons only.
 """
 
 from __future__ import annotations
@@ -8,77 +8,73 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from replay.kube.identity import object_uid
+from replay.hashing import object_uid
 from replay.trace.validate import pod_features
-from replay.world.api.admission import AdmissionError, PriorityAdmission
-from replay.world.api.cluster import Cluster
+from replay.world.api.admission import AdmissionError
 from replay.world.controllers.controllers import KINDS, Controllers
 from replay.world.controllers.disruption import DisruptionController
-from replay.world.controllers.node_lifecycle import NodeLives
-from replay.world.journal import Journal
-from replay.world.kubelet.pod_lifecycle import Admitted, Lives
-from replay.world.kubelet.pressure import Pressure
+from replay.world.controllers.node_lifecycle import NodeLifecycle
+from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
+from replay.world.kubelet.pressure import NodePressure
+from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
 
 
-class _Asked(NamedTuple):
-    """A pod that a record asks for; `named` is its kind, namespace and name where it has no UID."""
+class _RequestedPod(NamedTuple):
+    """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID."""
 
     message: pod_pb2.Pod
     life: trace_pb2.PodLife
     features: tuple[str, ...]
-    named: tuple[str, str, str] | None
+    without_uid: tuple[str, str, str] | None
 
 
-class _Foreseen(NamedTuple):
-    """A record of which is known already what will be stored."""
+class _AdmittedRecord(NamedTuple):
+    """A record whose pod was admitted ahead of its time."""
 
     record: trace_pb2.Record
-    asked: _Asked
-    admitted: Admitted
+    requested: _RequestedPod
+    admitted: AdmittedPod
 
 
-class Inputs:
+class RecordFeed:
     """Feeds a trace's records to a cluster."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        lives: Lives,
+        state: WorldState,
+        lifecycle: PodLifecycle,
         controllers: Controllers,
         budgets: DisruptionController,
-        admission: PriorityAdmission,
-        pressure: Pressure,
-        journal: Journal,
-        *,
-        nodes: NodeLives,
+        pressure: NodePressure,
+        nodes: NodeLifecycle,
     ) -> None:
-        self._cluster = cluster
-        self._lives = lives
+        self._cluster = state.cluster
+        self._admission = state.admission
+        self._journal = state.journal
+        self._lifecycle = lifecycle
         self._controllers = controllers
         self._budgets = budgets
-        self._admission = admission
         self._pressure = pressure
         self._nodes = nodes
-        self._journal = journal
         self._templates: dict[int, pod_pb2.Pod] = {}
         self._template_features: dict[int, tuple[str, ...]] = {}
         self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
-        self._unnamed: Counter[tuple[str, str, str]] = Counter()
-        self._foreseen: dict[int, _Foreseen] = {}
+        self._uids_made: Counter[tuple[str, str, str]] = Counter()
+        self._admitted_ahead: dict[int, _AdmittedRecord] = {}
 
-    def learn(self, template: trace_pb2.Template) -> None:
-        """Take a template, which nothing but records that come after it reads."""
+    def add_template(self, template: trace_pb2.Template) -> None:
+        """Add a template, which only later records refer to."""
         self._templates[template.id] = template.pod
         self._template_features[template.id] = tuple(pod_features(template.pod.spec))
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
-        """Carry out one record; what cannot be is noted and leaves everything as it was."""
+        """Carry out one record; one that cannot be is noted and changes nothing."""
         match record.WhichOneof("record"):
             case "template":
-                self.learn(record.template)
+                self.add_template(record.template)
             case "pod_create":
                 self._create_pod(now_ns, record)
             case "create" | "update":
@@ -96,55 +92,55 @@ class Inputs:
                     status = record.observed.budget_status.status
                     self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
             case "node_action":
-                refusal = self._nodes.told(now_ns, record.node_action)
+                refusal = self._nodes.apply(now_ns, record.node_action)
                 if refusal:
                     self._journal.note("refused", refusal)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
 
-    def foresee(self, at_ns: int, record: trace_pb2.Record) -> Admitted | None:
-        """Return the pod that a record will create, None where it creates none.
+    def admit_ahead(self, at_ns: int, record: trace_pb2.Record) -> AdmittedPod | None:
+        """Return the pod that a record will create, None for one that will be refused.
 
-        Nothing is changed; the pod is the one that `feed` stores when the record's time has come.
-        Records are foreseen in their order, each as often as somebody asks.
+        The cluster is not changed; `feed` stores this pod at the record's time. Records are
+        admitted in their order; another call for the same record returns the same pod.
         """
-        known = self._foreseen.get(id(record))
-        if known is not None:
-            return known.admitted
+        ahead = self._admitted_ahead.get(id(record))
+        if ahead is not None:
+            return ahead.admitted
         try:
-            asked = self._read(record.pod_create)
-            if asked is None or self._lives.is_taken(asked.message):
+            requested = self._requested_pod(record.pod_create)
+            if requested is None or self._lifecycle.is_taken(requested.message):
                 return None
-            admitted = self._lives.admitted(at_ns, asked.message, asked.life)
+            admitted = self._lifecycle.admitted(at_ns, requested.message, requested.life)
         except (AdmissionError, FieldError):
             return None
-        self._foreseen[id(record)] = _Foreseen(record, asked, admitted)
+        self._admitted_ahead[id(record)] = _AdmittedRecord(record, requested, admitted)
         return admitted
 
     def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
-        foreseen = self._foreseen.pop(id(record), None)
-        asked: _Asked | None
-        if foreseen is not None:
-            asked = foreseen.asked
-            if not self._lives.is_taken(asked.message):
-                self._lives.store(now_ns, foreseen.admitted)
-                self._stored(asked)
+        ahead = self._admitted_ahead.pop(id(record), None)
+        requested: _RequestedPod | None
+        if ahead is not None:
+            requested = ahead.requested
+            if not self._lifecycle.is_taken(requested.message):
+                self._lifecycle.store(now_ns, ahead.admitted)
+                self._stored(requested)
                 return
         else:
-            asked = self._read(record.pod_create)
-            if asked is None:
+            requested = self._requested_pod(record.pod_create)
+            if requested is None:
                 template_id = record.pod_create.template_id
                 self._journal.note("refused", f"template {template_id} is not in the trace")
                 return
-        refusal = self._lives.create(now_ns, asked.message, asked.life)
+        refusal = self._lifecycle.create(now_ns, requested.message, requested.life)
         if refusal:
             self._journal.note("refused", refusal)
         else:
-            self._stored(asked)
+            self._stored(requested)
 
-    def _read(self, create: trace_pb2.PodCreate) -> _Asked | None:
-        """Return what is asked for; None where the trace does not have the template."""
+    def _requested_pod(self, create: trace_pb2.PodCreate) -> _RequestedPod | None:
+        """Return a record's pod; None where its template is not in the trace."""
         if create.template_id:
             template = self._templates.get(create.template_id)
             if template is None:
@@ -161,23 +157,23 @@ class Inputs:
             life.usage_id = self._pressure.profile_of(create.template_id)
         meta = message.metadata
         meta.namespace = meta.namespace or "default"
-        named = None
+        without_uid = None
         if not meta.uid:
-            named = ("Pod", meta.namespace, meta.name)
-            meta.uid = object_uid(*named, ordinal=self._unnamed[named])
-        return _Asked(message, life, features, named)
+            without_uid = ("Pod", meta.namespace, meta.name)
+            meta.uid = object_uid(*without_uid, ordinal=self._uids_made[without_uid])
+        return _RequestedPod(message, life, features, without_uid)
 
-    def _stored(self, asked: _Asked) -> None:
-        """Note what follows from a pod that was stored."""
-        if asked.named is not None:
-            self._unnamed[asked.named] += 1
-        for feature in asked.features:
+    def _stored(self, requested: _RequestedPod) -> None:
+        """Count a stored pod's UID, and note its features that are not simulated."""
+        if requested.without_uid is not None:
+            self._uids_made[requested.without_uid] += 1
+        for feature in requested.features:
             self._journal.note("not-simulated", feature)
 
-    def _put(self, now_ns: int, given: object_pb2.KubernetesObject, *, is_new: bool) -> None:
-        """Add or replace any object but a new pod; the trace's own message is left as it is."""
+    def _put(self, now_ns: int, recorded: object_pb2.KubernetesObject, *, is_new: bool) -> None:
+        """Add or replace an object; the trace's own message is not changed."""
         message = object_pb2.KubernetesObject()
-        message.CopyFrom(given)
+        message.CopyFrom(recorded)
         kind = message.WhichOneof("object")
         try:
             match kind:
@@ -206,29 +202,29 @@ class Inputs:
             self._journal.note("refused", str(error))
 
     def _put_controller(self, now_ns: int, kind: str, message: object_pb2.KubernetesObject) -> None:
-        """Add or replace a controller, and note what its pods ask for and do not get, once each."""
-        held = getattr(message, message.WhichOneof("object") or "")
-        meta: meta_pb2.ObjectMeta = held.metadata
-        self._remember(kind, meta)
+        """Add or replace a workload object, and note its pods' unsimulated features, once each."""
+        workload = getattr(message, message.WhichOneof("object") or "")
+        meta: meta_pb2.ObjectMeta = workload.metadata
+        self._fill_in_uid(kind, meta)
         self._controllers.put(now_ns, message)
         named = (kind, meta.namespace, meta.name)
-        known = self._owner_features.get(named, frozenset())
-        spec = held.spec.job_template.spec if kind == "CronJob" else held.spec
-        asked = dict.fromkeys(pod_features(spec.template.spec))
-        for feature in asked:
-            if feature not in known:
+        noted = self._owner_features.get(named, frozenset())
+        spec = workload.spec.job_template.spec if kind == "CronJob" else workload.spec
+        features = dict.fromkeys(pod_features(spec.template.spec))
+        for feature in features:
+            if feature not in noted:
                 self._journal.note("not-simulated", feature)
-        self._owner_features[named] = known.union(asked)
+        self._owner_features[named] = noted.union(features)
 
     def _update_pod(self, now_ns: int, message: pod_pb2.Pod) -> None:
-        """Carry out a user's update; the pod may have gone here though it had not when recorded."""
+        """Carry out a user's update; the recorded pod may not exist here any more."""
         meta = message.metadata
         meta.namespace = meta.namespace or "default"
         uid = self._cluster.pod_uids.get(f"{meta.namespace}/{meta.name}", "")
-        known = self._cluster.pods.get(uid)
-        if known is not None:
-            self._lives.check(message)
-            self._cluster.replace_pod(now_ns, known, message)
+        pod = self._cluster.pods.get(uid)
+        if pod is not None:
+            self._lifecycle.check(message)
+            self._cluster.replace_pod(now_ns, pod, message)
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
@@ -239,7 +235,7 @@ class Inputs:
             case "Pod":
                 pod = self._cluster.pods.get(self._cluster.pod_uids.get(key, ""))
                 if pod is not None:
-                    self._lives.delete(now_ns, pod, grace_s, "deleted")
+                    self._lifecycle.delete(now_ns, pod, grace_s, "deleted")
             case "Node":
                 self._nodes.remove(now_ns, ref.name)
             case "PodDisruptionBudget":
@@ -253,20 +249,20 @@ class Inputs:
                 self._controllers.claims.forget(ref)
                 self._cluster.remove_other(now_ns, ref)
 
-    def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
-        """Give an object its UID where the trace names none: that of what it replaces, if any."""
+    def _fill_in_uid(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
+        """Set a UID that the trace leaves out: that of the replaced object, or a new one."""
         meta.namespace = meta.namespace or "default"
         if meta.uid:
             return
         meta.uid = self._controllers.uid_of(kind, meta.namespace, meta.name)
         if not meta.uid:
             named = (kind, meta.namespace, meta.name)
-            meta.uid = object_uid(*named, ordinal=self._unnamed[named])
-            self._unnamed[named] += 1
+            meta.uid = object_uid(*named, ordinal=self._uids_made[named])
+            self._uids_made[named] += 1
 
 
 def _from_template(template: pod_pb2.Pod, own: pod_pb2.Pod) -> pod_pb2.Pod:
-    """Return the template with the pod's own metadata, node and status put over it."""
+    """Return the template with the pod's own metadata, node and status."""
     message = pod_pb2.Pod()
     message.CopyFrom(template)
     meta = message.metadata

@@ -1,22 +1,20 @@
-"""Carrying out what the scheduler decided, and answering whether it could be.
+"""Carries out the scheduler's outcomes, and reports to it which of them were refused.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
 framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/storage/storage.go,
 BindingREST.setPodNodeAndMetadata (what makes a binding fail). Upstream's API server also binds to a
-node that has gone, whose pod the garbage collector then takes; here such a binding is refused.
+deleted node, whose pod is garbage collected later; here such a binding is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.world.api.cluster import Cluster
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.journal import Journal
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.models import Models
-from replay.world.timeline import Kind, Timeline
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
@@ -24,22 +22,22 @@ from services.kube.pod import DEFAULT_SCHEDULER
 _PREEMPTING = "preempting to accommodate a higher priority pod"
 
 
-class Outcomes:
+class OutcomeExecutor:
     """The API server's side of a scheduling cycle.
 
-    `last_refusal` says what was refused last, for whoever reads why a moment does not end.
+    `last_refusal` is the text of the last refusal, for the error of an instant that does not end.
     """
 
-    def __init__(self, cluster: Cluster, lives: Lives, journal: Journal) -> None:
-        self._cluster = cluster
-        self._lives = lives
-        self._journal = journal
+    def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
+        self._cluster = state.cluster
+        self._journal = state.journal
+        self._lifecycle = lifecycle
         self.last_refusal = ""
 
     def apply(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
     ) -> list[scheduler_pb2.Answer]:
-        """Carry out outcomes in their order; answer each that could be refused."""
+        """Carry out outcomes in their order; return an answer to each, except refusals of pods."""
         answers: list[scheduler_pb2.Answer] = []
         for outcome in outcomes:
             if outcome.HasField("refusals"):
@@ -78,14 +76,14 @@ class Outcomes:
             if pod is not None:
                 self._journal.scheduled(now_ns, pod, outcome, refusal)
             return
-        assert pod is not None  # noqa: S101 - _why_not_bound answers otherwise
+        assert pod is not None  # noqa: S101 - _why_not_bound has a text for it
         self._cluster.bind(now_ns, pod, outcome.bind.node_name)
         self._journal.scheduled(now_ns, pod, outcome)
-        self._lives.bound(now_ns, pod)
+        self._lifecycle.bound(now_ns, pod)
 
     def _why_not_bound(self, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> str:
         if pod is None:
-            return _gone(outcome)
+            return _unknown_pod(outcome)
         name = pod.message.metadata.name
         if pod.is_terminating:
             return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -117,7 +115,7 @@ class Outcomes:
         if pod is None:
             if verdict.HasField("preemption"):
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
-                answer.message = _gone(outcome)
+                answer.message = _unknown_pod(outcome)
             return
         nominated, attempts = _nominated(verdict), outcome.attempts
         self._not_bound(now_ns, pod, attempts, "Unschedulable", verdict.message, nominated)
@@ -140,7 +138,7 @@ class Outcomes:
         message: str,
         nominated: str | None,
     ) -> None:
-        """Enter the attempt and patch the pod's status, where anything differs."""
+        """Record the attempt, and patch the pod's status where it differs."""
         self._cluster.tried_now(pod)
         self._journal.failed(now_ns, pod, attempts, reason, message)
         status = pod.message.status
@@ -184,75 +182,78 @@ class Outcomes:
         preemption: scheduler_pb2.Preemption,
         answer: scheduler_pb2.Answer,
     ) -> None:
-        """Delete victims in order, as far as they are on the preemption's node."""
+        """Delete victims in order, up to one that is not on the preemption's node."""
         for victim in preemption.victims:
-            doomed = self._cluster.pods.get(victim.pod.uid)
-            if doomed is None:
+            victim_pod = self._cluster.pods.get(victim.pod.uid)
+            if victim_pod is None:
                 continue
-            if doomed.node_name != preemption.node_name:
-                name, node = doomed.message.metadata.name, doomed.node_name or "no node"
+            if victim_pod.node_name != preemption.node_name:
+                name, node = victim_pod.message.metadata.name, victim_pod.node_name or "no node"
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
                 answer.message = f"pod {name} is on {node}, not on {preemption.node_name}"
                 answer.victim.CopyFrom(victim.pod)
                 return
-            self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
+            self._delete_victim(now_ns, victim_pod, pod, violates=victim.violates_budget)
 
     def _delete_victim(
         self, now_ns: int, victim: PodRecord, preemptor: PodRecord, *, violates: bool
     ) -> None:
-        """Mark and delete a victim; one that is terminating already is left alone."""
+        """Mark and delete a victim, unless it is terminating already."""
         if victim.is_terminating:
             return
         scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
         why = f"{scheduler_name}: {_PREEMPTING}"
         mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
-        self._lives.delete(now_ns, victim, None, "preempted")
+        self._lifecycle.delete(now_ns, victim, None, "preempted")
 
 
 def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:
-    """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
+    """Return status.nominatedNodeName to write: "" clears it, None leaves it as it is."""
     return verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None
 
 
-class Costs:
-    """What cycles and bindings cost in simulated time: outcomes wait until theirs has come.
+def _unknown_pod(outcome: scheduler_pb2.Outcome) -> str:
+    return f'no pod has the uid "{outcome.pop.uid}"'
 
-    With a cost of cycles the scheduler takes one pod at a time: what happens while it is at it is
-    told when the cycle is over, and so is what the cycle decided. A binding is carried out a
-    binding's cost after its cycle, while the next cycles go on, as upstream's bindings do beside
-    the cycles. Decisions are then those of a scheduler that is as slow, whatever the size of its
-    batches.
+
+class SchedulingCosts:
+    """The simulated durations of cycles and bindings (models cycle-cost and bind-cost).
+
+    With a cycle cost the scheduler takes one pod at a time: events during a cycle are sent at its
+    end, which is also when its outcome is carried out. A binding is carried out a bind cost after
+    its cycle, while the next cycles run, as upstream's bindings do. Decisions are then those of a
+    scheduler of that speed, whatever the size of its batches.
 
     Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, ScheduleOne (cycles one after the other,
     each binding in a goroutine of its own).
     """
 
-    def __init__(self, timeline: Timeline, models: Models) -> None:
-        self._timeline = timeline
-        self._cycle_ns = models.cycle_cost_ns
-        self._bind_ns = models.bind_cost_ns
-        self._held: dict[str, scheduler_pb2.Outcome] = {}
+    def __init__(self, state: WorldState) -> None:
+        self._timeline = state.timeline
+        self._cycle_ns = state.models.cycle_cost_ns
+        self._bind_ns = state.models.bind_cost_ns
+        self._waiting: dict[str, scheduler_pb2.Outcome] = {}
         self._count = 0
         self._busy_until_ns = 0
 
     @property
     def one_by_one(self) -> bool:
-        """Tell whether the scheduler is to take one pod at a time."""
+        """Return whether the scheduler takes one pod at a time."""
         return self._cycle_ns > 0
 
     def is_busy(self, now_ns: int) -> bool:
-        """Tell whether the scheduler is still at a cycle."""
+        """Return whether a scheduling cycle is running."""
         return now_ns < self._busy_until_ns
 
     def next_ns(self, wakeup_ns: int | None) -> int | None:
-        """Return when a scheduler can next be woken that asked for `wakeup_ns` (None: never)."""
+        """Return when the scheduler can be woken that requested `wakeup_ns` (None: no wakeup)."""
         return None if wakeup_ns is None else max(wakeup_ns, self._busy_until_ns)
 
     def ready(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
     ) -> list[scheduler_pb2.Outcome]:
-        """Return the outcomes of a round that are carried out now, and keep the others."""
+        """Return a round's outcomes that are carried out now; plan the others."""
         now = []
         for outcome in outcomes:
             pods = len(outcome.refusals.uids) or 1
@@ -262,22 +263,18 @@ class Costs:
             if self._cycle_ns:
                 self._plan(self._busy_until_ns)
             if at_ns > now_ns:
-                self._held[self._plan(at_ns)] = outcome
+                self._waiting[self._plan(at_ns)] = outcome
             else:
                 now.append(outcome)
         return now
 
     def due(self, key: str) -> list[scheduler_pb2.Outcome]:
-        """Return the outcome that is carried out with an action, none for a cycle's end alone."""
-        held = self._held.pop(key, None)
-        return [] if held is None else [held]
+        """Return the outcome that is due with a CYCLE action; none for the end of a cycle only."""
+        outcome = self._waiting.pop(key, None)
+        return [] if outcome is None else [outcome]
 
     def _plan(self, at_ns: int) -> str:
         self._count += 1
         key = str(self._count)
-        self._timeline.plan(at_ns, Kind.CYCLE, key)
+        self._timeline.plan(at_ns, ActionKind.CYCLE, key)
         return key
-
-
-def _gone(outcome: scheduler_pb2.Outcome) -> str:
-    return f'no pod has the uid "{outcome.pop.uid}"'

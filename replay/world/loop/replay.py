@@ -1,9 +1,9 @@
-"""The replay itself: instants, each a series of rounds, until nothing is left to do.
+"""The replay: a series of instants, each a series of rounds, until the replay ends.
 
-A round takes all that is due, lets the controllers look at what has changed, tells the scheduler,
-and carries out what it answers; what that causes belongs to the next round. When no round has
-anything left to tell, the nodes whose step is due are stepped, and what they cause makes rounds of
-the same instant.
+A round takes all that is due, runs the controllers on what has changed, sends the events to the
+scheduler and carries out its outcomes, whose effects belong to the next round. When no events are
+left to send, the nodes whose step is due are stepped; its effects make further rounds of the same
+instant.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from replay.world.api.admission import PriorityAdmission
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.controllers import Controllers
-from replay.world.controllers.disruption import DisruptionController, Evictions
-from replay.world.controllers.node_lifecycle import NODE_KINDS, NodeLives
-from replay.world.controllers.taint_eviction import PodGarbageCollection, TaintEviction
-from replay.world.journal import FailedSink, Journal, Sink
+from replay.world.controllers.disruption import DisruptionController, EvictionApi
+from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
+from replay.world.controllers.pod_deletion import PodGarbageCollection, TaintEviction
+from replay.world.journal import DecisionSink, FailedAttemptSink, Journal
 from replay.world.kubelet.annotations import UsageRule
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.kubelet.pressure import EvictionBackend, Pressure
-from replay.world.loop.inputs import Inputs
-from replay.world.loop.outcomes import Costs, Outcomes
-from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.kubelet.pressure import EvictionBackend, NodePressure
+from replay.world.loop.inputs import RecordFeed
+from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
+from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, RoundStream, SchedulerBackend
 from replay.world.loop.windows import Windows
 from replay.world.models import SECOND_NS, Models
-from replay.world.timeline import Action, Kind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1beta1 import trace_pb2
@@ -38,35 +38,37 @@ from reprieve.trace.v1beta1 import trace_pb2
 ROUNDS_MAX = 1000
 PATIENCE_NS = 600 * SECOND_NS
 """How long pending pods are retried on an unchanged snapshot: twice the longest time that upstream
-leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
+keeps one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
 
-
-FUTILE = (
+RETRIES_SKIPPED = (
     "after 10 minutes in which the cluster did not change, pending pods were not retried until the "
-    "next planned change; give --until to play every retry"
+    "next planned change; use --until to replay every retry"
 )
-_GROWING_AGAIN = (
-    "pods in place of evicted ones use more and more, too, which is no reason for a replay to go "
-    "on: give --until to play it"
+_GROWING_REPLACEMENTS = (
+    "the growing usage of pods that replace evicted ones does not keep a replay running; "
+    "use --until to replay it"
 )
-_CRON_JOBS = "what CronJobs would start is no reason for a replay to go on: give --until to play it"
+_CRON_JOBS = "CronJobs' schedules do not keep a replay running; use --until to replay them"
 
 
 class LoopError(RuntimeError):
-    """Rounds at one instant that never end; the text names who goes round."""
+    """Rounds at one instant that never end; the text names the pods in their events."""
 
 
-class End(Enum):
+class ReplayEnd(Enum):
     """Why a replay ended."""
 
-    SETTLED = "nothing is left to do"
-    UNTIL = "the time that was asked for is reached"
-    WINDOW = "the recorded window is over"
+    FINISHED = "finished"
+    UNTIL = "the time of --until is reached"
+    WINDOW = "the end of the recorded window is reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to stop: `until_ns` after the first record, None for never."""
+    """When to stop: `until_ns` after the first record, None for never.
+
+    `progress` is called after each instant, with its time (ns) and the cluster.
+    """
 
     until_ns: int | None = None
     progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
@@ -81,64 +83,51 @@ class Replay:
         eviction: EvictionBackend | None,
         *,
         models: Models,
-        sink: Sink,
-        failed: FailedSink | None = None,
+        sink: DecisionSink,
+        failed: FailedAttemptSink | None = None,
         observer: Observer,
         cluster: Cluster | None = None,
         usage: Sequence[UsageRule] = (),
     ) -> None:
-        self.cluster = cluster or Cluster()
-        self.timeline = Timeline()
-        self._costs = Costs(self.timeline, models)
-        self.told = Rounds(scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one)
-        self.journal = Journal(sink, failed)
-        self.admission = PriorityAdmission()
-        self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
-        self._controllers = Controllers(self.cluster, self._lives, self.journal, self.timeline)
-        self._budgets = DisruptionController(
-            self.cluster, self.timeline, recorded_status=models.recorded_budget_status
+        state = WorldState(
+            journal=Journal(sink, failed), models=models, cluster=cluster or Cluster()
         )
-        self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
+        self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
+        self.admission = state.admission
+        self._costs = SchedulingCosts(state)
+        self.stream = RoundStream(
+            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
+        )
+        self._lifecycle = PodLifecycle(state)
+        self._controllers = Controllers(state, self._lifecycle)
+        self._budgets = DisruptionController(state)
+        self._outcomes = OutcomeExecutor(state, self._lifecycle)
         backend = eviction if models.eviction else None
-        self.pressure = Pressure(
-            self.cluster, self.timeline, self._lives, self.journal, backend, usage
-        )
-        self._evictions = Evictions(self.cluster, self._lives, self._budgets)
-        self._taints = TaintEviction(self.cluster, self._lives, self.timeline, models.toleration_s)
-        self._nodes = NodeLives(
-            self.cluster,
-            self.timeline,
-            self._lives,
+        self.pressure = NodePressure(state, self._lifecycle, backend, usage)
+        self._taints = TaintEviction(state, self._lifecycle)
+        self._nodes = NodeLifecycle(
+            state,
+            self._lifecycle,
             self._controllers,
             self.pressure,
-            self._evictions,
-            models=models,
-            journal=self.journal,
+            EvictionApi(state, self._lifecycle, self._budgets),
         )
-        self._pod_gc = PodGarbageCollection(
-            self.cluster, self._lives, self.timeline, models.ended_pods_max
-        )
-        self._inputs = Inputs(
-            self.cluster,
-            self._lives,
-            self._controllers,
-            self._budgets,
-            self.admission,
-            self.pressure,
-            self.journal,
-            nodes=self._nodes,
+        self._pod_gc = PodGarbageCollection(state, self._lifecycle)
+        self._inputs = RecordFeed(
+            state, self._lifecycle, self._controllers, self._budgets, self.pressure, self._nodes
         )
         self.windows = Windows(
-            self.cluster,
-            self.timeline,
-            self._lives,
+            state,
+            self._lifecycle,
             self._inputs,
             is_plain=self._is_plain,
             collects_ns=self._pod_gc.collects_ns,
         )
-        self._foresees = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
+        self._sends_windows = not (
+            models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns
+        )
         self._wakeup_ns: int | None = None
-        self._seen = (0, 0)
+        self._version = (0, 0)
         self._unchanged_since_ns = 0
         self._stop_ns: int | None = None
         self.now_ns = 0
@@ -146,60 +135,60 @@ class Replay:
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds were told."""
-        return self.told.count
+        """Return the number of rounds so far."""
+        return self.stream.count
 
-    def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
-        """Play the trace to its end and say why it ended. Raises LoopError."""
-        source = _Source(records)
+    def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> ReplayEnd:
+        """Replay the trace and return why the replay ended. Raises LoopError and AnswerError."""
+        source = _RecordSource(records)
         if limits.until_ns is not None:
             limits = replace(limits, until_ns=limits.until_ns + (source.next_ns() or 0))
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
-                self.told.finish()
-                if end is End.SETTLED and self._controllers.has_cron_jobs:
+                self.stream.finish()
+                if end is ReplayEnd.FINISHED and self._controllers.has_cron_jobs:
                     self.journal.note("cron-jobs", _CRON_JOBS)
-                if end is End.SETTLED and self.pressure.goes_round:
-                    self.journal.note("usage", _GROWING_AGAIN)
+                if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
+                    self.journal.note("usage", _GROWING_REPLACEMENTS)
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)
             limits.progress(at_ns, self.cluster)
 
-    def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
+    def _next_instant(self, source: _RecordSource, limits: Limits) -> tuple[int | None, ReplayEnd]:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         self._stop_ns = stop_ns
         if stop_ns is None and source.next_ns() is None:
-            if self._is_settled():
-                return None, End.SETTLED
-            if wakeup_ns is not None and self._retries_are_futile():
+            if self._is_finished():
+                return None, ReplayEnd.FINISHED
+            if wakeup_ns is not None and self._is_out_of_patience():
                 wakeup_ns = None
-                self.journal.notes["retries", FUTILE] = 1
+                self.journal.notes["retries", RETRIES_SKIPPED] = 1
         times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
         due = [each for each in times if each is not None]
         if not due:
-            return None, End.SETTLED
+            return None, ReplayEnd.FINISHED
         at_ns = max(min(due), self.now_ns)
         if stop_ns is not None and at_ns > stop_ns:
             return None, end
-        return at_ns, End.SETTLED
+        return at_ns, ReplayEnd.FINISHED
 
-    def _is_settled(self) -> bool:
-        """Tell whether what is still to come would change nothing: retries and idle actions."""
+    def _is_finished(self) -> bool:
+        """Return whether only retries and idle actions are left, which would change nothing."""
         if not self.timeline.is_idle:
             return False
-        return self._wakeup_ns is None or self.cluster.all_tried() or self._retries_are_futile()
+        return self._wakeup_ns is None or self.cluster.all_tried() or self._is_out_of_patience()
 
-    def _retries_are_futile(self) -> bool:
-        """Tell whether every pending pod has had time to be tried on the snapshot as it stands.
+    def _is_out_of_patience(self) -> bool:
+        """Return whether every pending pod has had time to be tried on the current snapshot.
 
-        Some never are, such as a pod that a scheduler of another make ignores.
+        Some are never tried, such as a pod that another implementation of a scheduler ignores.
         """
         return self.now_ns - self._unchanged_since_ns >= PATIENCE_NS
 
-    def _instant(self, now_ns: int, source: _Source) -> None:
+    def _instant(self, now_ns: int, source: _RecordSource) -> None:
         self.instants += 1
         for number in itertools.count():
             if number >= ROUNDS_MAX:
@@ -207,61 +196,61 @@ class Replay:
             is_busy = self._costs.is_busy(now_ns)
             wakeup_ns = self._wakeup_ns
             tick = wakeup_ns is not None and wakeup_ns <= now_ns and not is_busy
-            self.told.begin(now_ns, number, tick=tick)
+            self.stream.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
             urgency = self.cluster.urgency
             if is_busy:
-                self.told.hold(self.cluster.take_events(), urgency)
-            elif self.told.must_be_told(urgency):
+                self.stream.hold(self.cluster.take_events(), urgency)
+            elif self.stream.must_send(urgency):
                 self._carry_out(now_ns, source)
                 continue
             else:
-                self.told.wait(self.cluster.take_events())
+                self.stream.defer(self.cluster.take_events())
             if self.pressure.has_due:
                 self.pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
                 break
-        seen = (self.cluster.snapshot_version, self.cluster.enlisted)
-        if self._seen != seen:
-            self._seen, self._unchanged_since_ns = seen, now_ns
+        version = (self.cluster.snapshot_version, self.cluster.enlisted)
+        if self._version != version:
+            self._version, self._unchanged_since_ns = version, now_ns
 
-    def _take_due(self, now_ns: int, source: _Source) -> None:
-        """Take what is due: records, then actions; steps wait until all else is over."""
+    def _take_due(self, now_ns: int, source: _RecordSource) -> None:
+        """Take what is due: records, then actions; steps wait for the end of the rounds."""
         for record in source.take_due(now_ns):
             self._inputs.feed(now_ns, record)
             self._send_ahead()
         due = self.timeline.take_due(now_ns)
         for action in due:
-            if action.kind is Kind.STEP and not self._nodes.is_silent(action.key):
+            if action.kind is ActionKind.STEP and not self._nodes.is_silent(action.key):
                 self.pressure.take_due(action.key)
         for action in due:
             self._act(now_ns, action)
             self._send_ahead()
 
     def _send_ahead(self) -> None:
-        """Let the scheduler begin with a long round's events."""
+        """Send a part of a long round's events, so that the scheduler can begin with them."""
         busy = self._costs.is_busy(self.now_ns)
         if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not busy:
-            self.told.send(self.cluster.take_events())
+            self.stream.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
         match action.kind:
-            case Kind.RECHECK:
+            case ActionKind.RECHECK:
                 self._budgets.recheck(action.key)
-            case Kind.USAGE:
+            case ActionKind.USAGE:
                 if not self._nodes.is_silent(action.key):
                     self.pressure.look(now_ns, action.key)
-            case Kind.STEP:
+            case ActionKind.STEP:
                 pass
-            case Kind.CYCLE:
+            case ActionKind.CYCLE:
                 answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
-                self.told.answer_late(now_ns, answers)
-            case Kind.POD_GC:
+                self.stream.add_late_answers(now_ns, answers)
+            case ActionKind.POD_GC:
                 self._pod_gc.collect(now_ns)
-            case Kind.LOOK:
+            case ActionKind.LOOK:
                 self._controllers.look(action.key)
-            case kind if kind in NODE_KINDS:
+            case kind if kind in NODE_ACTION_KINDS:
                 self._nodes.act(now_ns, kind, action.key)
             case _:
                 self._act_for_pod(now_ns, action)
@@ -270,83 +259,83 @@ class Replay:
         pod = self.cluster.pods.get(action.key)
         if pod is None or self._nodes.holds_back(action, pod):
             return
-        if action.kind is Kind.TAINT:
+        if action.kind is ActionKind.TAINT:
             self._taints.act(now_ns, pod)
         else:
-            self._lives.act(now_ns, action.kind, pod)
+            self._lifecycle.act(now_ns, action.kind, pod)
 
     def _reconcile(self, now_ns: int) -> None:
-        """Let the controllers look at what has changed; budgets come last."""
+        """Run the controllers on what has changed; budgets come last."""
         changed = self.cluster.take_changed()
         self._taints.reconcile(now_ns, changed)
         changed.add(self.cluster.take_changed())
         self._controllers.reconcile(now_ns, changed)
-        made = self.cluster.take_changed()
-        changed.pods.update(made.pods)
+        changed.pods.update(self.cluster.take_changed().pods)
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
         self._nodes.reconcile()
         self._pod_gc.reconcile(now_ns)
 
-    def _carry_out(self, now_ns: int, source: _Source) -> None:
+    def _carry_out(self, now_ns: int, source: _RecordSource) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
-        window = self._window(now_ns, source) if self.told.may_look_ahead else ()
-        told = self.told.outcomes(
+        window = self._window(now_ns, source) if self.stream.may_look_ahead else ()
+        parts = self.stream.outcomes(
             self.cluster.take_events(),
             window,
-            meanwhile=lambda: self.windows.read_on(source.ahead()),
+            meanwhile=lambda: self.windows.read_ahead(source.ahead()),
         )
-        for outcomes in told:
-            if not self.told.is_ahead:
-                self.windows.close(self.told.left)
+        for outcomes in parts:
+            if not self.stream.is_ahead:
+                self.windows.close(self.stream.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)
-            self.told.answer(now_ns, self._outcomes.apply(now_ns, ready))
+            self.stream.add_answers(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = (
                 outcomes.next_wakeup_ns if outcomes.HasField("next_wakeup_ns") else None
             )
 
-    def _window(self, now_ns: int, source: _Source) -> Sequence[Foreseen]:
-        """Return the rounds that will follow the one that is about to be told."""
-        if not self._foresees or not (self._taints.is_idle and self._nodes.all_report):
+    def _window(self, now_ns: int, source: _RecordSource) -> Sequence[Foreseen]:
+        """Return the rounds that will follow the one that is about to be sent."""
+        if not self._sends_windows or not (self._taints.is_idle and self._nodes.all_report):
             return ()
         return self.windows.foresee(now_ns, source.ahead(), self._stop_ns)
 
     def _is_plain(self, pod: PodRecord) -> bool:
-        """Tell whether nothing looks at a pod but its kubelet."""
+        """Return whether a pod is of no interest to any controller or eviction manager."""
         return not (pod.owner_uid or self._budgets.covering(pod) or self.pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:
-        told = dict.fromkeys(name for event in self.told.last_events if (name := _pod_name(event)))
-        names = ", ".join(itertools.islice(told, 5))
+        events = self.stream.last_events
+        pods = dict.fromkeys(name for event in events if (name := _pod_name(event)))
+        names = ", ".join(itertools.islice(pods, 5))
         return (
-            f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
-            f"round over these pods: {names or 'none'}{self._outcomes.last_refusal}"
+            f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the events of these pods repeat: "
+            f"{names or 'none'}{self._outcomes.last_refusal}"
         )
 
 
 def _pod_name(event: scheduler_pb2.Event) -> str:
-    """Return the namespace/name of the pod that an event is about, "" for another object's."""
+    """Return the namespace/name of an event's pod, "" for an event of another object."""
     match event.WhichOneof("event"):
         case "patch":
             return f"{event.patch.pod.namespace}/{event.patch.pod.name}"
         case "remove" if event.remove.kind == "Pod":
             return f"{event.remove.namespace}/{event.remove.name}"
         case "add" | "update":
-            told = event.add if event.HasField("add") else event.update
-            meta = told.pod.metadata
-            return f"{meta.namespace}/{meta.name}" if told.HasField("pod") else ""
+            sent = event.add if event.HasField("add") else event.update
+            meta = sent.pod.metadata
+            return f"{meta.namespace}/{meta.name}" if sent.HasField("pod") else ""
     return ""
 
 
-def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, End]:
-    """Return when a replay stops at the latest, None for never, and what that end is."""
+def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayEnd]:
+    """Return the latest time of a replay, ns, None for none, and why it ends then."""
     if until_ns is not None and (not window_end_ns or until_ns <= window_end_ns):
-        return until_ns, End.UNTIL
-    return window_end_ns or None, End.WINDOW
+        return until_ns, ReplayEnd.UNTIL
+    return window_end_ns or None, ReplayEnd.WINDOW
 
 
-class _Source:
-    """The trace's records, looked ahead at as far as somebody asks."""
+class _RecordSource:
+    """The trace's records in order; records read ahead are kept until their time."""
 
     def __init__(self, records: Iterable[trace_pb2.Record]) -> None:
         self._records = iter(records)
@@ -359,7 +348,7 @@ class _Source:
         return self._coming[0].at_ns if self._coming else None
 
     def ahead(self) -> Iterator[trace_pb2.Record]:
-        """Yield the records to come, which are taken later; nothing may be taken meanwhile."""
+        """Yield the next records, which are taken later; none may be taken meanwhile."""
         yield from self._coming
         for record in self._records:
             self._coming.append(record)

@@ -1,4 +1,4 @@
-"""What a step decided, and what a node's state is, as messages."""
+"""Results of operations and states of nodes, as messages."""
 
 from __future__ import annotations
 
@@ -13,46 +13,45 @@ from services.eviction.core.ranking import RankedPod
 from services.eviction.core.results import (
     EVICTED_PHASE,
     EVICTED_REASON,
-    Admission,
     Eviction,
     NeedReclaim,
     NodeEvent,
+    PodAdmitResult,
     StepResult,
 )
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
-from services.eviction.fleet import Answer, ReadConfig
+from services.eviction.fleet import OperationResult, ParsedConfig
 from services.rpc.kube.messages import put, put_all
 
 RANKING_MAX = 10
 
 
-def result_message(answer: Answer) -> eviction_service_pb2.OperationResult:
-    """Return what an operation answers."""
-    message = eviction_service_pb2.OperationResult(node_name=answer.node_name)
-    match answer.outcome:
-        case StepResult() as result:
-            message.step.CopyFrom(_result(result, answer))
+def result_message(result: OperationResult) -> eviction_service_pb2.OperationResult:
+    """Return the result of an operation."""
+    message = eviction_service_pb2.OperationResult(node_name=result.node_name)
+    match result.outcome:
+        case StepResult() as step:
+            message.step.CopyFrom(_step_result(step, result))
         case NeedReclaim() as need:
             message.need_reclaim.containers, message.need_reclaim.images = (
                 need.containers,
                 need.images,
             )
             message.need_reclaim.SetInParent()
-        case ReadConfig() as read:
+        case ParsedConfig() as read:
             message.configured.thresholds.extend(map(threshold_to_message, read.thresholds))
             message.configured.warnings.extend(read.warnings)
             message.configured.SetInParent()
-        case Admission() as admission:
-            said = message.admission
-            said.admit, said.reason = admission.admit, admission.reason
-            said.message = admission.message
-            said.SetInParent()
+        case PodAdmitResult() as admission:
+            message.admission.admit, message.admission.reason = admission.admit, admission.reason
+            message.admission.message = admission.message
+            message.admission.SetInParent()
     return message
 
 
 def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeState:
-    """Return what is kept of a node whose last step was at `at_ns`."""
+    """Return the state of a node whose last step was at `at_ns`; negative before the first."""
     state = manager.state
     message = eviction_pb2.NodeState(
         node_name=name,
@@ -67,31 +66,28 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
     return message
 
 
-def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
-    kill_failed = answer.kill_failed
+def _step_result(step: StepResult, result: OperationResult) -> eviction_pb2.StepResult:
     message = eviction_pb2.StepResult(
-        evictions=[_eviction(each, kill_failed=kill_failed) for each in result.evictions],
-        thresholds_met=map(threshold_to_message, result.thresholds_met),
-        first_observed=_threshold_times(result.first_observed_ns),
-        condition_last_observed=_condition_times(result.condition_last_observed_ns),
-        ranking=map(_ranked, result.ranking[:RANKING_MAX]),
-        node_events=map(_event, result.events),
-        next_step_ns=result.next_step_ns,
-        quiet=result.quiet,
-        error=result.error,
-        signal=None if result.signal is None else result.signal.value,
-        notify_at=_amounts(result.notify_at),
-        calm=_calm(answer.calm),
+        evictions=[_eviction(each, kill_failed=result.kill_failed) for each in step.evictions],
+        thresholds_met=map(threshold_to_message, step.thresholds_met),
+        first_observed=_threshold_times(step.first_observed_ns),
+        condition_last_observed=_condition_times(step.condition_last_observed_ns),
+        ranking=map(_ranked, step.ranking[:RANKING_MAX]),
+        node_events=map(_event, step.events),
+        next_step_ns=step.next_step_ns,
+        quiet=step.quiet,
+        error=step.error,
+        signal=None if step.signal is None else step.signal.value,
+        notify_at=_amounts(step.notify_at),
+        calm=_calm(result.calm),
     )
-    if not result.quiet:
-        put_all(result.conditions, message.conditions)
+    if not step.quiet:
+        put_all(step.conditions, message.conditions)
     return message
 
 
-def _calm(least: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
-    if least is None:
-        return None
-    return eviction_pb2.Calm(least=_amounts(least.items()))
+def _calm(amounts: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
+    return None if amounts is None else eviction_pb2.Calm(least=_amounts(amounts.items()))
 
 
 def _amounts(amounts: Iterable[tuple[Signal, int]]) -> list[eviction_pb2.SignalAmount]:
@@ -112,11 +108,11 @@ def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction
     )
     if eviction.condition is not None:
         put(eviction.condition, message.condition)
-    grounds = eviction.grounds
-    if grounds is not None:
-        message.signal, message.threshold = eviction.cause, grounds.threshold
-        message.available, message.capacity = grounds.available, grounds.capacity
-        message.rank, message.ranked_pods = grounds.rank, grounds.ranked
+    evidence = eviction.evidence
+    if evidence is not None:
+        message.signal, message.threshold = eviction.cause, evidence.threshold
+        message.available, message.capacity = evidence.available, evidence.capacity
+        message.rank, message.ranked_pods = evidence.rank, evidence.ranked
     return message
 
 

@@ -1,4 +1,4 @@
-"""EvictionConfig: the message, the file that it may hold, and the core's value."""
+"""EvictionConfig: the message, the file that it may contain, and the core's value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.config.kubelet import (
 from services.eviction.core.manager import Manager
 from services.eviction.core.parsing import ConfigError
 from services.eviction.core.thresholds import Threshold
-from services.eviction.fleet import ReadConfig
+from services.eviction.fleet import ParsedConfig
 from services.kube.kubelet import EvictionConfig, Mode, default_hard
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
@@ -35,10 +35,10 @@ _BESIDE_A_FILE = frozenset(
 )
 
 
-def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> ReadConfig:
-    """Return the configuration, its defaults filled in; `field` is the message's own path.
+def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> ParsedConfig:
+    """Return the configuration, defaults filled in; `field` is the message's path.
 
-    Raises FieldError where a kubelet refuses it, in the kubelet's words.
+    Raises FieldError for what a kubelet refuses, with the kubelet's text.
     """
     if message.kubelet_configuration:
         config, warnings, path = *_from_file(message, field), f"{field}.kubelet_configuration"
@@ -52,18 +52,18 @@ def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> 
         raise FieldError(f"{path}.{named(error)}", str(error)) from None
 
 
-def read_config(config: EvictionConfig, warnings: tuple[str, ...] = ()) -> ReadConfig:
-    """Return a configuration with its thresholds as parsed. Raises ConfigError."""
-    return ReadConfig(config=config, thresholds=Manager(config).thresholds, warnings=warnings)
+def read_config(config: EvictionConfig, warnings: tuple[str, ...] = ()) -> ParsedConfig:
+    """Return a configuration with its thresholds parsed. Raises ConfigError."""
+    return ParsedConfig(config=config, thresholds=Manager(config).thresholds, warnings=warnings)
 
 
 def path_in_file(error: ConfigError) -> str:
-    """Return where in a KubeletConfiguration the setting stands that was refused."""
+    """Return the path in a KubeletConfiguration of the setting that was refused."""
     return _path(error, _IN_A_FILE)
 
 
 def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
-    """Return the message that says all of `config` in fields."""
+    """Return `config` as a message with every setting in its field."""
     return eviction_pb2.EvictionConfig(
         rules=config.mode.value,
         hard=config.hard,
@@ -82,7 +82,7 @@ def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
 
 
 def threshold_to_message(threshold: Threshold) -> eviction_pb2.Threshold:
-    """Return a threshold as answers show it."""
+    """Return a threshold as a message."""
     value, reclaim = threshold.value, threshold.min_reclaim
     return eviction_pb2.Threshold(
         signal=threshold.signal.value,
@@ -113,7 +113,7 @@ def _from_file(
     for descriptor, _ in message.ListFields():
         if descriptor.name not in _BESIDE_A_FILE:
             raise FieldError(
-                f"{field}.{descriptor.name}", "leave it out: kubelet_configuration says it"
+                f"{field}.{descriptor.name}", "leave it out: kubelet_configuration sets it"
             )
     try:
         read = read_kubelet_configuration(
@@ -132,10 +132,10 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
     mode = _mode(message, field)
     for index, each in enumerate(message.enforce_node_allocatable):
         if each not in ENFORCEMENTS:
-            known = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
+            names = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
             raise FieldError(
                 f"{field}.enforce_node_allocatable[{index}]",
-                f'unknown value "{each}": use one of {known}',
+                f'unknown value "{each}": use one of {names}',
             )
     for name in ("pressure_transition_ns", "max_pod_grace_period_seconds"):
         if getattr(message, name) < 0:

@@ -1,8 +1,6 @@
-"""Steps, what a node's summary says, and what else is done to nodes: message to value.
+"""Operations on nodes: messages to values, with the pods and statistics that they carry.
 
-An absent figure of a summary is None.
-
-A Kubernetes pod message to what eviction reads of it.
+A figure that a summary does not report is None.
 """
 
 from __future__ import annotations
@@ -23,21 +21,27 @@ from services.eviction.core.observations import (
     RlimitStats,
     VolumeUsage,
 )
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Resources, Volume
-from services.eviction.fleet import Admit, Configure, Operation, RemoveNode, Resume, Seen, Step
-from services.kube import quantity
-from services.kube.quantity import Quantity
+from services.eviction.core.pod import EvictionContainer, EvictionPod, EvictionVolume, Resources
+from services.eviction.fleet import (
+    AdmitPod,
+    ConfigureNode,
+    NodeStatistics,
+    Operation,
+    RemoveNode,
+    ResumeNode,
+    StepNode,
+)
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.rpc.kube.fields import optional
 
-Clock = Callable[[], int]
+WallClock = Callable[[], int]
 
 
 def step_from_message(
-    message: eviction_service_pb2.Step, *, field: str, clock: Clock | None = None
-) -> Step:
-    """Return the step; `field` is its path. In a live session `clock` dates a step without a time.
+    message: eviction_service_pb2.Step, *, field: str, clock: WallClock | None = None
+) -> StepNode:
+    """Return the step; `field` is its path. `clock`, of a live session, times a step without time.
 
     Raises FieldError.
     """
@@ -48,12 +52,12 @@ def step_from_message(
     if message.at_ns < 0:
         raise FieldError(f"{field}.at_ns", f"{message.at_ns} ns lies before the Unix epoch")
     if not message.summary_failed and not message.HasField("observations"):
-        raise FieldError(f"{field}.observations", "is required, but with summary_failed")
-    return Step(
+        raise FieldError(f"{field}.observations", "is required without summary_failed")
+    return StepNode(
         field=field,
         node_name=required_node(message.node_name, field),
         now_ns=clock() if clock and not message.at_ns else message.at_ns,
-        seen=None if message.summary_failed else _seen(message.observations, field),
+        statistics=None if message.summary_failed else _statistics(message.observations, field),
         pods=pods,
         active_uids=tuple(message.active_uids),
         disk_info_failed=message.disk_info_failed,
@@ -61,14 +65,18 @@ def step_from_message(
     )
 
 
-def resume_from_message(message: eviction_service_pb2.Resume, *, field: str) -> Resume:
-    """Return the continuation; `field` is its path. Raises FieldError."""
-    seen = _seen(message.observations, field) if message.HasField("observations") else None
-    return Resume(field=field, node_name=required_node(message.node_name, field), seen=seen)
+def resume_from_message(message: eviction_service_pb2.Resume, *, field: str) -> ResumeNode:
+    """Return the end of a step that waits; `field` is its path. Raises FieldError."""
+    statistics = (
+        _statistics(message.observations, field) if message.HasField("observations") else None
+    )
+    return ResumeNode(
+        field=field, node_name=required_node(message.node_name, field), statistics=statistics
+    )
 
 
 def operation_from_message(
-    message: eviction_service_pb2.Operation, *, field: str, clock: Clock | None
+    message: eviction_service_pb2.Operation, *, field: str, clock: WallClock | None
 ) -> Operation:
     """Return one operation of a batch; `field` is its path. Raises FieldError."""
     match message.WhichOneof("operation"):
@@ -78,44 +86,44 @@ def operation_from_message(
             return resume_from_message(message.resume, field=f"{field}.resume")
         case "remove_node":
             if not message.remove_node:
-                raise FieldError(f"{field}.remove_node", "is required: it names the node")
+                raise FieldError(f"{field}.remove_node", "is required: the node's name")
             return RemoveNode(node_name=message.remove_node)
         case "configure":
             path = f"{field}.configure"
             name = required_node(message.configure.node_name, path)
             read = config_from_message(message.configure.config, field=f"{path}.config")
-            return Configure(node_name=name, read=read)
+            return ConfigureNode(node_name=name, read=read)
         case "admit":
             path = f"{field}.admit"
             name = required_node(message.admit.node_name, path)
             pod = pod_from_message(message.admit.pod, field=f"{path}.pod")
-            return Admit(field=path, node_name=name, pod=pod)
+            return AdmitPod(field=path, node_name=name, pod=pod)
         case _:
             problem = "is required: set step, resume, remove_node, configure or admit"
             raise FieldError(f"{field}.operation", problem)
 
 
 def required_node(name: str, field: str) -> str:
-    """Return a node's name; FieldError where `field` lacks it."""
+    """Return the name of a node; raises FieldError for an empty one."""
     if not name:
         raise FieldError(f"{field}.node_name", "is required")
     return name
 
 
-def _seen(message: eviction_pb2.Observations, field: str) -> Seen:
+def _statistics(message: eviction_pb2.Observations, field: str) -> NodeStatistics:
     path = f"{field}.observations"
     summary: NodeSummary = node_summary(message, field=path)
-    return Seen(summary=summary, usage=partial(pod_usage, message))
+    return NodeStatistics(summary=summary, usage=partial(pod_usage, message))
 
 
 def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSummary:
-    """Return the node's own statistics; `pod_usage` reads the pods', which few steps need.
+    """Return the node's own statistics; `pod_usage` reads its pods', which few steps need.
 
-    Refuses (FieldError, below the path `field`) a pod's statistics without the pod's UID.
+    Raises FieldError, below the path `field`, for statistics without the pod's UID.
     """
     for index, each in enumerate(message.pods):
         if not each.pod.uid:
-            raise FieldError(f"{field}.pods[{index}].pod.uid", "is required: it names the pod")
+            raise FieldError(f"{field}.pods[{index}].pod.uid", "is required: the pod's UID")
     return NodeSummary(
         memory=_memory(message.memory) if message.HasField("memory") else None,
         allocatable_memory=(
@@ -129,7 +137,7 @@ def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSumma
 
 
 def pod_usage(message: eviction_pb2.Observations) -> dict[str, PodUsage]:
-    """Return what each pod uses, by UID."""
+    """Return the usage of each pod, by UID."""
     return {each.pod.uid: _pod(each) for each in message.pods}
 
 
@@ -189,7 +197,7 @@ def pod_from_message(message: pod_pb2.Pod, *, field: str) -> EvictionPod:
     """Return the pod; `field` is the message's path. Raises FieldError, also without a UID."""
     meta, spec = message.metadata, message.spec
     if not meta.uid:
-        raise FieldError(f"{field}.metadata.uid", "is required: it names the pod")
+        raise FieldError(f"{field}.metadata.uid", "is required: the pod's UID")
     path = f"{field}.spec"
     return EvictionPod(
         uid=meta.uid,
@@ -224,25 +232,18 @@ def _containers(messages: Sequence[pod_pb2.Container], field: str) -> tuple[Evic
 def _resources(quantities: Mapping[str, str], field: str) -> Resources:
     if not quantities:
         return {}
-    return {name: _quantity(text, f"{field}[{name}]") for name, text in quantities.items()}
+    return {name: fields.quantity(text, f"{field}[{name}]") for name, text in quantities.items()}
 
 
-def _quantity(text: str, field: str) -> Quantity:
-    try:
-        return quantity.parse(text)
-    except quantity.QuantityError as error:
-        raise FieldError(field, str(error)) from None
-
-
-def _volume(message: volume_pb2.Volume, field: str) -> Volume:
+def _volume(message: volume_pb2.Volume, field: str) -> EvictionVolume:
     sources = [each for each, _ in message.ListFields() if each.message_type is not None]
     empty_dir = message.empty_dir
-    return Volume(
+    return EvictionVolume(
         name=message.name,
         kind=sources[0].json_name if sources else "",
         medium=empty_dir.medium,
         size_limit=(
-            _quantity(empty_dir.size_limit, f"{field}.emptyDir.sizeLimit")
+            fields.quantity(empty_dir.size_limit, f"{field}.emptyDir.sizeLimit")
             if empty_dir.HasField("size_limit")
             else None
         ),

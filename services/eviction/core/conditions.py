@@ -1,4 +1,4 @@
-"""Pressure conditions: when they hold, and how the node's status words them.
+"""Pressure conditions: when they hold, their texts in the node's status, and which pods they admit.
 
 A condition holds from the step in which a threshold is met, before any grace, until the
 transition period has passed since the last such step. With a period of 0 it never holds.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from services.eviction.core.pod import EvictionPod, is_best_effort
-from services.eviction.core.results import EVICTED_REASON, Admission
+from services.eviction.core.results import EVICTED_REASON, PodAdmitResult
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition
@@ -21,13 +21,13 @@ from services.kube.taints import Taint, TaintEffect, tolerated
 _MEMORY_PRESSURE_TAINT = Taint(
     key="node.kubernetes.io/memory-pressure", effect=TaintEffect.NO_SCHEDULE
 )
-_ADMITTED = Admission(admit=True)
+_ADMITTED = PodAdmitResult(admit=True)
 
 
 def last_observed(
     thresholds: Iterable[Threshold], before: Mapping[ConditionType, int], now_ns: int
 ) -> dict[ConditionType, int]:
-    """Return when each condition was last observed, given the thresholds met at `now_ns`."""
+    """Return when each condition was last observed, with the thresholds met at `now_ns`."""
     observed = {each.signal.condition for each in thresholds}
     return {
         each: now_ns if each in observed else before[each]
@@ -39,9 +39,9 @@ def last_observed(
 def holding(
     observed_ns: Mapping[ConditionType, int], *, period_ns: int, now_ns: int
 ) -> tuple[ConditionType, ...]:
-    """Return the conditions observed less than `period_ns` ago, in their names' order.
+    """Return the conditions observed less than `period_ns` ago, by name.
 
-    Upstream's order is that of a Go map; a refused pod's message shows it.
+    Upstream's order is that of a Go map; the message of a pod that is not admitted has it.
     """
     return tuple(
         sorted(
@@ -51,13 +51,13 @@ def holding(
     )
 
 
-def node_conditions(under: Iterable[ConditionType]) -> tuple[Condition, ...]:
-    """Return the three conditions of a node's status, true for those that it is `under`."""
-    held = tuple(under)
-    return tuple(_UNDER[each] if each in held else _FREE[each] for each in ConditionType)
+def node_conditions(held: Iterable[ConditionType]) -> tuple[Condition, ...]:
+    """Return the three conditions of a node's status, true for those that are `held`."""
+    true = tuple(held)
+    return tuple(_TRUE[each] if each in true else _FALSE[each] for each in ConditionType)
 
 
-_WORDS: Mapping[ConditionType, tuple[str, str, str, str]] = {
+_TEXTS: Mapping[ConditionType, tuple[str, str, str, str]] = {
     ConditionType.MEMORY_PRESSURE: (
         "KubeletHasInsufficientMemory",
         "insufficient memory available",
@@ -84,12 +84,15 @@ def _condition(kind: ConditionType, status: str, reason: str, has: str) -> Condi
     return Condition(type=kind.value, status=status, reason=reason, message=f"kubelet has {has}")
 
 
-_UNDER = {kind: _condition(kind, "True", *words[:2]) for kind, words in _WORDS.items()}
-_FREE = {kind: _condition(kind, "False", *words[2:]) for kind, words in _WORDS.items()}
+_TRUE = {kind: _condition(kind, "True", *texts[:2]) for kind, texts in _TEXTS.items()}
+_FALSE = {kind: _condition(kind, "False", *texts[2:]) for kind, texts in _TEXTS.items()}
 
 
-def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> Admission:
-    """Decide on `pod` under the node's present pressure `conditions`."""
+def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> PodAdmitResult:
+    """Return whether a node under these pressure `conditions` admits `pod`.
+
+    Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Admit.
+    """
     if not conditions or pod.is_critical:
         return _ADMITTED
     if conditions == (ConditionType.MEMORY_PRESSURE,) and (
@@ -97,6 +100,6 @@ def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> Admission:
     ):
         return _ADMITTED
     listed = " ".join(each.value for each in conditions)
-    return Admission(
+    return PodAdmitResult(
         admit=False, reason=EVICTED_REASON, message=f"The node had condition: [{listed}]. "
     )

@@ -1,7 +1,7 @@
-"""Limits on local storage: pods that use more than they may are evicted at once, all of them.
+"""Limits on local storage: every pod that exceeds one is evicted at once.
 
-A pod is judged by its emptyDirs' size limits, then by its own limit on ephemeral storage, then
-by each container's; the first that it exceeds is the cause. A critical pod is never evicted.
+A pod is checked against its emptyDirs' size limits, then its own limit on ephemeral storage, then
+each container's; the first that it exceeds is the cause. A critical pod is never evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
 """
@@ -14,10 +14,10 @@ from services.eviction.core.observations import PodUsage, used_bytes
 from services.eviction.core.pod import EvictionPod, limit
 from services.eviction.core.results import Eviction
 from services.kube.quantity import NANO
+from services.kube.requests import EPHEMERAL_STORAGE
 
-_EPHEMERAL_STORAGE = "ephemeral-storage"
-
-Breach = tuple[str, str]
+_Breach = tuple[str, str]
+"""The cause of an eviction and its message."""
 
 
 def local_storage_evictions(
@@ -55,17 +55,14 @@ def local_storage_evictions(
 
 
 def may_be_evicted(pod: EvictionPod) -> bool:
-    """Tell whether some limit on local storage could ever evict `pod`.
-
-    A fact of the spec alone: a node none of whose pods may be so evicted need not be looked at.
-    """
+    """Return whether `pod` has a limit on local storage that could evict it, by its spec alone."""
     limited = any(each.size_limit is not None for each in pod.volumes) or any(
-        _EPHEMERAL_STORAGE in each.limits for each in (*pod.containers, *pod.init_containers)
+        EPHEMERAL_STORAGE in each.limits for each in (*pod.containers, *pod.init_containers)
     )
     return limited and not pod.is_critical
 
 
-def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> Breach | None:
+def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> _Breach | None:
     used = {each.name: each.usage.used_bytes for each in stats.volumes}
     for volume in pod.volumes:
         bytes_used, size = used.get(volume.name), volume.size_limit
@@ -80,8 +77,8 @@ def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> Breach | None:
     return None
 
 
-def _pod_breach(pod: EvictionPod, stats: PodUsage, *, sidecars: bool) -> Breach | None:
-    allowed = limit(pod, _EPHEMERAL_STORAGE, sidecars=sidecars)
+def _pod_breach(pod: EvictionPod, stats: PodUsage, *, sidecars: bool) -> _Breach | None:
+    allowed = limit(pod, EPHEMERAL_STORAGE, sidecars=sidecars)
     if allowed is None or (stats.ephemeral_storage_bytes or 0) * NANO <= allowed.nano:
         return None
     return (
@@ -90,11 +87,11 @@ def _pod_breach(pod: EvictionPod, stats: PodUsage, *, sidecars: bool) -> Breach 
     )
 
 
-def _container_breach(pod: EvictionPod, stats: PodUsage, *, logs_only: bool) -> Breach | None:
+def _container_breach(pod: EvictionPod, stats: PodUsage, *, logs_only: bool) -> _Breach | None:
     limits = {
-        each.name: each.limits[_EPHEMERAL_STORAGE]
+        each.name: each.limits[EPHEMERAL_STORAGE]
         for each in pod.containers
-        if _EPHEMERAL_STORAGE in each.limits and each.limits[_EPHEMERAL_STORAGE].nano
+        if EPHEMERAL_STORAGE in each.limits and each.limits[EPHEMERAL_STORAGE].nano
     }
     for container in stats.containers:
         allowed = limits.get(container.name)

@@ -1,13 +1,13 @@
 """The eviction manager of one node: synchronize, reclaim, evict, admit.
 
-A step is a pure function of the state, the node's statistics and its pods. It stops half-way
-where garbage is to be collected: `synchronize` then answers NeedReclaim, the node collects, and
-`resume` ends the step with what the node observes after. Ranking and message are settled before
-the collection, since upstream takes them from the first statistics too; only whether the pod
-must go depends on the second.
+A step is a pure function of the state, the node's statistics and its pods. It is interrupted where
+garbage is to be collected: `synchronize` then returns NeedReclaim, the node collects, and `resume`
+ends the step with the statistics after the collection. Ranking and message are decided before the
+collection, since upstream takes them from the first statistics too; only whether the pod is evicted
+depends on the second.
 
-What fails outside is an input where it matters: no statistics (None for a summary) and a failed
-look at the file systems. Failures of collections and kills change nothing and are not asked for.
+A failure outside is an input where it matters: missing statistics (summary None) and file systems
+that could not be inspected. Failures of collections and kills change nothing and are not inputs.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, managerImpl.
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from services.eviction.core.conditions import admit, holding, node_conditions
 from services.eviction.core.local_storage import local_storage_evictions
+from services.eviction.core.messages import eviction_message
 from services.eviction.core.observations import NO_COLLECTION, NodeSummary, Observation, observe
 from services.eviction.core.parsing import parse_thresholds
 from services.eviction.core.pod import EvictionPod
@@ -27,21 +28,20 @@ from services.eviction.core.ranking import rank
 from services.eviction.core.results import (
     CLEANUP_TIMEOUT_NS,
     MONITORING_INTERVAL_NS,
-    Admission,
     Eviction,
-    Grounds,
     NeedReclaim,
     NodeEvent,
-    Outcome,
+    PodAdmitResult,
+    StepDecision,
     StepResult,
-    eviction_message,
+    ThresholdEvidence,
 )
 from services.eviction.core.rules import rules_of
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.state import (
     ManagerSnapshot,
-    Pending,
-    State,
+    ManagerState,
+    PendingStep,
     actionable,
     observed,
     snapshot_of,
@@ -52,7 +52,7 @@ from services.kube.kubelet import EvictionConfig
 
 
 class StepOrderError(ValueError):
-    """A step begun while another waits for its collection, or resumed where none does."""
+    """A step begun while another waits for its collection, or resumed while no step waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Step:
     observations: Mapping[Signal, Observation]
 
 
-Memento = tuple[State, Pending | None]
+Memento = tuple[ManagerState, PendingStep | None]
 
 
 class Manager:
@@ -72,38 +72,38 @@ class Manager:
     __slots__ = ("_config", "_layout", "_pending", "_phases", "_rules", "_state", "_thresholds")
 
     def __init__(self, config: EvictionConfig) -> None:
-        """Parse the configuration; raise ConfigError with upstream's text where it is refused."""
+        """Parse the configuration. Raises ConfigError, with upstream's text."""
         self._config = config
         self._rules = rules_of(config.mode)
         self._thresholds = parse_thresholds(config, self._rules.signals)
         self._layout = self._rules.layout(config)
         self._phases = self._rules.phases(self._thresholds, self._layout)
-        self._state = State()
-        self._pending: Pending | None = None
+        self._state = ManagerState()
+        self._pending: PendingStep | None = None
 
     @property
     def thresholds(self) -> tuple[Threshold, ...]:
-        """Return the configured thresholds, as parsed."""
+        """The configured thresholds, as parsed."""
         return self._thresholds
 
     @property
     def watched(self) -> tuple[Threshold, ...]:
-        """Return the thresholds that every step after the first watches."""
-        return self._phases.settled
+        """The thresholds that every step after the first observes."""
+        return self._phases.later_steps
 
     @property
     def watched_now(self) -> tuple[Threshold, ...]:
-        """Return the thresholds that the next step watches."""
+        """The thresholds that the next step observes."""
         return self._watched_in(self._state)
 
     @property
-    def state(self) -> State:
-        """Return what the manager remembers."""
+    def state(self) -> ManagerState:
+        """The state after the last step."""
         return self._state
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether a step waits for its garbage collection."""
+        """Whether a step waits for its garbage collection."""
         return self._pending is not None
 
     def synchronize(
@@ -114,45 +114,45 @@ class Manager:
         pods: Sequence[EvictionPod],
         disk_info_error: str = "",
     ) -> StepResult | NeedReclaim:
-        """Take a step at `now_ns` over the active `pods`, in the order the node lists them.
+        """Take a step at `now_ns` over the active `pods`, in the node's order.
 
-        `summary` None says that the statistics could not be had; `disk_info_error` that the file
-        systems could not be looked at, which matters until they have been. Raises
-        StepOrderError while a collection is under way.
+        `summary` is None where the statistics could not be read; `disk_info_error` is why the file
+        systems could not be inspected, which matters until they have been once. Raises
+        StepOrderError while a step waits for its collection.
         """
         if self._pending is not None:
             raise StepOrderError("the last step waits for its garbage collection")
         before = self._state
         if self._watches_nothing:
-            return self._result(now_ns, before, Outcome())
+            return self._result(now_ns, before, StepDecision())
         if not before.file_systems_detected and disk_info_error:
             text = f"eviction manager: failed to get HasDedicatedImageFs: {disk_info_error}"
-            return replace(self._result(now_ns, before, Outcome()), error=text)
+            return replace(self._result(now_ns, before, StepDecision()), error=text)
         if summary is None:
             self._state = replace(before, file_systems_detected=True)
-            return self._result(now_ns, before, Outcome())
+            return self._result(now_ns, before, StepDecision())
         step = _Step(now_ns, pods, summary, observe(summary))
         self._state = self._notified(self._observed(before, step), step.observations, now_ns)
         outcome, reclaim = self._decide(before, step)
         if reclaim is None:
             return self._result(now_ns, before, outcome)
         changed = self._is_changed(before, outcome)
-        self._pending = Pending(now_ns=now_ns, outcome=outcome, changed=changed)
+        self._pending = PendingStep(now_ns=now_ns, outcome=outcome, changed=changed)
         return reclaim
 
     def resume(self, summary: NodeSummary | None) -> StepResult:
         """End the step that waits, with the statistics after the collection.
 
-        The eviction is spared only where no threshold at all, with its minimum reclaim and
-        whatever its grace, is met any more. Without statistics (None) it goes on. Raises
-        StepOrderError where no step waits. Source: reclaimNodeLevelResources.
+        The pod is not evicted if no threshold is met any more, with minimum reclaims and before
+        grace periods. Without statistics (None) it is evicted. Raises StepOrderError where no step
+        waits. Source: reclaimNodeLevelResources.
         """
         if self._pending is None:
             raise StepOrderError("no step waits for a garbage collection")
         pending, self._pending = self._pending, None
         outcome = pending.outcome
         if summary is not None and not met(
-            self._phases.settled, observe(summary), with_min_reclaim=True
+            self._phases.later_steps, observe(summary), with_min_reclaim=True
         ):
             outcome = replace(outcome, evictions=(), ranking=(), stats_ages_ns=())
         return self._answer(pending.now_ns, outcome, changed=pending.changed)
@@ -160,53 +160,53 @@ class Manager:
     def may_skip(
         self, observations: Mapping[Signal, Observation], *, now_ns: int, limited: bool
     ) -> bool:
-        """Tell whether a step at `now_ns` would change nothing, whatever the pods use.
+        """Return whether a step at `now_ns` would change nothing, whatever the pods use.
 
-        That holds where the state is at rest, none of `watched` is met and no pod can exceed a
-        limit on local storage; `limited` says that some pod can (local_storage.may_be_evicted).
+        That is so where the state is at rest, no threshold of `watched` is met and no pod can
+        exceed a limit on local storage; `limited`: some pod can (local_storage.may_be_evicted).
         """
         return (
             self._pending is None
             and self._state.is_at_rest
             and not (limited and self._config.local_storage_isolation)
             and not self._conditions_at(now_ns)
-            and not met(self._phases.settled, observations, with_min_reclaim=False)
+            and not met(self._phases.later_steps, observations, with_min_reclaim=False)
         )
 
     def skip(self, observations: Mapping[Signal, Observation], *, now_ns: int) -> StepResult:
-        """Return the result of a step that `may_skip` and note its observations' times.
+        """Return the result of a step that `may_skip`, and record its observations' times.
 
         The times decide whether the next step's observations are new.
         """
         times = {signal: each.time_ns for signal, each in observations.items()}
         state = replace(self._state, observation_times_ns=times)
         self._state = self._notified(state, observations, now_ns)
-        return self._answer(now_ns, Outcome(), changed=False)
+        return self._answer(now_ns, StepDecision(), changed=False)
 
     def calm(
         self, observations: Mapping[Signal, Observation], *, now_ns: int, limited: bool
     ) -> Mapping[Signal, int] | None:
         """Return how much of each signal must be available for steps to change nothing.
 
-        None where no amount is enough as things stand; `limited` as for `may_skip`, whose answer
-        for the same pods is foretold. Amounts hold for the capacities that are observed now.
+        None where no amount is enough in this state. With these amounts `may_skip` will be true for
+        the same pods (`limited` as there) and the capacities of `observations`.
         """
         if not self.may_skip(observations, now_ns=now_ns, limited=limited):
             return None
-        least: dict[Signal, int] = {}
-        for threshold in self._phases.settled:
+        amounts: dict[Signal, int] = {}
+        for threshold in self._phases.later_steps:
             seen = observations.get(threshold.signal)
             if seen is not None:
                 amount = threshold.value.amount(seen.capacity).value()
-                least[threshold.signal] = max(amount, least.get(threshold.signal, 0))
-        return least
+                amounts[threshold.signal] = max(amount, amounts.get(threshold.signal, 0))
+        return amounts
 
-    def admit(self, pod: EvictionPod) -> Admission:
-        """Decide whether the kubelet takes `pod` under the present conditions."""
+    def admit(self, pod: EvictionPod) -> PodAdmitResult:
+        """Return whether the kubelet admits `pod` under the present conditions."""
         return admit(pod, self._state.conditions)
 
     def memento(self) -> Memento:
-        """Return the state for `go_back`; it costs nothing and is good for this manager only."""
+        """Return the state for `go_back`, without copying; only this manager can take it."""
         return self._state, self._pending
 
     def go_back(self, memento: Memento) -> None:
@@ -214,16 +214,16 @@ class Manager:
         self._state, self._pending = memento
 
     def snapshot(self) -> ManagerSnapshot:
-        """Return the state, a waiting step included, for a checkpoint."""
+        """Return the state, with a step that waits, for a checkpoint."""
         return snapshot_of(self._state, self._pending)
 
     def restore(self, snapshot: ManagerSnapshot) -> None:
-        """Take over a state from `snapshot`.
+        """Set the state to that of `snapshot`.
 
-        A threshold that is configured no more is forgotten, so that a run can be forked with
+        Thresholds that are no longer configured are dropped, so that a checkpoint can continue with
         other thresholds.
         """
-        self._state = state_of(snapshot, self._phases.settled)
+        self._state = state_of(snapshot, self._phases.later_steps)
         self._pending = snapshot.pending
 
     @property
@@ -237,11 +237,11 @@ class Manager:
             now_ns=now_ns,
         )
 
-    def _watched_in(self, state: State) -> tuple[Threshold, ...]:
+    def _watched_in(self, state: ManagerState) -> tuple[Threshold, ...]:
         phases = self._phases
-        return phases.settled if state.file_systems_detected else phases.first_step
+        return phases.later_steps if state.file_systems_detected else phases.first_step
 
-    def _observed(self, before: State, step: _Step) -> State:
+    def _observed(self, before: ManagerState, step: _Step) -> ManagerState:
         return observed(
             before,
             self._watched_in(before),
@@ -251,22 +251,24 @@ class Manager:
         )
 
     def _notified(
-        self, state: State, observations: Mapping[Signal, Observation], now_ns: int
-    ) -> State:
-        """Return the state with what the kernel is asked to tell from now on."""
+        self, state: ManagerState, observations: Mapping[Signal, Observation], now_ns: int
+    ) -> ManagerState:
+        """Return the state with the notifications that the kernel is to send from now on."""
         if not self._config.kernel_memcg_notification:
             return state
-        asked = refreshed(state.notifications, self._thresholds, observations, now_ns=now_ns)
-        return replace(state, notifications=asked)
+        notifications = refreshed(
+            state.notifications, self._thresholds, observations, now_ns=now_ns
+        )
+        return replace(state, notifications=notifications)
 
-    def _decide(self, before: State, step: _Step) -> tuple[Outcome, NeedReclaim | None]:
+    def _decide(self, before: ManagerState, step: _Step) -> tuple[StepDecision, NeedReclaim | None]:
         if self._config.local_storage_isolation:
             evictions = self._local_storage_evictions(step)
             if evictions:
-                return Outcome(evictions=evictions), None
+                return StepDecision(evictions=evictions), None
         thresholds = by_eviction_priority(actionable(self._state, before, step.observations))
         if not thresholds:
-            return Outcome(), None
+            return StepDecision(), None
         return self._reclaim(thresholds, step)
 
     def _local_storage_evictions(self, step: _Step) -> tuple[Eviction, ...]:
@@ -280,7 +282,7 @@ class Manager:
 
     def _reclaim(
         self, thresholds: Sequence[Threshold], step: _Step
-    ) -> tuple[Outcome, NeedReclaim | None]:
+    ) -> tuple[StepDecision, NeedReclaim | None]:
         threshold = thresholds[0]
         signal = threshold.signal
         rule = self._layout.disk_rule(signal)
@@ -296,7 +298,7 @@ class Manager:
             reason="EvictionThresholdMet",
             message=f"Attempting to reclaim {signal.resource.value}",
         )
-        outcome = Outcome(
+        outcome = StepDecision(
             evictions=tuple(itertools.islice(victims, 1)),
             ranking=tuple(place for _, place in ranked),
             events=(event,),
@@ -330,7 +332,7 @@ class Manager:
             grace_period_s=self._rules.immediate_grace_s if threshold.is_hard else soft_grace_s,
             message=message,
             annotations=annotations,
-            grounds=Grounds(
+            evidence=ThresholdEvidence(
                 threshold=str(threshold),
                 available=seen.available,
                 capacity=seen.capacity,
@@ -339,18 +341,18 @@ class Manager:
             ),
         )
 
-    def _is_changed(self, before: State, outcome: Outcome) -> bool:
+    def _is_changed(self, before: ManagerState, outcome: StepDecision) -> bool:
         return not (outcome.is_empty and self._state.is_like(before))
 
-    def _result(self, now_ns: int, before: State, outcome: Outcome) -> StepResult:
+    def _result(self, now_ns: int, before: ManagerState, outcome: StepDecision) -> StepResult:
         return self._answer(now_ns, outcome, changed=self._is_changed(before, outcome))
 
-    def _answer(self, now_ns: int, outcome: Outcome, *, changed: bool) -> StepResult:
+    def _answer(self, now_ns: int, outcome: StepDecision, *, changed: bool) -> StepResult:
         state = self._state
         wait_ns = CLEANUP_TIMEOUT_NS if outcome.evictions else MONITORING_INTERVAL_NS
         return StepResult(
             now_ns=now_ns,
-            under=state.conditions,
+            conditions_held=state.conditions,
             conditions=node_conditions(state.conditions),
             condition_last_observed_ns=state.condition_last_observed_ns,
             first_observed_ns=state.first_observed_ns,
@@ -369,6 +371,6 @@ class Manager:
 
 
 def _ages_ns(thresholds: Iterable[Threshold], step: _Step) -> tuple[tuple[Signal, int], ...]:
-    """Return how old the statistics of `thresholds` are, where their time is known."""
+    """Return how old the statistics of `thresholds` are, where they have a time."""
     times_ns = [(each.signal, step.observations[each.signal].time_ns) for each in thresholds]
     return tuple((signal, step.now_ns - at_ns) for signal, at_ns in times_ns if at_ns is not None)

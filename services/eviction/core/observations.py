@@ -1,18 +1,13 @@
-"""What statistics say: of each signal of a node, and of what a pod consumes.
+"""A node's and its pods' statistics: what is observed of each signal, and the file systems' layout.
 
-None is a figure that is not reported; where a sum of a pod's usage needs it, it counts as 0.
+None is a figure that is not reported; where a sum of a pod's usage needs it, it counts as 0. Where
+images, writable layers, logs and volumes are decides which parts of a pod count under a disk
+signal, and what is collected before a pod is evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, makeSignalObservations (for memory as on
 Linux: available, and available plus working set as the capacity), podDiskUsage, containerUsage,
-podLocalVolumeUsage; staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go.
-
-File systems of a node, and what each layout means for ranking and reclaim.
-
-Where images, writable layers, logs and volumes lie decides which parts of a pod count under a
-disk signal, and what garbage collection may free before a pod is evicted.
-
-Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, buildSignalToRankFunc and
-buildSignalToNodeReclaimFuncs; v1.27 has the first two layouts alone.
+podLocalVolumeUsage, buildSignalToRankFunc and buildSignalToNodeReclaimFuncs (v1.27 has the first
+two layouts only); staging/src/k8s.io/kubelet/pkg/apis/stats/v1alpha1/types.go.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ class ContainerUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeUsage:
-    """A volume's use, by the name that the pod's spec gives it."""
+    """A volume's usage; `name` is the volume's in the pod's spec."""
 
     name: str
     usage: FsUsage
@@ -74,7 +69,7 @@ class PodUsage:
 
 
 class FsMeasure(Flag):
-    """Which parts of a pod count towards its use of a file system."""
+    """Which parts of a pod count towards its usage of a file system."""
 
     NOTHING = 0
     ROOTFS = auto()
@@ -83,7 +78,7 @@ class FsMeasure(Flag):
 
 
 def used_bytes(usage: FsUsage | None) -> int:
-    """Return the bytes used, 0 where unreported."""
+    """Return the bytes used, 0 where they are not reported."""
     return 0 if usage is None else usage.used_bytes or 0
 
 
@@ -115,9 +110,9 @@ def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """How much of a signal is `available` of `capacity` (bytes, inodes or pids).
+    """What is `available` of `capacity` (bytes, inodes or pids) under a signal.
 
-    `time_ns` is when it was measured, None where unknown; an unknown time is always fresh.
+    `time_ns` is when it was measured, None where that is not reported, which counts as new.
     """
 
     available: int
@@ -158,8 +153,8 @@ class RlimitStats:
 class NodeSummary:
     """A node's statistics at one moment; None for what is not reported.
 
-    `allocatable_memory` is the memory of the cgroup that holds all pods. `pods` gives the usage
-    by pod UID; a pod that is missing has no statistics yet.
+    `allocatable_memory` is the memory of the cgroup that holds all pods. `pods` has the usage by
+    pod UID; a pod that is not in it has no statistics yet.
     """
 
     memory: MemoryStats | None = None
@@ -196,9 +191,9 @@ def available_quantity(signal: Signal, observed: Observation) -> Quantity:
 
 
 def is_fresh(observed: Observation, last_time_ns: int | None) -> bool:
-    """Tell whether an observation is newer than the last one of its signal.
+    """Return whether an observation is newer than the last one of its signal.
 
-    An unknown time on either side counts as newer. Source: helpers.go, thresholdsUpdatedStats.
+    Without a time of either it counts as newer. Source: helpers.go, thresholdsUpdatedStats.
     """
     return observed.time_ns is None or last_time_ns is None or observed.time_ns > last_time_ns
 
@@ -241,35 +236,35 @@ _EVERYTHING = FsMeasure.ROOTFS | FsMeasure.LOGS | FsMeasure.LOCAL_VOLUMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """What to collect, containers first: dead containers, unused images, or neither."""
+class GarbageCollection:
+    """What is collected: dead containers, then unused images, or neither."""
 
     containers: bool = False
     images: bool = False
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to collect."""
+        """Return whether anything is collected."""
         return self.containers or self.images
 
 
-NO_COLLECTION = Collection()
+NO_COLLECTION = GarbageCollection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRule:
-    """For one file system: what a pod is ranked by, and what is collected first."""
+    """For one file system: what a pod is ranked by, and what is collected before an eviction."""
 
     measure: FsMeasure
-    collect: Collection
+    collect: GarbageCollection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The rules of one arrangement of file systems.
+class FileSystemLayout:
+    """The rules for one layout of file systems.
 
-    `imagefs_is_dedicated` leaves writable layers out of a container's use of local storage.
-    `containerfs_is` is the file system that writable layers share: their thresholds are its.
-    None where that is undetermined (split, but without a dedicated imagefs).
+    With `imagefs_is_dedicated`, writable layers do not count in a container's usage of local
+    storage. `containerfs_is` is the file system whose thresholds writable layers share; None where
+    that is undetermined (split, but without a dedicated imagefs).
     """
 
     nodefs: DiskRule
@@ -290,8 +285,8 @@ class Layout:
         return None
 
 
-def choose_layout(*, dedicated_imagefs: bool, split_containerfs: bool) -> Layout:
-    """Return the layout that the node's two properties stand for."""
+def choose_layout(*, dedicated_imagefs: bool, split_containerfs: bool) -> FileSystemLayout:
+    """Return the layout of a node with these two properties."""
     if not dedicated_imagefs:
         return _shared(containerfs_is=None if split_containerfs else "nodefs")
     return _SPLIT if split_containerfs else _DEDICATED
@@ -309,9 +304,11 @@ _FILE_SYSTEM: Mapping[Signal, str] = MappingProxyType(
 )
 
 
-def _shared(*, containerfs_is: str | None) -> Layout:
-    everything = DiskRule(measure=_EVERYTHING, collect=Collection(containers=True, images=True))
-    return Layout(
+def _shared(*, containerfs_is: str | None) -> FileSystemLayout:
+    everything = DiskRule(
+        measure=_EVERYTHING, collect=GarbageCollection(containers=True, images=True)
+    )
+    return FileSystemLayout(
         nodefs=everything,
         imagefs=everything,
         containerfs=everything,
@@ -320,18 +317,20 @@ def _shared(*, containerfs_is: str | None) -> Layout:
     )
 
 
-_LAYERS = DiskRule(measure=FsMeasure.ROOTFS, collect=Collection(containers=True, images=True))
-_DEDICATED = Layout(
+_LAYERS = DiskRule(
+    measure=FsMeasure.ROOTFS, collect=GarbageCollection(containers=True, images=True)
+)
+_DEDICATED = FileSystemLayout(
     nodefs=DiskRule(measure=FsMeasure.LOGS | FsMeasure.LOCAL_VOLUMES, collect=NO_COLLECTION),
     imagefs=_LAYERS,
     containerfs=_LAYERS,
     imagefs_is_dedicated=True,
     containerfs_is="imagefs",
 )
-_ALL_BUT_IMAGES = DiskRule(measure=_EVERYTHING, collect=Collection(containers=True))
-_SPLIT = Layout(
+_ALL_BUT_IMAGES = DiskRule(measure=_EVERYTHING, collect=GarbageCollection(containers=True))
+_SPLIT = FileSystemLayout(
     nodefs=_ALL_BUT_IMAGES,
-    imagefs=DiskRule(measure=FsMeasure.NOTHING, collect=Collection(images=True)),
+    imagefs=DiskRule(measure=FsMeasure.NOTHING, collect=GarbageCollection(images=True)),
     containerfs=_ALL_BUT_IMAGES,
     imagefs_is_dedicated=True,
     containerfs_is="nodefs",

@@ -1,7 +1,7 @@
 """Thresholds from a kubelet's eviction settings, parsed and checked.
 
-Statements are read in the order of their signals' names, so that thresholds have one order and
-the first of several errors is always the same; upstream walks Go maps here.
+Statements are read in the order of their signals' names, so that thresholds have one order and the
+first of several errors is always the same; upstream iterates over Go maps here.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and what it calls;
 pkg/kubelet/kubelet.go (NewMainKubelet, which refuses to start where that fails).
@@ -22,7 +22,7 @@ from services.kube.quantity import DurationError, Quantity, QuantityError, parse
 class ConfigError(ValueError):
     """A configuration that a kubelet refuses; the text is upstream's.
 
-    `field` names the setting, such as `hard[memory.available]`.
+    `field` is the path of the setting, such as `hard[memory.available]`.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -45,7 +45,7 @@ _WRONG_SUFFIX = "unable to parse quantity's suffix"
 def parse_thresholds(config: EvictionConfig, supported: frozenset[Signal]) -> tuple[Threshold, ...]:
     """Return hard, then soft, then allocatable thresholds of the configuration.
 
-    Raises ConfigError with upstream's text, naming the first setting that is refused.
+    Raises ConfigError for the first setting that is refused.
     """
     hard = _parse_statements("hard", config.hard, supported)
     soft = _parse_statements("soft", config.soft, supported)
@@ -78,52 +78,52 @@ def _statements(
 ) -> Iterator[tuple[str, Signal, str]]:
     by_name = {signal.value: signal for signal in supported}
     for name, text in sorted(statements.items()):
-        where = f"{setting}[{name}]"
+        field = f"{setting}[{name}]"
         if name not in by_name:
-            raise ConfigError(where, f"unsupported eviction signal {name}")
-        yield where, by_name[name], text
+            raise ConfigError(field, f"unsupported eviction signal {name}")
+        yield field, by_name[name], text
 
 
 def _parse_statements(
     setting: str, statements: Statements, supported: frozenset[Signal]
 ) -> list[Threshold]:
     found = []
-    for where, signal, text in _statements(setting, statements, supported):
-        # Upstream switches a threshold off at either end of the scale.
+    for field, signal, text in _statements(setting, statements, supported):
+        # Upstream ignores a threshold of 0% and of 100%.
         if text in _IGNORED_PERCENTAGES:
             continue
-        value = _share(where, signal, text) if text.endswith("%") else _amount(where, signal, text)
+        value = _share(field, signal, text) if text.endswith("%") else _amount(field, signal, text)
         found.append(Threshold(signal=signal, value=value))
     return found
 
 
-def _share(where: str, signal: Signal, text: str) -> ThresholdValue:
-    share = _percentage(where, text)
+def _share(field: str, signal: Signal, text: str) -> ThresholdValue:
+    share = _percentage(field, text)
     name = f"eviction percentage threshold {signal.value}"
     if share < 0:
-        raise ConfigError(where, f"{name} must be >= 0%: {text}")
+        raise ConfigError(field, f"{name} must be >= 0%: {text}")
     if share > 1:
-        raise ConfigError(where, f"{name} must be <= 100%: {text}")
+        raise ConfigError(field, f"{name} must be <= 100%: {text}")
     return ThresholdValue(percentage=share)
 
 
-def _amount(where: str, signal: Signal, text: str) -> ThresholdValue:
-    quantity = _quantity(where, text)
+def _amount(field: str, signal: Signal, text: str) -> ThresholdValue:
+    quantity = _quantity(field, text)
     if quantity.nano <= 0:
-        raise ConfigError(where, f"eviction threshold {signal.value} must be positive: {quantity}")
+        raise ConfigError(field, f"eviction threshold {signal.value} must be positive: {quantity}")
     return ThresholdValue(quantity=quantity)
 
 
 def _parse_graces(statements: Statements, supported: frozenset[Signal]) -> dict[Signal, int]:
     graces = {}
-    for where, signal, text in _statements("soft_grace", statements, supported):
+    for field, signal, text in _statements("soft_grace", statements, supported):
         try:
             graces[signal] = parse_duration_ns(text)
         except DurationError as error:
-            raise ConfigError(where, str(error)) from error
+            raise ConfigError(field, str(error)) from error
         if graces[signal] < 0:
             raise ConfigError(
-                where,
+                field,
                 f"invalid eviction grace period specified: {text}, must be a positive value",
             )
     return graces
@@ -133,40 +133,40 @@ def _parse_min_reclaims(
     statements: Statements, supported: frozenset[Signal]
 ) -> dict[Signal, ThresholdValue]:
     reclaims = {}
-    for where, signal, text in _statements("min_reclaim", statements, supported):
+    for field, signal, text in _statements("min_reclaim", statements, supported):
         if text.endswith("%"):
-            share = _percentage(where, text)
+            share = _percentage(field, text)
             if share <= 0:
                 raise ConfigError(
-                    where,
+                    field,
                     f"eviction percentage minimum reclaim {signal.value} must be positive: {text}",
                 )
             reclaims[signal] = ThresholdValue(percentage=share)
             continue
-        quantity = _quantity(where, text)
+        quantity = _quantity(field, text)
         if quantity.nano < 0:
             raise ConfigError(
-                where, f"negative eviction minimum reclaim specified for {signal.value}"
+                field, f"negative eviction minimum reclaim specified for {signal.value}"
             )
         reclaims[signal] = ThresholdValue(quantity=quantity)
     return reclaims
 
 
-def _percentage(where: str, text: str) -> float:
+def _percentage(field: str, text: str) -> float:
     number = text.rstrip("%")
     if _PERCENT_NUMBER.fullmatch(number) is None:
-        raise ConfigError(where, f'strconv.ParseFloat: parsing "{number}": invalid syntax')
+        raise ConfigError(field, f'strconv.ParseFloat: parsing "{number}": invalid syntax')
     try:
         return percent_share(float(number))
     except OverflowError as error:
         raise ConfigError(
-            where, f'strconv.ParseFloat: parsing "{number}": value out of range'
+            field, f'strconv.ParseFloat: parsing "{number}": value out of range'
         ) from error
 
 
-def _quantity(where: str, text: str) -> Quantity:
+def _quantity(field: str, text: str) -> Quantity:
     try:
         return parse(text)
     except QuantityError as error:
         form = _QUANTITY_FORM.fullmatch(text)
-        raise ConfigError(where, _WRONG_SUFFIX if form else _WRONG_FORM) from error
+        raise ConfigError(field, _WRONG_SUFFIX if form else _WRONG_FORM) from error

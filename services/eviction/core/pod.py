@@ -1,18 +1,13 @@
-"""Pods as the kubelet ranks them: what they request and use.
+"""Pods as a kubelet ranks and limits them: requests, limits, quality of service.
 
-Resources are exact quantities with the format they were written in, since messages print them.
-
-Source: kubernetes v1.32 pkg/kubelet/types/pod_update.go (IsCriticalPod and what it asks),
-pkg/volume/util/util.go (IsLocalEphemeralVolume), pkg/kubelet/eviction/helpers.go
-(localVolumeNames).
-
-What a pod asks for and may use, summed over its containers, and its quality of service.
-
+Resources are exact quantities with the format that they were written in, since messages print them.
 The request by which a kubelet ranks pods is a function of its own upstream, older than the one in
 services/kube/requests.py: in it a sidecar counts as any init container does, and requests of the
 pod as a whole do not count. (Kubelets after v1.32 call PodRequests there.)
 
-Source: kubernetes v1.32 pkg/api/v1/resource/helpers.go (GetResourceRequestQuantity),
+Source: kubernetes v1.32 pkg/kubelet/types/pod_update.go (IsCriticalPod and what it calls),
+pkg/volume/util/util.go (IsLocalEphemeralVolume), pkg/kubelet/eviction/helpers.go
+(localVolumeNames), pkg/api/v1/resource/helpers.go (GetResourceRequestQuantity),
 staging/src/k8s.io/component-helpers/resource/helpers.go (PodLimits),
 pkg/apis/core/v1/helper/qos/qos.go (ComputePodQOS).
 """
@@ -23,15 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
 from services.kube.quantity import Format, Quantity
 from services.kube.taints import Toleration
 
-SYSTEM_CRITICAL_PRIORITY = 2_000_000_000
 SOURCE_ANNOTATION = "kubernetes.io/config.source"
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _API_SOURCE = "api"
 _EMPTY_DIR = "emptyDir"
 _LOCAL_KINDS = frozenset({"hostPath", "gitRepo", "configMap"})
+_COMPUTE_RESOURCES = frozenset({"cpu", "memory"})
 
 Resources = Mapping[str, Quantity]
 
@@ -50,7 +46,7 @@ class EvictionContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class EvictionVolume:
     """A volume; `kind` is its source's field name in a pod's spec ("emptyDir", "hostPath").
 
     `medium` ("" for disk) and `size_limit` (None for none) are an emptyDir's.
@@ -63,18 +59,18 @@ class Volume:
 
     @property
     def is_empty_dir(self) -> bool:
-        """Tell whether the volume is an emptyDir, on disk or in memory."""
+        """Whether the volume is an emptyDir, on disk or in memory."""
         return self.kind == _EMPTY_DIR
 
     @property
     def is_local(self) -> bool:
-        """Tell whether the volume takes space on the node's own disk."""
+        """Whether the volume is on the node's own disk."""
         return self.kind in _LOCAL_KINDS or (self.is_empty_dir and self.medium == "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPod:
-    """What eviction needs of a pod; `priority` is spec.priority, 0 where absent.
+    """What eviction reads of a pod; `priority` is spec.priority, 0 where absent.
 
     `termination_grace_s` is spec.terminationGracePeriodSeconds, None where absent; `qos_class` is
     status.qosClass, "" where absent.
@@ -87,7 +83,7 @@ class EvictionPod:
     containers: tuple[EvictionContainer, ...] = ()
     init_containers: tuple[EvictionContainer, ...] = ()
     overhead: Resources = field(default_factory=dict)
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[EvictionVolume, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     termination_grace_s: int | None = None
     qos_class: str = ""
@@ -95,21 +91,18 @@ class EvictionPod:
 
     @property
     def is_static(self) -> bool:
-        """Tell whether the pod came from a file or a URL and not from the API server."""
+        """Whether the pod is from a file or a URL, not from the API server."""
         return self.annotations.get(SOURCE_ANNOTATION, _API_SOURCE) != _API_SOURCE
 
     @property
     def is_mirror(self) -> bool:
-        """Tell whether the pod mirrors a static pod in the API server."""
+        """Whether the pod is the API server's mirror of a static pod."""
         return MIRROR_ANNOTATION in self.annotations
 
     @property
     def is_critical(self) -> bool:
-        """Tell whether the pod is never evicted and always admitted."""
+        """Whether the pod is never evicted and always admitted."""
         return self.is_static or self.is_mirror or self.priority >= SYSTEM_CRITICAL_PRIORITY
-
-
-_COMPUTE_RESOURCES = frozenset({"cpu", "memory"})
 
 
 class QosClass(Enum):
@@ -158,16 +151,15 @@ def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None
 
 
 def is_best_effort(pod: EvictionPod) -> bool:
-    """Tell whether the pod is of the lowest class: as its status says, else as it asks.
+    """Return whether the pod is BestEffort, by its status, or else by its requests and limits.
 
     Source: kubernetes v1.32 pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS.
     """
-    known = pod.qos_class or qos_class(pod).value
-    return known == QosClass.BEST_EFFORT.value
+    return (pod.qos_class or qos_class(pod).value) == QosClass.BEST_EFFORT.value
 
 
 def qos_class(pod: EvictionPod) -> QosClass:
-    """Return the quality of service that cpu and memory give the pod."""
+    """Return the class that the pod's requests and limits of cpu and memory make."""
     every = (*pod.containers, *pod.init_containers)
     requests = _positive_totals(each.requests for each in every)
     limits = _positive_totals(each.limits for each in every)
@@ -201,7 +193,7 @@ def _compute_entries(lists: Iterable[Resources]) -> Iterator[tuple[str, Quantity
 def _plus(total: Quantity, more: Quantity | None) -> Quantity:
     if more is None:
         return total
-    # A zero takes the format of what is added to it, as upstream's Quantity.Add does.
+    # A zero takes the format of the other summand, as in upstream's Quantity.Add.
     return Quantity(total.nano + more.nano, total.format if total.nano else more.format)
 
 

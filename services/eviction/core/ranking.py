@@ -1,13 +1,14 @@
-"""Ranking: which pod goes first.
+"""The order in which pods are evicted.
 
-Every order is total, with ties in the order in which the node lists its pods:
+Pods that are equal under all criteria are in the order in which the node lists them. The criteria,
+the first one deciding:
 
-- memory and disk: pods without statistics; pods that use more than they asked for; lower
-  priority; more use above the request;
+- memory and disk: pods without statistics; pods that use more than they request; lower priority;
+  more use above the request;
 - pids: lower priority; pods without statistics; more processes.
 
-Inodes are ranked by what they exceed the ephemeral-storage request by, in bytes: an upstream
-bug that is kept, since it decides who is evicted.
+For inodes the request that is subtracted is that of ephemeral storage, in bytes: an upstream bug
+that is kept, since it decides which pod is evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, rankMemoryPressure, rankPIDPressure,
 rankDiskPressureFunc and the comparisons they name.
@@ -18,7 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.eviction.core.observations import FsMeasure, Layout, PodUsage, disk_bytes, disk_inodes
+from services.eviction.core.observations import (
+    FileSystemLayout,
+    FsMeasure,
+    PodUsage,
+    disk_bytes,
+    disk_inodes,
+)
 from services.eviction.core.pod import EvictionPod, request
 from services.eviction.core.signals import Signal, StarvedResource
 from services.kube.quantity import NANO
@@ -26,11 +33,10 @@ from services.kube.quantity import NANO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedPod:
-    """A pod's place in the ranking and what put it there.
+    """A pod in the ranking, with its criteria.
 
-    `usage` is None where the pod has no statistics; it and `request` count bytes, inodes or
-    pids of the starved resource. `above_request` is the last criterion: the use minus the
-    request, rounded down.
+    `usage` is None where the pod has no statistics; it and `request` are bytes, inodes or pids of
+    the starved resource. `above_request` is the last criterion: usage minus request, rounded down.
     """
 
     uid: str
@@ -63,9 +69,12 @@ class _Measured:
 
 
 def rank(
-    pods: Sequence[EvictionPod], usage: Mapping[str, PodUsage], signal: Signal, layout: Layout
+    pods: Sequence[EvictionPod],
+    usage: Mapping[str, PodUsage],
+    signal: Signal,
+    layout: FileSystemLayout,
 ) -> tuple[tuple[EvictionPod, RankedPod], ...]:
-    """Return the pods in the order in which they would be evicted; `usage` is by UID."""
+    """Return the pods in the order of eviction; `usage` is by UID."""
     rule = layout.disk_rule(signal)
     measure = FsMeasure.NOTHING if rule is None else rule.measure
     resource = signal.resource
@@ -87,7 +96,7 @@ def _measure(
     pod: EvictionPod, usage: PodUsage | None, resource: StarvedResource, measure: FsMeasure
 ) -> _Measured:
     if resource is StarvedResource.PIDS:
-        # Pids have no request that the ranking would look at.
+        # There are no requests of pids.
         processes = None if usage is None else usage.processes or 0
         return _Measured(usage=processes, request_nano=0, subtracted_nano=0)
     own = request(pod, resource.value).nano

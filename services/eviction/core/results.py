@@ -1,12 +1,6 @@
-"""What a step decides: evictions, messages, statistics.
+"""What a step decides and returns: evictions, node events, conditions, the next step's time.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, evictPod and synchronize.
-
-What a step answers: its result, or the garbage collection that it needs first.
-
-Why a pod was evicted, in the kubelet's words. Every sentence ends with a space.
-
-Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, evictionMessage.
 """
 
 from __future__ import annotations
@@ -14,31 +8,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.eviction.core.observations import (
-    NO_COLLECTION,
-    Collection,
-    ContainerUsage,
-    FsUsage,
-    Observation,
-    PodUsage,
-    available_quantity,
-)
-from services.eviction.core.pod import EvictionContainer, EvictionPod
+from services.eviction.core.observations import NO_COLLECTION, GarbageCollection
 from services.eviction.core.ranking import RankedPod
-from services.eviction.core.signals import ConditionType, Signal, StarvedResource
+from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition
-from services.kube.quantity import NANO, Format, Quantity
 
+MONITORING_INTERVAL_NS = 10 * 1_000_000_000
+CLEANUP_TIMEOUT_NS = 30 * 1_000_000_000
+CLEANUP_POLL_NS = 1_000_000_000
 EVICTED_REASON = "Evicted"
 EVICTED_PHASE = "Failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grounds:
-    """What an eviction by a threshold followed from.
+class ThresholdEvidence:
+    """The figures behind an eviction by a threshold.
 
-    `threshold` is its text; `available` of `capacity` (bytes, inodes or pids) was observed of its
+    `threshold` is its text; `available` and `capacity` (bytes, inodes or pids) were observed of its
     signal; `rank`, from 1, is the pod's place among the `ranked` pods, critical ones included.
     """
 
@@ -54,8 +41,8 @@ class Eviction:
     """A pod to be killed; its status becomes EVICTED_PHASE, EVICTED_REASON and `message`.
 
     `grace_period_s` overrides the pod's own. `cause` is the signal's name, or the limit on local
-    storage that the pod exceeds, which has no `grounds`. `annotations` go on the pod's Evicted
-    event; they are empty for a pod without statistics and for a limit.
+    storage that the pod exceeds, for which `evidence` is None. `annotations` are those of the pod's
+    Evicted event; they are empty for a pod without statistics and for a limit.
     """
 
     uid: str
@@ -65,16 +52,16 @@ class Eviction:
     grace_period_s: int
     message: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    grounds: Grounds | None = None
+    evidence: ThresholdEvidence | None = None
 
     @property
     def by_threshold(self) -> bool:
-        """Tell whether a threshold was met, and not a limit exceeded."""
-        return self.grounds is not None
+        """Whether a threshold was met, rather than a limit exceeded."""
+        return self.evidence is not None
 
     @property
     def condition(self) -> Condition | None:
-        """Return the DisruptionTarget condition that a threshold's eviction sets, else None."""
+        """The DisruptionTarget condition of an eviction by a threshold, None for a limit."""
         if not self.by_threshold:
             return None
         return Condition(
@@ -95,25 +82,22 @@ class NodeEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """Whether the kubelet takes a pod; `reason` and `message` are empty where it does."""
+class PodAdmitResult:
+    """Whether the kubelet admits a pod; `reason` and `message` are empty where it does.
+
+    Source: kubernetes v1.32 pkg/kubelet/lifecycle/interfaces.go, PodAdmitResult.
+    """
 
     admit: bool
     reason: str = ""
     message: str = ""
 
 
-MONITORING_INTERVAL_NS = 10 * 1_000_000_000
-CLEANUP_TIMEOUT_NS = 30 * 1_000_000_000
-CLEANUP_POLL_NS = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedReclaim:
-    """The step asks the node to collect garbage: dead containers first, then unused images.
+    """The step needs a garbage collection: dead containers first, then unused images.
 
-    Continue it with `Manager.resume`. Whether the collection failed does not matter; what the
-    node then observes does.
+    `Manager.resume` continues it with the node's statistics after the collection, failed or not.
     """
 
     signal: Signal
@@ -125,25 +109,24 @@ class NeedReclaim:
 class StepResult:
     """What a step found and decided.
 
-    `error` is upstream's text where the step could not be done. `under` are the conditions that
-    hold and `conditions` the node's three pressure conditions with their texts, without times.
-    `thresholds_met` are those whose grace has elapsed. `evictions` holds one pod, or all pods
-    above a limit on local storage; a kill that fails counts as done. `ranking` is the whole order
-    in which pods would go, where a threshold forced an eviction. `collected` is what was
-    collected in this step.
+    `error` is upstream's text where the step failed. `conditions_held` are the conditions that
+    hold, and `conditions` the node's three pressure conditions with their texts, without times.
+    `thresholds_met` are those whose grace period has elapsed. `evictions` holds one pod, or all
+    pods above a limit on local storage; a kill that fails counts as done. `ranking` is the whole
+    order of eviction, where a threshold forced one. `collected` is the step's garbage collection.
 
-    The next step is due at `next_step_ns`; after an eviction that is the latest time, and the
-    step is due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS).
-    `changed` is false where the step left everything but observations' times as it was; `quiet`
-    says that the same observations would leave it so at any later time, too. `signal` is the one
-    whose threshold was acted upon. `stats_ages_ns` is how old the statistics were that forced an
-    eviction, by signal. `notify_at` are the amounts at which the kernel tells (see
-    notifications.Notifications); none without kernelMemcgNotification.
+    The next step is due at `next_step_ns`; after an eviction that is the latest time, and the step
+    is due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS). `changed` is
+    false where the step left everything but observations' times as it was; `quiet`: the same
+    observations would leave it so at any later time, too. `signal` is the one whose threshold was
+    acted upon. `stats_ages_ns` is the age of the statistics that forced an eviction, by signal.
+    `notify_at` are the amounts at which the kernel notifies (see thresholds.Notifications); empty
+    without kernelMemcgNotification.
     """
 
     now_ns: int
     error: str = ""
-    under: tuple[ConditionType, ...] = ()
+    conditions_held: tuple[ConditionType, ...] = ()
     conditions: tuple[Condition, ...] = ()
     condition_last_observed_ns: Mapping[ConditionType, int]
     first_observed_ns: Mapping[Threshold, int]
@@ -151,7 +134,7 @@ class StepResult:
     evictions: tuple[Eviction, ...] = ()
     ranking: tuple[RankedPod, ...] = ()
     events: tuple[NodeEvent, ...] = ()
-    collected: Collection = NO_COLLECTION
+    collected: GarbageCollection = NO_COLLECTION
     next_step_ns: int
     changed: bool
     quiet: bool
@@ -161,85 +144,17 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a step decides beyond its state; kept while a collection is under way."""
+class StepDecision:
+    """What a step decides beside its state; kept during a garbage collection."""
 
     evictions: tuple[Eviction, ...] = ()
     ranking: tuple[RankedPod, ...] = ()
     events: tuple[NodeEvent, ...] = ()
-    collected: Collection = NO_COLLECTION
+    collected: GarbageCollection = NO_COLLECTION
     signal: Signal | None = None
     stats_ages_ns: tuple[tuple[Signal, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is to be done."""
+        """Whether the step has no effect."""
         return not (self.evictions or self.events or self.collected)
-
-
-_ZERO = Quantity(0)
-
-
-def eviction_message(
-    pod: EvictionPod,
-    usage: PodUsage | None,
-    threshold: Threshold,
-    observed: Observation,
-    *,
-    name_init_containers: bool,
-) -> tuple[str, dict[str, str]]:
-    """Return the message and the event's annotations; without statistics there are none."""
-    resource = threshold.signal.resource
-    quantity = threshold.value.amount(observed.capacity)
-    available = available_quantity(threshold.signal, observed)
-    message = (
-        f"The node was low on resource: {resource.value}. "
-        f"Threshold quantity: {quantity}, available: {available}. "
-    )
-    if usage is None:
-        return message, {}
-    named = (*pod.containers, *pod.init_containers) if name_init_containers else pod.containers
-    offending = _offending(named, usage, resource)
-    for container, used in offending:
-        asked = container.requests.get(resource.value, _ZERO)
-        message += (
-            f"Container {container.name} was using {used}, request is {asked}, "
-            f"has larger consumption of {resource.value}. "
-        )
-    return message, {
-        "offending_containers": ",".join(container.name for container, _ in offending),
-        "offending_containers_usage": ",".join(str(used) for _, used in offending),
-        "starved_resource": resource.value,
-    }
-
-
-def _offending(
-    containers: tuple[EvictionContainer, ...], usage: PodUsage, resource: StarvedResource
-) -> list[tuple[EvictionContainer, Quantity]]:
-    by_name: dict[str, EvictionContainer] = {}
-    for container in containers:
-        by_name.setdefault(container.name, container)
-    offending = []
-    for stats in usage.containers:
-        named, used = by_name.get(stats.name), _container_used(stats, resource)
-        if named is None or used is None:
-            continue
-        if used * NANO > named.requests.get(resource.value, _ZERO).nano:
-            offending.append((named, Quantity.from_value(used, Format.BINARY_SI)))
-    return offending
-
-
-def _container_used(stats: ContainerUsage, resource: StarvedResource) -> int | None:
-    match resource:
-        case StarvedResource.MEMORY:
-            return stats.memory_working_set_bytes
-        case StarvedResource.EPHEMERAL_STORAGE:
-            return _sum(stats.rootfs, stats.logs)
-        case _:
-            return None
-
-
-def _sum(rootfs: FsUsage | None, logs: FsUsage | None) -> int | None:
-    if rootfs is None or rootfs.used_bytes is None or logs is None or logs.used_bytes is None:
-        return None
-    return rootfs.used_bytes + logs.used_bytes

@@ -1,4 +1,4 @@
-"""What differs between the kubelets that are followed, chosen once for a manager.
+"""What differs between the supported kubelets, chosen once for a manager.
 
 Source: kubernetes v1.27 and v1.32 pkg/kubelet/eviction/eviction_manager.go and helpers.go.
 """
@@ -9,55 +9,67 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from services.eviction.core.observations import Layout, choose_layout
+from services.eviction.core.observations import FileSystemLayout, choose_layout
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.signals import CONTAINERFS_SIGNALS, Signal
 from services.eviction.core.thresholds import Threshold
 from services.kube.kubelet import EvictionConfig, Mode
 
-_SOURCES: dict[str, dict[Signal, Signal]] = {
-    "nodefs": {
-        Signal.CONTAINERFS_AVAILABLE: Signal.NODEFS_AVAILABLE,
-        Signal.CONTAINERFS_INODES_FREE: Signal.NODEFS_INODES_FREE,
-    },
-    "imagefs": {
-        Signal.CONTAINERFS_AVAILABLE: Signal.IMAGEFS_AVAILABLE,
-        Signal.CONTAINERFS_INODES_FREE: Signal.IMAGEFS_INODES_FREE,
-    },
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletRules:
+    """The rules of one version of the kubelet.
+
+    `immediate_grace_s` is the grace period of a hard or local-storage eviction, `soft_grace_s`
+    computes that of a soft one. With `init_containers_in_messages`, messages name init containers
+    that use more than they request; with `sidecars`, restartable init containers count in a pod's
+    limits.
+    """
+
+    signals: frozenset[Signal]
+    immediate_grace_s: int
+    soft_grace_s: Callable[[EvictionConfig, EvictionPod], int]
+    layout: Callable[[EvictionConfig], FileSystemLayout]
+    phases: Callable[[tuple[Threshold, ...], FileSystemLayout], ThresholdPhases]
+    init_containers_in_messages: bool
+    sidecars: bool
+
+
+def rules_of(mode: Mode) -> KubeletRules:
+    """Return the rules of the kubelet that `mode` names."""
+    return _RULES[mode]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdPhases:
-    """Thresholds of a manager over its first steps.
+    """A manager's thresholds in its first step and after.
 
-    `first_step` is what the step that detects the file systems watches; `settled` is what that
-    step's reclaim and every later step use. They differ since upstream's first step still holds
-    the list to which the derived thresholds are appended.
+    `first_step` is what the step that detects the file systems observes; `later_steps` is what that
+    step's reclaim and every later step use. They differ because upstream's first step still has the
+    list to which the derived thresholds are appended.
     """
 
     first_step: tuple[Threshold, ...]
-    settled: tuple[Threshold, ...]
+    later_steps: tuple[Threshold, ...]
 
 
-def unchanged(thresholds: tuple[Threshold, ...], _layout: Layout) -> ThresholdPhases:
-    """Return the thresholds as they are: v1.27 knows no containerfs."""
-    return ThresholdPhases(first_step=thresholds, settled=thresholds)
+def unchanged(thresholds: tuple[Threshold, ...], _layout: FileSystemLayout) -> ThresholdPhases:
+    """Return the thresholds as they are: v1.27 has no containerfs."""
+    return ThresholdPhases(first_step=thresholds, later_steps=thresholds)
 
 
-def derived(thresholds: tuple[Threshold, ...], layout: Layout) -> ThresholdPhases:
-    """Return the thresholds with containerfs' own taken from the file system it shares.
+def derived(thresholds: tuple[Threshold, ...], layout: FileSystemLayout) -> ThresholdPhases:
+    """Return the thresholds with those of containerfs copied from the file system that it shares.
 
-    Writable layers lie on nodefs or on imagefs, so their thresholds are that file system's and
-    never a user's own: what a user set is overwritten in its place, or switched off where the
-    other file system has no such threshold.
+    Writable layers are on nodefs or on imagefs, whose thresholds they have: a threshold that the
+    configuration sets on containerfs is replaced, or removed where the other file system has none.
     Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, UpdateContainerFsThresholds.
     """
     if layout.containerfs_is is None:
         return unchanged(thresholds, layout)
     in_place: list[Threshold | None] = list(thresholds)
     appended: list[Threshold] = []
-    for signal, source in _SOURCES[layout.containerfs_is].items():
+    for signal, source in _SHARED_SIGNALS[layout.containerfs_is].items():
         for hard in (True, False):
             model = _last(thresholds, source, hard=hard)
             copy = None if model is None else replace(model[1], signal=signal)
@@ -67,7 +79,7 @@ def derived(thresholds: tuple[Threshold, ...], layout: Layout) -> ThresholdPhase
             elif copy is not None:
                 appended.append(copy)
     first_step = tuple(each for each in in_place if each is not None)
-    return ThresholdPhases(first_step=first_step, settled=(*first_step, *appended))
+    return ThresholdPhases(first_step=first_step, later_steps=(*first_step, *appended))
 
 
 def _last(
@@ -80,29 +92,6 @@ def _last(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """One kubelet's variants.
-
-    `immediate_grace_s` is what a hard or local-storage eviction grants, `soft_grace_s` computes
-    what a soft one does. `init_containers_in_messages` names init containers that use more than
-    they asked for; `sidecars` counts restartable init containers into a pod's limits.
-    """
-
-    signals: frozenset[Signal]
-    immediate_grace_s: int
-    soft_grace_s: Callable[[EvictionConfig, EvictionPod], int]
-    layout: Callable[[EvictionConfig], Layout]
-    phases: Callable[[tuple[Threshold, ...], Layout], ThresholdPhases]
-    init_containers_in_messages: bool
-    sidecars: bool
-
-
-def rules_of(mode: Mode) -> Rules:
-    """Return the rules that the mode stands for."""
-    return _RULES[mode]
-
-
 def _maximum_grace_s(config: EvictionConfig, _pod: EvictionPod) -> int:
     return config.max_pod_grace_s
 
@@ -113,19 +102,30 @@ def _shorter_grace_s(config: EvictionConfig, pod: EvictionPod) -> int:
     return min(config.max_pod_grace_s, pod.termination_grace_s)
 
 
-def _layout(config: EvictionConfig) -> Layout:
+def _layout(config: EvictionConfig) -> FileSystemLayout:
     return choose_layout(
         dedicated_imagefs=config.dedicated_imagefs, split_containerfs=config.split_containerfs
     )
 
 
-def _layout_without_split(config: EvictionConfig) -> Layout:
+def _layout_without_split(config: EvictionConfig) -> FileSystemLayout:
     return choose_layout(dedicated_imagefs=config.dedicated_imagefs, split_containerfs=False)
 
 
-_RULES: Mapping[Mode, Rules] = MappingProxyType(
+_SHARED_SIGNALS: dict[str, dict[Signal, Signal]] = {
+    "nodefs": {
+        Signal.CONTAINERFS_AVAILABLE: Signal.NODEFS_AVAILABLE,
+        Signal.CONTAINERFS_INODES_FREE: Signal.NODEFS_INODES_FREE,
+    },
+    "imagefs": {
+        Signal.CONTAINERFS_AVAILABLE: Signal.IMAGEFS_AVAILABLE,
+        Signal.CONTAINERFS_INODES_FREE: Signal.IMAGEFS_INODES_FREE,
+    },
+}
+
+_RULES: Mapping[Mode, KubeletRules] = MappingProxyType(
     {
-        Mode.V1_32: Rules(
+        Mode.V1_32: KubeletRules(
             signals=frozenset(Signal),
             immediate_grace_s=1,
             soft_grace_s=_shorter_grace_s,
@@ -134,7 +134,7 @@ _RULES: Mapping[Mode, Rules] = MappingProxyType(
             init_containers_in_messages=True,
             sidecars=True,
         ),
-        Mode.V1_27: Rules(
+        Mode.V1_27: KubeletRules(
             signals=frozenset(Signal) - CONTAINERFS_SIGNALS,
             immediate_grace_s=0,
             soft_grace_s=_maximum_grace_s,

@@ -1,7 +1,6 @@
-"""Eviction signals: what a kubelet watches, and what each one stands for.
+"""Eviction signals, with the starved resource and the node condition of each.
 
-A signal names something that runs short on a node. It belongs to one starved resource (what
-pods are ranked by and what messages name) and to one node condition (what the node reports).
+Pods are ranked by the starved resource, and messages name it; the node reports the condition.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go and helpers.go, init.
 """
@@ -14,7 +13,7 @@ from types import MappingProxyType
 
 
 class Signal(Enum):
-    """Something that may run short, by the name that the kubelet's command line uses."""
+    """What a threshold observes, by the name that the kubelet's configuration uses."""
 
     MEMORY_AVAILABLE = "memory.available"
     ALLOCATABLE_MEMORY_AVAILABLE = "allocatableMemory.available"
@@ -28,17 +27,17 @@ class Signal(Enum):
 
     @property
     def resource(self) -> StarvedResource:
-        """Return the resource that is starved where the signal's threshold is met."""
+        """The resource that is starved where the signal's threshold is met."""
         return _RESOURCE[self]
 
     @property
     def condition(self) -> ConditionType:
-        """Return the node condition that the signal raises."""
+        """The node condition that is true while a threshold on the signal is met."""
         return _CONDITION[self.resource]
 
     @property
     def is_memory(self) -> bool:
-        """Tell whether the signal watches memory, which is reclaimed before all else."""
+        """Whether memory is starved, which is reclaimed before other resources."""
         return self.resource is StarvedResource.MEMORY
 
 

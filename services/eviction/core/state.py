@@ -1,4 +1,4 @@
-"""What an eviction manager remembers from step to step, and how a step changes it.
+"""An eviction manager's state between steps, and how a step changes it.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, synchronize up to "update
 internal state", and the helpers that it calls there.
@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 
 from services.eviction.core.conditions import holding, last_observed
 from services.eviction.core.observations import Observation, is_fresh
-from services.eviction.core.results import Outcome
+from services.eviction.core.results import StepDecision
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Notifications, Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """A manager's memory; times in ns.
+class ManagerState:
+    """What a manager keeps from step to step; times in ns.
 
-    `conditions` hold now; `condition_last_observed_ns` is when each was last observed.
-    `first_observed_ns` is since when each threshold has been met, grace or not, and
-    `thresholds_met` are those whose grace has elapsed, which stay until their minimum reclaim is
-    free again. `observation_times_ns` holds the time of each signal's last observation (None
-    where that was unknown). `file_systems_detected` is false until the first step.
-    `notifications` is what the kernel was asked to tell.
+    `conditions` are those that hold; `condition_last_observed_ns` is when each was last observed.
+    `first_observed_ns` is since when each threshold has been met, before any grace period, and
+    `thresholds_met` are those whose grace period has elapsed, which remain until their minimum
+    reclaim is available. `observation_times_ns` is the time of each signal's last observation (None
+    where it had none). `file_systems_detected` is false until the first step. `notifications` are
+    those that the kernel is to send.
     """
 
     file_systems_detected: bool = False
@@ -38,7 +38,7 @@ class State:
 
     @property
     def is_at_rest(self) -> bool:
-        """Tell whether a step that meets no threshold would change nothing but times."""
+        """Whether a step in which no threshold is met would change nothing but times."""
         return (
             self.file_systems_detected
             and not self.conditions
@@ -46,8 +46,8 @@ class State:
             and not self.thresholds_met
         )
 
-    def is_like(self, other: State) -> bool:
-        """Tell whether two states differ in nothing but observations' times and notifications."""
+    def is_like(self, other: ManagerState) -> bool:
+        """Return whether two states differ at most in observations' times and notifications."""
         return (
             self.file_systems_detected == other.file_systems_detected
             and self.conditions == other.conditions
@@ -58,41 +58,41 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A step at `now_ns` that waits for its collection, with the outcome if that frees nothing."""
+class PendingStep:
+    """A step at `now_ns` that waits for its collection; `outcome` is as if it freed nothing."""
 
     now_ns: int
-    outcome: Outcome
+    outcome: StepDecision
     changed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerSnapshot:
-    """A manager's memory without its configuration, for a checkpoint.
+    """A manager's state for a checkpoint, without its configuration.
 
-    It is a State whose thresholds stand beside it, named by their text, which is unique among
-    those of one configuration, and the step that waits.
+    Thresholds are kept beside the ManagerState by their text, which is unique within a
+    configuration. `pending` is the step that waits.
     """
 
-    state: State
+    state: ManagerState
     first_observed_ns: Mapping[str, int]
     thresholds_met: tuple[str, ...]
-    pending: Pending | None
+    pending: PendingStep | None
 
 
 def observed(
-    before: State,
+    before: ManagerState,
     watched: tuple[Threshold, ...],
     observations: Mapping[Signal, Observation],
     *,
     now_ns: int,
     pressure_transition_ns: int,
-) -> State:
+) -> ManagerState:
     """Return the state after the `observations` of a step at `now_ns`."""
     current = tuple(each for each in watched if _holds(each, before, observations))
     first_observed_ns = {each: before.first_observed_ns.get(each, now_ns) for each in current}
     condition_times = last_observed(current, before.condition_last_observed_ns, now_ns)
-    return State(
+    return ManagerState(
         file_systems_detected=True,
         conditions=holding(condition_times, period_ns=pressure_transition_ns, now_ns=now_ns),
         condition_last_observed_ns=condition_times,
@@ -108,9 +108,9 @@ def observed(
 
 
 def actionable(
-    after: State, before: State, observations: Mapping[Signal, Observation]
+    after: ManagerState, before: ManagerState, observations: Mapping[Signal, Observation]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds to act on: met, and measured anew since the step `before`."""
+    """Return the thresholds to act on: met, and measured since the step `before`."""
     return tuple(
         each
         for each in after.thresholds_met
@@ -119,8 +119,8 @@ def actionable(
     )
 
 
-def snapshot_of(state: State, pending: Pending | None) -> ManagerSnapshot:
-    """Return the value that stands for the state."""
+def snapshot_of(state: ManagerState, pending: PendingStep | None) -> ManagerSnapshot:
+    """Return the state, and the step that waits, as a checkpoint holds them."""
     return ManagerSnapshot(
         state=replace(state, first_observed_ns={}, thresholds_met=()),
         first_observed_ns={str(each): at_ns for each, at_ns in state.first_observed_ns.items()},
@@ -129,8 +129,8 @@ def snapshot_of(state: State, pending: Pending | None) -> ManagerSnapshot:
     )
 
 
-def state_of(snapshot: ManagerSnapshot, watched: Sequence[Threshold]) -> State:
-    """Return the state that `snapshot` stands for, without thresholds that are not `watched`."""
+def state_of(snapshot: ManagerSnapshot, watched: Sequence[Threshold]) -> ManagerState:
+    """Return the state of `snapshot`, without thresholds that are not `watched`."""
     since, met = snapshot.first_observed_ns, frozenset(snapshot.thresholds_met)
     return replace(
         snapshot.state,
@@ -139,9 +139,11 @@ def state_of(snapshot: ManagerSnapshot, watched: Sequence[Threshold]) -> State:
     )
 
 
-def _holds(threshold: Threshold, before: State, observations: Mapping[Signal, Observation]) -> bool:
+def _holds(
+    threshold: Threshold, before: ManagerState, observations: Mapping[Signal, Observation]
+) -> bool:
     seen = observations.get(threshold.signal)
     if seen is None:
         return False
-    # More than the value is needed only where the grace had already elapsed.
+    # The minimum reclaim counts only where the grace period had already elapsed.
     return threshold.is_met(seen, with_min_reclaim=threshold in before.thresholds_met)

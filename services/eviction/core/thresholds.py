@@ -1,20 +1,16 @@
-"""Eviction thresholds, and the kernel's memory notifications.
+"""Eviction thresholds, and the amounts at which the kernel notifies of them.
 
-Two rules hold throughout. A threshold is met where strictly less is available than its value.
-A percentage is a 32-bit float of the observed capacity, as upstream computes it: 10 % of
-100Gi is 10737418400 bytes.
+Two rules hold throughout. A threshold is met where strictly less is available than its value. A
+percentage is a 32-bit float of the observed capacity, as upstream computes it: 10 % of 100Gi is
+10737418400 bytes.
+
+A kubelet with kernelMemcgNotification takes a step of its own when memory crosses a threshold,
+besides those of its loop. The amounts follow from the capacity that a step observed, and are set
+again once they are older than REFRESH_NS.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go (Threshold, ThresholdValue,
-GetThresholdQuantity) and helpers.go (thresholdsMet, byEvictionPriority).
-
-Memory notifications: at which amounts the kernel is asked to tell the kubelet at once.
-
-A kubelet with kernelMemcgNotification takes a step of its own at the moment when memory crosses a
-threshold, beside those of its loop. What is asked for follows from the capacity that a step
-observed, and is asked for anew when it is older than REFRESH_NS.
-
-Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go (Start, synchronize) and
-memory_threshold_notifier.go (UpdateThreshold).
+GetThresholdQuantity), helpers.go (thresholdsMet, byEvictionPriority), eviction_manager.go (Start,
+synchronize) and memory_threshold_notifier.go (UpdateThreshold).
 """
 
 from __future__ import annotations
@@ -40,10 +36,10 @@ class ThresholdValue:
     percentage: float = 0.0
 
     def amount(self, capacity: int) -> Quantity:
-        """Return the value where `capacity` is the whole; a share prints with binary suffixes."""
+        """Return the value for that capacity; a share prints with binary suffixes."""
         if self.quantity is not None:
             return self.quantity
-        # "nan%" is accepted, and never met: Go makes the least integer, or 0, of it.
+        # "nan%" is accepted, and never met: Go converts it to the lowest integer, or to 0.
         share = 0.0 if math.isnan(self.percentage) else self.percentage
         return Quantity.from_value(int(float(capacity) * share), Format.BINARY_SI)
 
@@ -60,9 +56,9 @@ class ThresholdValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """What eviction watches for; `grace_ns` 0 makes it hard.
+    """A value below which a signal leads to eviction; with `grace_ns` 0 it is hard.
 
-    `min_reclaim` is how much more than the value must be free again, once the grace has
+    `min_reclaim` is how much more than the value must be available, once the grace period has
     elapsed, before the threshold counts as resolved.
     """
 
@@ -73,11 +69,11 @@ class Threshold:
 
     @property
     def is_hard(self) -> bool:
-        """Tell whether the threshold acts at once; a soft grace of "0s" is hard, too."""
+        """Whether the threshold has no grace period; a soft one of "0s" is hard, too."""
         return self.grace_ns == 0
 
     def is_met(self, observed: Observation, *, with_min_reclaim: bool) -> bool:
-        """Tell whether strictly less is available than the value (plus the minimum reclaim)."""
+        """Return whether strictly less is available than the value (plus the minimum reclaim)."""
         needed_nano = self.value.amount(observed.capacity).nano
         if with_min_reclaim and self.min_reclaim is not None:
             needed_nano += self.min_reclaim.amount(observed.capacity).nano
@@ -104,7 +100,7 @@ def met(
     *,
     with_min_reclaim: bool,
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds that are met, whatever their grace; unobserved signals are not."""
+    """Return the thresholds that are met, before grace periods; unobserved signals are not."""
     return tuple(
         each
         for each in thresholds
@@ -114,9 +110,9 @@ def met(
 
 
 def by_eviction_priority(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
-    """Order thresholds for reclaim: memory signals first, otherwise as they come.
+    """Return the thresholds in the order of reclaim: memory first, else as configured.
 
-    Upstream's order within the two groups is that of a Go map; ours is the configured one.
+    Upstream's order within the two groups is that of a Go map.
     """
     return tuple(sorted(thresholds, key=lambda each: not each.signal.is_memory))
 
@@ -131,10 +127,10 @@ REFRESH_NS = 10 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
-    """What the kernel was asked at `updated_ns`, None before the first time.
+    """The notifications set at `updated_ns`, None before the first time.
 
-    `amounts` are pairs of a signal and what is available of it, bytes: the kernel tells when the
-    signal comes down to that amount or below it, and when it rises above it again.
+    `amounts` are pairs of a signal and an available amount in bytes: the kernel notifies when what
+    is available falls to that amount, and when it rises above it again.
     """
 
     updated_ns: int | None = None
@@ -148,17 +144,16 @@ def refreshed(
     *,
     now_ns: int,
 ) -> Notifications:
-    """Return what the kernel is asked after a step at `now_ns`.
+    """Return the notifications after a step at `now_ns`.
 
-    A signal that the step did not observe keeps what was asked before.
+    A signal that the step did not observe keeps its amounts.
     """
     if before.updated_ns is not None and now_ns - before.updated_ns < REFRESH_NS:
         return before
-    watched = [each for each in thresholds if each.signal.is_memory]
-    unseen = [each for each in before.amounts if each[0] not in observations]
-    seen = [
+    kept = [each for each in before.amounts if each[0] not in observations]
+    observed = [
         (each.signal, each.value.amount(observations[each.signal].capacity).value())
-        for each in watched
-        if each.signal in observations
+        for each in thresholds
+        if each.signal.is_memory and each.signal in observations
     ]
-    return Notifications(updated_ns=now_ns, amounts=tuple(dict.fromkeys([*seen, *unseen])))
+    return Notifications(updated_ns=now_ns, amounts=tuple(dict.fromkeys([*observed, *kept])))

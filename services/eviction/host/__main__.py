@@ -1,4 +1,4 @@
-"""`python -m services.eviction.host`: watch this machine as a kubelet's eviction manager does."""
+"""`python -m services.eviction.host`: a kubelet's eviction manager on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.eviction.core.parsing import ConfigError
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host.cgroups import Cgroup, CgroupError
 from services.eviction.host.reports import printer
-from services.eviction.host.watch import Settings, Watch
+from services.eviction.host.watch import Watch, WatchSettings
 from services.rpc.errors import FieldError
 from services.rpc.kube.json_codec import parse
 from services.typed import DataError
@@ -53,12 +53,12 @@ def main() -> None:
 @click.option(
     "--interval", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds."
 )
-@click.option("--steps", type=click.IntRange(1), help="End after so many steps. Default: never.")
+@click.option("--steps", type=click.IntRange(1), help="Stop after so many steps. Default: never.")
 @click.option(
     "--notifications/--no-notifications",
     default=True,
     show_default=True,
-    help="Let the kernel tell at once when memory grows short.",
+    help="Take a step at once when the kernel reports short memory.",
 )
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -76,11 +76,11 @@ def watch(
     notifications: bool,
     output: str,
 ) -> None:
-    """Run node-pressure eviction on this machine, and say whom it would evict.
+    """Run node-pressure eviction on this machine, and report which pods it would evict.
 
-    The kubelet's own manager, over this machine's memory, file systems and process ids, and the
-    pods by their control groups. Nothing is killed without --act, and nothing outside the root
-    group ever.
+    The kubelet's eviction manager runs over this machine's memory, file systems and process ids,
+    with the pods by their control groups. Without --act no process is killed, and none outside the
+    root group in any case.
 
     \b
     Examples:
@@ -92,12 +92,12 @@ def watch(
     text = kubelet_config.read_text(encoding="utf-8") if kubelet_config else DEFAULTS
     try:
         read = read_kubelet_configuration(text, dedicated_imagefs=image_fs is not None)
-        settings = Settings(
+        settings = WatchSettings(
             root=root,
             config=read.eviction,
             node_fs=node_fs,
             image_fs=image_fs or node_fs,
-            known=_known(pods_file) if pods_file else {},
+            api_pods=_api_pods(pods_file) if pods_file else {},
             interval_ns=int(interval * 1e9),
             act=act,
             notifications=notifications,
@@ -127,7 +127,8 @@ def _root(path: Path | None) -> Cgroup:
         path = next((each for each in USUAL_ROOTS if each.is_dir()), None)
     if path is None:
         raise click.UsageError(
-            "no kubelet's control group is here; name the one that holds the pods: --cgroup-root"
+            "this machine has no control group of a kubelet: name the one that holds the pods with "
+            "--cgroup-root"
         )
     try:
         return Cgroup.open(path)
@@ -135,7 +136,7 @@ def _root(path: Path | None) -> Cgroup:
         raise click.UsageError(str(error)) from error
 
 
-def _known(path: Path) -> dict[str, EvictionPod]:
+def _api_pods(path: Path) -> dict[str, EvictionPod]:
     """Return the pods of a kubectl list, by UID and by name."""
     try:
         listed = orjson.loads(path.read_bytes())
@@ -145,7 +146,7 @@ def _known(path: Path) -> dict[str, EvictionPod]:
             for index, each in enumerate(items)
         ]
     except (ValueError, TypeError, FieldError) as error:
-        raise click.UsageError(f"{path}: is no list of pods: {error}") from error
+        raise click.UsageError(f"{path}: is not a list of pods: {error}") from error
     return {key: pod for pod in pods for key in (pod.name, pod.uid)}
 
 

@@ -1,28 +1,21 @@
-"""A host's cgroups: what is used, and the kernel's notifications.
+"""A machine's memory, file systems and process ids, and the kernel's notifications of short memory.
 
-Source: cadvisor container/libcontainer/handler.go, setMemoryStats (working set); the kernel's
-Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.
+Memory is a control group's, by either of the kernel's two interfaces, or the whole machine's, by
+/proc. On version 1 a group notifies through an event descriptor when its usage crosses a threshold.
+Version 2 has no such thresholds; there the group's events (limits reached, kills) and, where the
+kernel has them, stalls on memory wake the manager.
 
-What this machine says of itself: memory, file systems, process ids, boot time.
-
-Source: kubernetes v1.32 pkg/kubelet/stats/pidlimit/pidlimit_linux.go (process ids); cadvisor
-machine/info.go (memory's capacity) and utils/oomparser; statvfs(3).
-
-Being told by the kernel when memory grows short, before the next step would see it.
-
-On version 1 a group announces the crossing of a threshold on its usage through an event descriptor.
-Version 2 has no such thing; there the group's events (limits met, kills) and, where the kernel
-offers it, stalls for want of memory wake the manager.
-
-Source: kubernetes v1.32 pkg/kubelet/eviction/memory_threshold_notifier.go, UpdateThreshold;
-threshold_notifier_linux.go, NewCgroupNotifier, Start.
+Source: cadvisor container/libcontainer/handler.go, setMemoryStats (working set), machine/info.go
+(memory's capacity); kubernetes v1.32 pkg/kubelet/stats/pidlimit/pidlimit_linux.go (process ids),
+pkg/kubelet/eviction/memory_threshold_notifier.go, UpdateThreshold, threshold_notifier_linux.go,
+NewCgroupNotifier, Start; the kernel's Documentation/admin-guide/cgroup-v1/memory.rst and
+cgroup-v2.rst; statvfs(3).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,14 +27,14 @@ from services.eviction.core.observations import FsStats, MemoryStats, RlimitStat
 from services.eviction.core.thresholds import Threshold
 
 _UNLIMITED = 1 << 62
-"""From here on a v1 limit is none: the kernel shows the largest number of pages."""
+"""A v1 limit from here on means no limit: the kernel shows the largest number of pages."""
 
 
 class CgroupError(ValueError):
-    """A folder that is no memory control group; the text is for people."""
+    """A folder that is not a memory control group; the text is for people."""
 
 
-class Version(Enum):
+class CgroupVersion(Enum):
     """The kernel's two interfaces."""
 
     V1 = "v1"
@@ -49,8 +42,8 @@ class Version(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """A group's memory in bytes; `limit` is None where it has none."""
+class CgroupMemory:
+    """A group's memory in bytes; `limit` is None without one."""
 
     usage: int
     working_set: int
@@ -62,21 +55,21 @@ class Cgroup:
     """A memory control group, by its folder."""
 
     path: Path
-    version: Version
+    version: CgroupVersion
 
     @classmethod
     def open(cls, path: Path) -> Cgroup:
-        """Return the group of a folder. Raises CgroupError where it is none with memory."""
+        """Return the group of a folder. Raises CgroupError for one without memory figures."""
         if (path / "memory.usage_in_bytes").is_file():
-            return cls(path, Version.V1)
+            return cls(path, CgroupVersion.V1)
         if (path / "memory.current").is_file():
-            return cls(path, Version.V2)
+            return cls(path, CgroupVersion.V2)
         if (path / "cgroup.controllers").is_file():
             raise CgroupError(
-                f"{path}: its memory controller is off, or it is the root of the hierarchy: name "
-                "a group below it"
+                f"{path}: its memory controller is off, or it is the root of the hierarchy: use a "
+                "group below it"
             )
-        raise CgroupError(f"{path}: is no memory control group")
+        raise CgroupError(f"{path}: is not a memory control group")
 
     def children(self) -> list[Cgroup]:
         """Return the groups below this one, by name."""
@@ -86,10 +79,10 @@ class Cgroup:
             return []
         return [Cgroup(each, self.version) for each in folders]
 
-    def memory(self) -> Memory | None:
-        """Return what is used, None where the group has gone.
+    def memory(self) -> CgroupMemory | None:
+        """Return the group's memory, None where the group has been removed.
 
-        The working set is the usage less file pages that nobody has used for long.
+        The working set is the usage minus inactive file pages.
         """
         names = _FILES[self.version]
         try:
@@ -99,10 +92,10 @@ class Cgroup:
         except (FileNotFoundError, OSError):
             return None
         bound = None if limit == "max" or int(limit) >= _UNLIMITED else int(limit)
-        return Memory(usage=usage, working_set=max(0, usage - inactive), limit=bound)
+        return CgroupMemory(usage=usage, working_set=max(0, usage - inactive), limit=bound)
 
     def processes(self) -> Iterator[int]:
-        """Yield the ids of the processes in this group and all below it, as they are just now."""
+        """Yield the ids of the current processes in this group and all below it."""
         try:
             text = (self.path / "cgroup.procs").read_text()
         except OSError:
@@ -113,7 +106,7 @@ class Cgroup:
 
     @property
     def exists(self) -> bool:
-        """Tell whether the group is still there."""
+        """Whether the group still exists."""
         return self.path.is_dir()
 
 
@@ -125,8 +118,10 @@ class _Files:
 
 
 _FILES = {
-    Version.V1: _Files("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"),
-    Version.V2: _Files("memory.current", "memory.max", "inactive_file"),
+    CgroupVersion.V1: _Files(
+        "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"
+    ),
+    CgroupVersion.V2: _Files("memory.current", "memory.max", "inactive_file"),
 }
 
 
@@ -144,7 +139,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine as `proc`, a proc file system, shows it."""
+    """The machine of a proc file system."""
 
     proc: Path = PROC
 
@@ -155,8 +150,8 @@ class Machine:
     def memory(self, now_ns: int) -> MemoryStats:
         """Return the memory of the whole machine.
 
-        Its working set is all that is neither free nor file pages unused for long, which is what
-        cAdvisor makes of the root group on either version of control groups.
+        Its working set is what is neither free nor inactive file pages, as cAdvisor computes it for
+        the root group with either version of control groups.
         """
         capacity = self.memory_capacity()
         used = capacity - self._meminfo("MemFree") - self._meminfo("Inactive(file)")
@@ -168,18 +163,13 @@ class Machine:
         )
 
     def pids(self, now_ns: int) -> RlimitStats:
-        """Return how many processes there may be, and how many threads there are."""
+        """Return the limit of process ids, and the number of threads that have one."""
         limits = [
             int((self.proc / "sys" / "kernel" / name).read_text())
             for name in ("pid_max", "threads-max")
         ]
         running = (self.proc / "loadavg").read_text().split()[3].partition("/")[2]
         return RlimitStats(max_pid=min(limits), running_processes=int(running), time_ns=now_ns)
-
-    def boot_ns(self) -> int:
-        """Return when the machine was booted, ns since the Unix epoch."""
-        found = re.search(r"^btime (\d+)$", (self.proc / "stat").read_text(), re.MULTILINE)
-        return int(found[1]) * 1_000_000_000 if found else 0
 
     def _meminfo(self, name: str) -> int:
         for line in (self.proc / "meminfo").read_text().splitlines():
@@ -190,7 +180,7 @@ class Machine:
 
 
 def file_system(path: Path, now_ns: int) -> FsStats:
-    """Return the file system that `path` is on. Raises OSError where there is none."""
+    """Return the file system that `path` is on. Raises OSError for a path that does not exist."""
     found = os.statvfs(path)
     return FsStats(
         available_bytes=found.f_bavail * found.f_frsize,
@@ -201,8 +191,8 @@ def file_system(path: Path, now_ns: int) -> FsStats:
     )
 
 
-def group_memory(memory: Memory, capacity: int, now_ns: int) -> MemoryStats:
-    """Return a group's memory: what its limit, or else the machine's memory, leaves available."""
+def group_memory(memory: CgroupMemory, capacity: int, now_ns: int) -> MemoryStats:
+    """Return a group's memory; available is up to its limit, or else the machine's `capacity`."""
     limit = capacity if memory.limit is None else min(memory.limit, capacity)
     return MemoryStats(
         available_bytes=max(0, limit - memory.working_set),
@@ -215,10 +205,10 @@ _STALL = b"some 150000 1000000\0"
 """Wake where tasks have stalled for 150 ms within a second."""
 
 
-def crossing(threshold: Threshold, stats: MemoryStats, memory: Memory) -> int:
+def crossing(threshold: Threshold, stats: MemoryStats, memory: CgroupMemory) -> int:
     """Return the usage in bytes at which the working set leaves less than the threshold.
 
-    That is the capacity less the threshold's amount, plus what of the usage is no working set.
+    That is the capacity minus the threshold's amount, plus the usage outside the working set.
     """
     capacity = (stats.available_bytes or 0) + (stats.working_set_bytes or 0)
     amount = threshold.value.amount(capacity).value()
@@ -226,21 +216,21 @@ def crossing(threshold: Threshold, stats: MemoryStats, memory: Memory) -> int:
 
 
 class Notifier(Protocol):
-    """What the kernel is asked to tell of one group."""
+    """The kernel's notifications of one group."""
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Ask anew, for crossings of these usages in bytes."""
+        """Set the usages in bytes whose crossing notifies, in place of those before."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait, and tell whether the kernel had something to tell before the time was over."""
+        """Wait; return whether the kernel notified before the time was over."""
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """End the notifications."""
 
 
 def open_notifier(cgroup: Cgroup) -> Notifier:
     """Return a notifier for a group. Raises OSError where the kernel refuses."""
-    return UsageNotifier(cgroup) if cgroup.version is Version.V1 else EventNotifier(cgroup)
+    return UsageNotifier(cgroup) if cgroup.version is CgroupVersion.V1 else EventNotifier(cgroup)
 
 
 class UsageNotifier:
@@ -252,8 +242,8 @@ class UsageNotifier:
         self._event = -1
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Ask for these usages alone; those of before are forgotten."""
-        self._forget()
+        """Register these usages, in place of those before."""
+        self._unregister()
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             for usage in crossings:
@@ -265,7 +255,7 @@ class UsageNotifier:
         self._epoll.register(event, select.EPOLLIN)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a crossing, in either direction, as the kernel announces them."""
+        """Wait for a crossing, in either direction, as the kernel notifies of both."""
         if not self._epoll.poll(timeout_s):
             return False
         with contextlib.suppress(BlockingIOError):
@@ -273,8 +263,8 @@ class UsageNotifier:
         return True
 
     def close(self) -> None:
-        """Close what is open."""
-        self._forget()
+        """Close the descriptors."""
+        self._unregister()
         self._epoll.close()
 
     def _register(self, event: int, usage: int) -> None:
@@ -288,7 +278,7 @@ class UsageNotifier:
         finally:
             os.close(watched)
 
-    def _forget(self) -> None:
+    def _unregister(self) -> None:
         if self._event >= 0:
             self._epoll.unregister(self._event)
             os.close(self._event)
@@ -296,7 +286,7 @@ class UsageNotifier:
 
 
 class EventNotifier:
-    """Version 2: changes of memory.events, and stalls by memory.pressure where there is one."""
+    """Version 2: changes of memory.events, and stalls by memory.pressure where it exists."""
 
     def __init__(self, cgroup: Cgroup) -> None:
         self._poll = select.poll()
@@ -314,7 +304,7 @@ class EventNotifier:
             self._add(stalls)
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Nothing changes: the kernel takes no thresholds here."""
+        """Do nothing: the kernel has no thresholds here."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for an event."""
@@ -325,7 +315,7 @@ class EventNotifier:
         return bool(ready)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the descriptors."""
         for descriptor in self._files:
             os.close(descriptor)
 

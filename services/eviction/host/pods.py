@@ -1,17 +1,16 @@
-"""The pods on this machine, by their control groups.
+"""The pods on this machine, by their control groups, and the end of their processes.
 
-A kubelet puts each pod into a group of its own, those of the lower classes of service below a group
-for the class: kubepods/burstable/podUID with the driver cgroupfs,
-kubepods-burstable.slice/kubepods-burstable-podUID.slice with systemd. Any other group right below
-the root counts as a pod too, named after its folder.
+A kubelet puts each pod into a group of its own, those of the lower quality-of-service classes below
+a group for the class: kubepods/burstable/podUID with the driver cgroupfs,
+kubepods-burstable.slice/kubepods-burstable-podUID.slice with systemd. Any other group directly
+below the root counts as a pod too, named after its folder.
+
+A pod's processes get SIGTERM first, and SIGKILL after the grace period. Nothing outside the group
+is ever signalled: a signal goes to a process by a descriptor that is bound to it, after the kernel
+has confirmed that the process is in the group.
 
 Source: kubernetes v1.32 pkg/kubelet/cm/pod_container_manager_linux.go, GetPodContainerName;
-cgroup_manager_linux.go, ToSystemd.
-
-Ending the processes of a control group: asked first, killed after the grace period.
-
-Nothing outside the group is ever touched: a signal goes to a process by a descriptor that is bound
-to it, after the kernel has confirmed that the process is in the group.
+cgroup_manager_linux.go, ToSystemd; pkg/kubelet/pod_workers.go, killPodNow.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from services.eviction.core.observations import ContainerUsage, PodUsage
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host.cgroups import Cgroup, CgroupError
 
+POLL_S = 0.1
+TIMEOUT_MIN_S = 10
 _CLASS = re.compile(r"(?:.*-)?(?:burstable|besteffort)(?:\.slice)?\Z")
 _POD = re.compile(r"(?:.*-)?pod(?P<uid>[0-9a-fA-F_-]{32,36})(?:\.slice)?\Z")
 _SCOPE = re.compile(r"(?:[a-z-]+-)?(?P<id>[^.]+)(?:\.scope)?\Z")
@@ -40,22 +41,22 @@ class RunningPod:
     cgroup: Cgroup
 
 
-def running_pods(root: Cgroup, known: Mapping[str, EvictionPod]) -> Iterator[RunningPod]:
+def running_pods(root: Cgroup, api_pods: Mapping[str, EvictionPod]) -> Iterator[RunningPod]:
     """Yield the pods below `root` that have processes, in their groups' order.
 
-    `known` are pods as the API server has them, by UID, or by the group's name for groups that are
-    no kubelet's. One that is not known requests nothing and has priority 0.
+    `api_pods` are pods as the API server has them, by UID, or by name for groups that are not a
+    kubelet's. A pod that is not among them has no requests and priority 0.
     """
     for cgroup in _pod_groups(root):
         if next(cgroup.processes(), None) is None:
             continue
         uid = uid_of(cgroup.path.name)
-        pod = known.get(uid) or EvictionPod(uid=uid, namespace="", name=cgroup.path.name)
+        pod = api_pods.get(uid) or EvictionPod(uid=uid, namespace="", name=cgroup.path.name)
         yield RunningPod(replace(pod, uid=uid), cgroup)
 
 
 def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
-    """Return what each pod uses, by UID; groups tell nothing of disks."""
+    """Return the usage of each pod, by UID; groups have no figures of disks."""
     found: dict[str, PodUsage] = {}
     for each in running:
         memory = each.cgroup.memory()
@@ -70,7 +71,7 @@ def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
 
 
 def uid_of(name: str) -> str:
-    """Return the UID of the pod whose group has that name, or else the name itself."""
+    """Return the UID in the name of a pod's group, or else the name."""
     found = _POD.match(name)
     return found["uid"].replace("_", "-") if found else name
 
@@ -84,33 +85,27 @@ def _pod_groups(root: Cgroup) -> Iterator[Cgroup]:
 
 
 def _containers(running: RunningPod) -> Iterator[ContainerUsage]:
-    """Yield the containers' memory; a lone container's name is known, others go by their id."""
+    """Yield the containers' memory; a single container has its name, others have their id."""
     groups = running.cgroup.children()
     names = [each.name for each in running.pod.containers]
-    lone = len(names) == 1
-    if not groups and lone:
+    is_single = len(names) == 1
+    if not groups and is_single:
         groups = [running.cgroup]
     for group in groups:
         memory = group.memory()
         if memory is None:
             continue
         scope = _SCOPE.match(group.path.name)
-        name = names[0] if lone else (scope["id"] if scope else group.path.name)
+        name = names[0] if is_single else (scope["id"] if scope else group.path.name)
         yield ContainerUsage(name=name, memory_working_set_bytes=memory.working_set)
-
-
-POLL_S = 0.1
-TIMEOUT_LEAST_S = 10
 
 
 def timeout_s(grace_s: int) -> int:
     """Return how long a kill may take: one and a half times the grace period, at least 10 s.
 
-    Half a second is rounded down.
-
-    Source: kubernetes v1.32 pkg/kubelet/pod_workers.go, killPodNow.
+    Half a second is rounded down. Source: kubernetes v1.32 pkg/kubelet/pod_workers.go, killPodNow.
     """
-    return max(TIMEOUT_LEAST_S, grace_s + grace_s // 2)
+    return max(TIMEOUT_MIN_S, grace_s + grace_s // 2)
 
 
 def kill(
@@ -121,13 +116,13 @@ def kill(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """End all processes of a group below `root`, and tell whether that succeeded.
+    """End all processes of a group below `root`; return whether all have ended.
 
     SIGTERM first, SIGKILL after `grace_s`. Raises CgroupError for a group that is not below `root`.
     """
     inside = cgroup.path.resolve()
     if inside == root.path.resolve() or root.path.resolve() not in inside.parents:
-        raise CgroupError(f"{cgroup.path}: does not lie below {root.path}: nothing is touched")
+        raise CgroupError(f"{cgroup.path}: is not below {root.path}: no process is signalled")
     began = clock()
     _send(cgroup, signal.SIGTERM)
     while _is_busy(cgroup) and clock() - began < grace_s:

@@ -1,4 +1,4 @@
-"""A live node's steps, as lines for people or for programs."""
+"""A live node's steps as text: a table for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 import orjson
 
 from services.eviction.core.observations import MemoryStats
-from services.eviction.host.watch import Kill, Report
+from services.eviction.host.watch import Kill, StepReport
 from services.kube.quantity import Format, Quantity
 
 _MIB = 1 << 20
 
 
-def printer(output: str, write: Callable[[str], None]) -> Callable[[Report], None]:
-    """Return what prints a step: "table" for people, "json" for one object a line."""
+def printer(output: str, write: Callable[[str], None]) -> Callable[[StepReport], None]:
+    """Return the function that prints a step as lines ("table") or as one object ("json")."""
     if output == "json":
         return lambda report: write(orjson.dumps(_mapping(report)).decode())
     return lambda report: write("\n".join(_lines(report)))
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: StepReport) -> list[str]:
     """Return a line for the step and one for each eviction."""
     at = datetime.fromtimestamp(report.at_ns / 1e9, UTC).strftime("%H:%M:%S")
-    conditions = ", ".join(each.value for each in report.result.under) or "no pressure"
+    conditions = ", ".join(each.value for each in report.result.conditions_held) or "no pressure"
     found = [
         f"{at}  memory available {_amount(report.summary.memory)}, for pods "
         f"{_amount(report.summary.allocatable_memory)}; {report.pods} pods; {conditions}"
         + (f"  ({report.woken.value})" if report.woken.value != "interval" else "")
     ]
     found += [f"          threshold met: {each}" for each in report.result.thresholds_met]
-    found += [f"          {_told(each)}" for each in report.kills]
+    found += [f"          {_outcome(each)}" for each in report.kills]
     return found
 
 
-def _told(kill: Kill) -> str:
+def _outcome(kill: Kill) -> str:
     eviction = kill.eviction
     name = f"{eviction.namespace}/{eviction.name}" if eviction.namespace else eviction.name
     done = {None: "would evict", True: "evicted", False: "could not end"}[kill.ended]
@@ -50,7 +50,7 @@ def _amount(stats: MemoryStats | None) -> str:
     return str(Quantity.from_value(rounded, Format.BINARY_SI))
 
 
-def _mapping(report: Report) -> dict[str, Any]:
+def _mapping(report: StepReport) -> dict[str, Any]:
     result = report.result
     return {
         "at_ns": report.at_ns,
@@ -58,7 +58,7 @@ def _mapping(report: Report) -> dict[str, Any]:
         "pods": report.pods,
         "memory": _memory(report.summary.memory),
         "allocatable_memory": _memory(report.summary.allocatable_memory),
-        "conditions": [each.value for each in result.under],
+        "conditions": [each.value for each in result.conditions_held],
         "thresholds_met": [str(each) for each in result.thresholds_met],
         "evictions": [
             {

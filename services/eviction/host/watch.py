@@ -1,4 +1,4 @@
-"""A live node's loop: step, act, wait; woken by the kernel where memory grows short.
+"""A live node's loop: step, evict, wait for the interval or the kernel's notification.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start (the loop of 10 s),
 synchronize (thresholds of notifications refreshed every 10 s), waitForPodsCleanup (polls of 1 s, at
@@ -29,10 +29,10 @@ from services.eviction.core.thresholds import REFRESH_NS
 from services.eviction.host.cgroups import (
     Cgroup,
     CgroupError,
+    CgroupMemory,
+    CgroupVersion,
     Machine,
-    Memory,
     Notifier,
-    Version,
     crossing,
     file_system,
     group_memory,
@@ -44,8 +44,8 @@ from services.kube.kubelet import EvictionConfig
 _SECOND_NS = 1_000_000_000
 
 
-class Woken(Enum):
-    """What a step was taken for."""
+class WakeReason(Enum):
+    """Why a step was taken."""
 
     INTERVAL = "interval"
     NOTIFICATION = "notification"
@@ -54,18 +54,18 @@ class Woken(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """An eviction, and whether its pod's processes have ended; None where nobody acted."""
+    """An eviction, and whether its pod's processes have ended; None without --act."""
 
     eviction: Eviction
     ended: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One step: why it was taken, what it saw of memory, what it found and did."""
+class StepReport:
+    """One step: why it was taken, the statistics, the result and the evictions."""
 
     at_ns: int
-    woken: Woken
+    woken: WakeReason
     summary: NodeSummary
     pods: int
     result: StepResult
@@ -73,34 +73,35 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WatchSettings:
     """What is watched: the group that holds all pods, and file systems by a path on each.
 
-    `known` are pods as the API server has them. Without `act` nothing is killed.
+    `api_pods` are pods as the API server has them (see running_pods). Without `act` no process is
+    killed.
     """
 
     root: Cgroup
     config: EvictionConfig
     node_fs: Path = Path("/")
     image_fs: Path = Path("/")
-    known: Mapping[str, EvictionPod] = field(default_factory=dict)
+    api_pods: Mapping[str, EvictionPod] = field(default_factory=dict)
     interval_ns: int = MONITORING_INTERVAL_NS
     act: bool = False
     notifications: bool = True
 
 
 class Watch:
-    """Steps this machine's eviction manager; `report` is told of each step."""
+    """Steps this machine's eviction manager, and calls `report` with each step."""
 
     def __init__(
         self,
-        settings: Settings,
-        report: Callable[[Report], None],
+        settings: WatchSettings,
+        report: Callable[[StepReport], None],
         *,
         machine: Machine | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Raise ConfigError for thresholds that are refused, OSError where the kernel refuses."""
+        """Raise ConfigError for refused thresholds, OSError where the kernel refuses to notify."""
         self._settings = settings
         self._report = report
         self._machine = machine or Machine()
@@ -116,12 +117,12 @@ class Watch:
                 (Signal.MEMORY_AVAILABLE, self._top),
                 (Signal.ALLOCATABLE_MEMORY_AVAILABLE, settings.root),
             ):
-                if signal in watched and _announces(cgroup):
+                if signal in watched and _can_notify(cgroup):
                     self._notifiers[signal] = (cgroup, open_notifier(cgroup))
 
     def run(self, steps: int | None = None) -> None:
-        """Take so many steps, None for no end."""
-        woken = Woken.INTERVAL
+        """Take `steps` steps, without end for None."""
+        woken = WakeReason.INTERVAL
         taken = 0
         while steps is None or taken < steps:
             report = self._step(woken)
@@ -131,18 +132,18 @@ class Watch:
                 return
             if any(each.ended is not None for each in report.kills):
                 self._wait_for_cleanup(report)
-                woken = Woken.CLEANUP
+                woken = WakeReason.CLEANUP
             else:
                 woken = self._wait(report)
 
     def close(self) -> None:
-        """Ask the kernel for nothing any more."""
+        """End the kernel's notifications."""
         for _, notifier in self._notifiers.values():
             notifier.close()
 
-    def _step(self, woken: Woken) -> Report:
+    def _step(self, woken: WakeReason) -> StepReport:
         now_ns = self._clock_ns()
-        running = list(running_pods(self._settings.root, self._settings.known))
+        running = list(running_pods(self._settings.root, self._settings.api_pods))
         summary = self._summary(now_ns, running)
         result = self._manager.synchronize(
             now_ns=now_ns, summary=summary, pods=[each.pod for each in running]
@@ -152,7 +153,7 @@ class Watch:
             result = self._manager.resume(summary)
         by_uid = {each.pod.uid: each for each in running}
         kills = tuple(self._kill(each, by_uid[each.uid]) for each in result.evictions)
-        return Report(
+        return StepReport(
             at_ns=now_ns,
             woken=woken,
             summary=summary,
@@ -180,22 +181,20 @@ class Watch:
         )
 
     def _node_memory(self, now_ns: int, capacity: int) -> MemoryStats:
-        """Return the root group's memory, which version 2 does not tell."""
-        top = self._top.memory() if self._top.version is Version.V1 else None
+        """Return the root group's memory, which version 2 does not report."""
+        top = self._top.memory() if self._top.version is CgroupVersion.V1 else None
         if top is None:
             return self._machine.memory(now_ns)
-        unlimited = Memory(usage=top.usage, working_set=top.working_set, limit=None)
+        unlimited = CgroupMemory(usage=top.usage, working_set=top.working_set, limit=None)
         return group_memory(unlimited, capacity, now_ns)
 
-    # Waiting
+    def _wait(self, report: StepReport) -> WakeReason:
+        """Wait for the interval's end or a notification, whichever comes first.
 
-    def _wait(self, report: Report) -> Woken:
-        """Wait for the interval's end or the kernel, whichever comes first.
-
-        A step that the kernel caused leaves the loop's interval as it is.
+        A step after a notification does not restart the loop's interval.
         """
         self._refresh(report)
-        if report.woken is not Woken.NOTIFICATION:
+        if report.woken is not WakeReason.NOTIFICATION:
             self._end_ns = report.at_ns + self._settings.interval_ns
         while (left_ns := self._end_ns - self._clock_ns()) > 0:
             left_s = left_ns / _SECOND_NS
@@ -205,13 +204,13 @@ class Watch:
             slice_s = left_s if len(self._notifiers) == 1 else min(left_s, 0.2)
             for _, notifier in self._notifiers.values():
                 if notifier.wait(slice_s / len(self._notifiers)):
-                    return Woken.NOTIFICATION
-        return Woken.INTERVAL
+                    return WakeReason.NOTIFICATION
+        return WakeReason.INTERVAL
 
-    def _refresh(self, report: Report) -> None:
-        """Ask the kernel for the crossings that follow from what was seen just now.
+    def _refresh(self, report: StepReport) -> None:
+        """Set the kernel's notifications by the statistics of this step.
 
-        Not more often than every REFRESH_NS, however often the kernel itself causes a step.
+        At most once in REFRESH_NS, however many steps notifications cause.
         """
         if self._refreshed_ns is not None and report.at_ns - self._refreshed_ns < REFRESH_NS:
             return
@@ -221,19 +220,19 @@ class Watch:
             Signal.ALLOCATABLE_MEMORY_AVAILABLE: summary.allocatable_memory,
         }
         for signal, (cgroup, notifier) in self._notifiers.items():
-            memory, seen = cgroup.memory(), stats[signal]
-            if memory is None or seen is None:
+            memory, observed = cgroup.memory(), stats[signal]
+            if memory is None or observed is None:
                 continue
             notifier.update(
                 [
-                    crossing(each, seen, memory)
+                    crossing(each, observed, memory)
                     for each in self._manager.watched
                     if each.signal is signal
                 ]
             )
 
-    def _wait_for_cleanup(self, report: Report) -> None:
-        """Wait until no process of the evicted pods is left."""
+    def _wait_for_cleanup(self, report: StepReport) -> None:
+        """Wait until no process of the evicted pods is left, or CLEANUP_TIMEOUT_NS is over."""
         gone = {each.eviction.uid for each in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
@@ -244,7 +243,7 @@ class Watch:
 
 
 def _top(cgroup: Cgroup) -> Cgroup:
-    """Return the topmost group above one that tells of memory."""
+    """Return the topmost group above this one that has memory figures."""
     while True:
         try:
             cgroup = Cgroup.open(cgroup.path.parent)
@@ -252,7 +251,7 @@ def _top(cgroup: Cgroup) -> Cgroup:
             return cgroup
 
 
-def _announces(cgroup: Cgroup) -> bool:
-    """Tell whether the kernel can announce anything of a group."""
-    name = "cgroup.event_control" if cgroup.version is Version.V1 else "memory.events"
+def _can_notify(cgroup: Cgroup) -> bool:
+    """Return whether the kernel can notify of a group."""
+    name = "cgroup.event_control" if cgroup.version is CgroupVersion.V1 else "memory.events"
     return (cgroup.path / name).exists()

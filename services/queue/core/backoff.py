@@ -1,15 +1,13 @@
-"""How long failed pods wait, and at which ticks that is looked at.
+"""How long failed pods wait, and at which ticks the queue is flushed.
 
 v1.34 counts refusals and errors apart. Where backoffQ may be popped from, every backoff ends with
-a whole second, so that the pods of one second can stand in activeQ's order; a pod waits through
-the second in which its backoff ends. v1.20 counts a stay's own attempts from its last failure.
-v1.16 keeps a map by pod name which outlives a stay: it is not bumped while a backoff runs, nor
-exactly at its expiry, and forgets a name once the maximum has passed since its last update.
+a whole second, so that the pods of one second can be in activeQ's order; a pod waits through the
+second in which its backoff ends. v1.20 counts a pod's attempts, from its last failure on. v1.16
+keeps a map by pod name which outlives the pod: a name's count does not rise while its backoff runs,
+nor exactly at its expiry, and a name is dropped once the maximum has passed since its last update.
 
-The ticks at which upstream flushes: whole seconds for backoff, half minutes for leftovers.
-
-The queue has no timer. It answers when the next flush would move something, and the tick
-comes back to it as an operation. A tick whose flush has been done does not come again.
+Upstream flushes backoffs at whole seconds and leftovers at half minutes. The queue has no timer: it
+returns when the next flush would move something, and the caller sends the flush as an operation.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQTimeInterval.
 """
@@ -22,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from services.queue.core.queued_pod import Entry, PodKey
+from services.queue.core.queued_pod import PodKey, QueuedPodInfo
 
 WINDOW_NS = 1_000_000_000
 _EXACT_NS = 1
@@ -33,7 +31,7 @@ _DOUBLINGS_MAX = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffLimits:
-    """The first wait and the longest, in ns. The first may be above the longest."""
+    """The first wait and the longest, in ns. The first may be longer than the longest."""
 
     initial_ns: int = 1_000_000_000
     max_ns: int = 10_000_000_000
@@ -41,7 +39,7 @@ class BackoffLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameBackoff:
-    """A pod name's backoff in v1.16: failures counted, and when the last one was."""
+    """A pod name's backoff in v1.16: the failures counted, and the time of the last one."""
 
     key: PodKey
     attempts: int
@@ -49,49 +47,49 @@ class NameBackoff:
 
 
 class BackoffPolicy(ABC):
-    """The rule that a mode backs off by; most keep nothing beside what entries carry.
+    """When a mode's backoffs end; most policies keep no state beside QueuedPodInfo.
 
-    `goes_by_name` tells that what is known of a pod counts for the next one of its name.
+    `is_by_name`: a pod's failures count for the next pod of its name, too.
     """
 
     __slots__ = ("_limits",)
 
-    goes_by_name: ClassVar[bool] = False
+    is_by_name: ClassVar[bool] = False
 
     def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits
 
     @abstractmethod
-    def expiry_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of `entry` ends."""
+    def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return when the pod's backoff ends, in ns."""
 
-    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
-        """Tell whether `entry` still has to wait at `now_ns`; at its expiry it is due."""
-        return self.expiry_ns(entry) > now_ns
+    def backs_off(self, pod_info: QueuedPodInfo, now_ns: int, /) -> bool:
+        """Return whether the pod still backs off at `now_ns`; at its expiry it does not."""
+        return self.expiry_ns(pod_info) > now_ns
 
-    def due_ns(self, entry: Entry, /) -> int:
-        """Return the first moment at which `entry` no longer has to wait."""
-        return self.expiry_ns(entry)
+    def due_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return the first time at which the pod no longer backs off, in ns."""
+        return self.expiry_ns(pod_info)
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:  # noqa: B027 - most keep nothing
-        """Note that a cycle of the pod has failed."""
+        """Count a failed cycle of the pod."""
 
     def forget(self, key: PodKey, /) -> None:  # noqa: B027 - most keep nothing
-        """Start over for the pod: it has changed, or is deleted."""
+        """Drop the pod's count: it has changed, or is deleted."""
 
     def state(self) -> tuple[NameBackoff, ...]:
-        """Return what is kept by name, oldest update first."""
+        """Return the backoffs by name, oldest update first."""
         return ()
 
     def restore(self, backoffs: Iterable[NameBackoff], /) -> None:  # noqa: B027 - most keep nothing
-        """Take over what `state` returned."""
+        """Set what `state` returns."""
 
 
 def window_backoff_ns(failures: int, limits: BackoffLimits) -> int:
     """Return the wait after `failures` failures (1 or more), in ns.
 
-    Doubles with each failure after the first and never passes the maximum, not even where
-    the initial wait does.
+    Doubles with each failure after the first, and is at most the maximum, even where the initial
+    wait is longer.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, calculateBackoffDuration.
     """
     shift = min(failures - 1, _DOUBLINGS_MAX)
@@ -101,9 +99,9 @@ def window_backoff_ns(failures: int, limits: BackoffLimits) -> int:
 
 
 class WindowBackoff(BackoffPolicy):
-    """v1.34: the wait follows from the entry's failures and timestamp.
+    """v1.34: the wait follows from the pod's failures and timestamp.
 
-    `aligned` ends backoffs with whole seconds. A maximum of 0 is no backoff at all.
+    With `aligned`, backoffs end with whole seconds. A maximum of 0 is no backoff.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, getBackoffTime,
     isPodBackingoff, alignToWindow.
     """
@@ -114,28 +112,28 @@ class WindowBackoff(BackoffPolicy):
         super().__init__(limits)
         self._window_ns = WINDOW_NS if aligned else _EXACT_NS
 
-    def expiry_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of `entry` ends; -1 where it has none."""
-        failures = entry.errors or entry.refusals
+    def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return when the pod's backoff ends, in ns; -1 without backoff."""
+        failures = pod_info.consecutive_errors or pod_info.unschedulable_count
         if failures == 0 or self._limits.max_ns == 0:
             return _NO_BACKOFF_NS
-        expiry_ns = entry.timestamp_ns + window_backoff_ns(failures, self._limits)
+        expiry_ns = pod_info.timestamp_ns + window_backoff_ns(failures, self._limits)
         return expiry_ns - expiry_ns % self._window_ns
 
-    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
-        """Tell whether `entry` still has to wait, its expiry's own moment or second included."""
-        return self.expiry_ns(entry) >= now_ns - now_ns % self._window_ns
+    def backs_off(self, pod_info: QueuedPodInfo, now_ns: int, /) -> bool:
+        """Return whether the pod still backs off: through the moment or second of its expiry."""
+        return self.expiry_ns(pod_info) >= now_ns - now_ns % self._window_ns
 
-    def due_ns(self, entry: Entry, /) -> int:
-        """Return the first moment at which `entry` no longer has to wait."""
-        return self.expiry_ns(entry) + self._window_ns
+    def due_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return the first time at which the pod no longer backs off, in ns."""
+        return self.expiry_ns(pod_info) + self._window_ns
 
 
 def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
     """Return the wait after `attempts` attempts, in ns.
 
-    Doubles from the initial wait with each attempt after the first, and saturates; the
-    maximum is tested only after a doubling, so a larger initial wait holds once.
+    Doubles from the initial wait with each attempt after the first, up to the maximum, which is
+    tested only after a doubling: a longer initial wait applies once.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, calculateBackoffDuration.
     """
     if attempts <= 1:
@@ -145,16 +143,16 @@ def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
 
 
 class AttemptBackoff(BackoffPolicy):
-    """v1.20: the wait follows from the entry's own attempts and timestamp.
+    """v1.20: the wait follows from the pod's attempts and timestamp.
 
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, getBackoffTime.
     """
 
     __slots__ = ()
 
-    def expiry_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of `entry` ends."""
-        return entry.timestamp_ns + backoff_ns(entry.attempts, self._limits)
+    def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return when the pod's backoff ends, in ns."""
+        return pod_info.timestamp_ns + backoff_ns(pod_info.attempts, self._limits)
 
 
 class PodBackoffMap(BackoffPolicy):
@@ -165,37 +163,37 @@ class PodBackoffMap(BackoffPolicy):
 
     __slots__ = ("_by_name",)
 
-    goes_by_name: ClassVar[bool] = True
+    is_by_name: ClassVar[bool] = True
 
     def __init__(self, limits: BackoffLimits) -> None:
         super().__init__(limits)
         self._by_name: OrderedDict[PodKey, NameBackoff] = OrderedDict()
 
-    def expiry_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of the entry's name ends; 0 for an unknown name."""
-        backoff = self._by_name.get(entry.key)
+    def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
+        """Return when the backoff of the pod's name ends, in ns; 0 for a name without failures."""
+        backoff = self._by_name.get(pod_info.key)
         return 0 if backoff is None else self._expiry_ns(backoff)
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
         """Count a failure of `key`, unless its backoff runs or ends right now."""
         self._drop_outdated(now_ns)
-        known = self._by_name.get(key)
-        if known is not None and self._expiry_ns(known) >= now_ns:
+        counted = self._by_name.get(key)
+        if counted is not None and self._expiry_ns(counted) >= now_ns:
             return
-        attempts = 1 if known is None else known.attempts + 1
+        attempts = 1 if counted is None else counted.attempts + 1
         self._by_name[key] = NameBackoff(key=key, attempts=attempts, updated_ns=now_ns)
         self._by_name.move_to_end(key)
 
     def forget(self, key: PodKey, /) -> None:
-        """Drop what is known of `key`."""
+        """Drop the count of `key`."""
         self._by_name.pop(key, None)
 
     def state(self) -> tuple[NameBackoff, ...]:
-        """Return the names' backoffs, oldest update first."""
+        """Return the backoffs by name, oldest update first."""
         return tuple(self._by_name.values())
 
     def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
-        """Take over the names' backoffs."""
+        """Set the backoffs by name."""
         self._by_name = OrderedDict((backoff.key, backoff) for backoff in backoffs)
 
     def _expiry_ns(self, backoff: NameBackoff) -> int:
@@ -215,9 +213,9 @@ _NEVER_NS = -1
 
 
 class FlushTicks:
-    """When each flush was last done, in ns, -1 for never; and when one is worth a tick.
+    """When each flush was last done, in ns, -1 for never; and when the next would move something.
 
-    A pod is left over once it has been unschedulable for longer than `max_unschedulable_ns`.
+    A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`.
     """
 
     __slots__ = ("backoff_ns", "leftover_ns", "max_unschedulable_ns")
@@ -238,8 +236,9 @@ class FlushTicks:
     ) -> int | None:
         """Return the first tick from `now_ns` on whose flush would move something.
 
-        `expiry_ns` is when the first backoff ends, `oldest_unschedulable_ns` the least
-        timestamp of an unschedulable pod, None where there is none. None without either.
+        `expiry_ns` is when the first backoff ends, `oldest_unschedulable_ns` the earliest timestamp
+        of an unschedulable pod, None without such a pod. Returns None where both are None. A tick
+        at which the flush has been done is not returned again.
         """
         ticks: list[int] = []
         if expiry_ns is not None:

@@ -1,10 +1,9 @@
-"""Cluster events: a resource, and what happened to one of its kind.
+"""Cluster events: a resource, and what happened to an object of it.
 
-An event is sent by its label. One vocabulary covers the labels that upstream prints since
-v1.32 (resource and action, "NodeUpdateNodeTaint") and those that it printed before
-("NodeTaintChange"). A registration names events in the same words, broader ones too: "Pod"
-covers assigned and waiting pods, "NodeUpdate" every change of a node, "Node" all that can
-happen to one, "*" everything.
+An event is sent by its label. One vocabulary covers the labels that upstream prints since v1.32
+(resource and action, "NodeUpdateNodeTaint") and those that it printed before ("NodeTaintChange").
+A registration names events in the same vocabulary, broader ones too: "Pod" covers assigned and
+pending pods, "NodeUpdate" every update of a node, "Node" every event of a node, "*" all events.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/types.go, ClusterEvent,
 ActionType; pkg/scheduler/framework/types.go, MatchClusterEvents; events.go.
@@ -28,8 +27,8 @@ UNSCHEDULABLE_POD = "UnschedulablePod"
 NODE = "Node"
 
 
-class Action(IntFlag):
-    """What happened; UPDATE is any change, of which the narrower ones are parts."""
+class ActionType(IntFlag):
+    """What happened to an object, as flags; UPDATE has the flags of all narrower updates."""
 
     ADD = 1
     DELETE = 2
@@ -50,34 +49,34 @@ class Action(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """What happened to an object of `resource`; `label` is its name, and no part of its identity.
+    """An action on objects of `resource`; two events are equal whatever their `label`.
 
-    The resource "*" with every action is the wildcard, which is for all pods or for the one
-    that it names.
+    The resource "*" with every action is the wildcard, which concerns all pods, or the one that it
+    names.
     """
 
     resource: str
-    action: Action
+    action: ActionType
     label: str = field(compare=False)
 
     @property
     def is_wildcard(self) -> bool:
-        """Tell whether the event is for pods that failed by whatever plugin."""
-        return self.resource == ANY and self.action == Action.ALL
+        """Whether the event concerns pods that any plugin refused."""
+        return self.resource == ANY and self.action == ActionType.ALL
 
     @property
-    def is_known(self) -> bool:
-        """Tell whether it is about a resource that upstream knows, or one that a user has defined.
+    def is_valid(self) -> bool:
+        """Whether the resource is one of upstream's, or a custom one: RESOURCE.VERSION.GROUP.
 
-        Those have a version and a group. Source: kubernetes v1.34
-        staging/src/k8s.io/kube-scheduler/framework/types.go, EventResource.
+        Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/types.go,
+        EventResource.
         """
-        return self.resource in _KNOWN or self.resource.count(".") >= _DOTS_OF_CUSTOM
+        return self.resource in _EVENT_RESOURCES or self.resource.count(".") >= _CUSTOM_DOTS_MIN
 
     def covers(self, incoming: ClusterEvent) -> bool:
-        """Tell whether `incoming` is this event or a narrower one.
+        """Return whether `incoming` is this event or a narrower one.
 
-        A wildcard that comes in is covered by a wildcard only.
+        An incoming wildcard is covered by a wildcard only.
         Source: kubernetes v1.34 pkg/scheduler/framework/types.go, MatchClusterEvents.
         """
         if self.is_wildcard:
@@ -94,39 +93,39 @@ _RESOURCES = {
     "Pvc": "PersistentVolumeClaim",
     "UnscheduledPod": UNSCHEDULABLE_POD,
 }
-_KNOWN = frozenset(
+_EVENT_RESOURCES = frozenset(
     {
         *(ANY, POD, ASSIGNED_POD, UNSCHEDULABLE_POD, NODE, "PersistentVolume"),
         *("PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"),
         *("CSIStorageCapacity", "ResourceClaim", "ResourceSlice", "DeviceClass", "Service"),
     }
 )
-_DOTS_OF_CUSTOM = 2
+_CUSTOM_DOTS_MIN = 2
 _WILDCARDS = frozenset({ANY, "ForceActivate", "UnschedulableTimeout"})
 _ACTIONS = {
-    "Add": Action.ADD,
-    "Delete": Action.DELETE,
-    "Update": Action.UPDATE,
-    "All": Action.ALL,
-    "UpdateNodeAllocatable": Action.UPDATE_NODE_ALLOCATABLE,
-    "UpdateNodeLabel": Action.UPDATE_NODE_LABEL,
-    "UpdateNodeTaint": Action.UPDATE_NODE_TAINT,
-    "UpdateNodeCondition": Action.UPDATE_NODE_CONDITION,
-    "UpdateNodeAnnotation": Action.UPDATE_NODE_ANNOTATION,
-    "UpdatePodLabel": Action.UPDATE_POD_LABEL,
-    "UpdatePodScaleDown": Action.UPDATE_POD_SCALE_DOWN,
-    "UpdatePodToleration": Action.UPDATE_POD_TOLERATION,
-    "UpdatePodSchedulingGatesEliminated": Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
-    "UpdatePodGeneratedResourceClaim": Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
-    "AllocatableChange": Action.UPDATE_NODE_ALLOCATABLE,
-    "LabelChange": Action.UPDATE_NODE_LABEL,
-    "TaintChange": Action.UPDATE_NODE_TAINT,
-    "SpecUnschedulableChange": Action.UPDATE_NODE_TAINT,
-    "ConditionChange": Action.UPDATE_NODE_CONDITION,
-    "AnnotationChange": Action.UPDATE_NODE_ANNOTATION,
-    "ScaleDown": Action.UPDATE_POD_SCALE_DOWN,
-    "TolerationChange": Action.UPDATE_POD_TOLERATION,
-    "SchedulingGatesEliminated": Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+    "Add": ActionType.ADD,
+    "Delete": ActionType.DELETE,
+    "Update": ActionType.UPDATE,
+    "All": ActionType.ALL,
+    "UpdateNodeAllocatable": ActionType.UPDATE_NODE_ALLOCATABLE,
+    "UpdateNodeLabel": ActionType.UPDATE_NODE_LABEL,
+    "UpdateNodeTaint": ActionType.UPDATE_NODE_TAINT,
+    "UpdateNodeCondition": ActionType.UPDATE_NODE_CONDITION,
+    "UpdateNodeAnnotation": ActionType.UPDATE_NODE_ANNOTATION,
+    "UpdatePodLabel": ActionType.UPDATE_POD_LABEL,
+    "UpdatePodScaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
+    "UpdatePodToleration": ActionType.UPDATE_POD_TOLERATION,
+    "UpdatePodSchedulingGatesEliminated": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+    "UpdatePodGeneratedResourceClaim": ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
+    "AllocatableChange": ActionType.UPDATE_NODE_ALLOCATABLE,
+    "LabelChange": ActionType.UPDATE_NODE_LABEL,
+    "TaintChange": ActionType.UPDATE_NODE_TAINT,
+    "SpecUnschedulableChange": ActionType.UPDATE_NODE_TAINT,
+    "ConditionChange": ActionType.UPDATE_NODE_CONDITION,
+    "AnnotationChange": ActionType.UPDATE_NODE_ANNOTATION,
+    "ScaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
+    "TolerationChange": ActionType.UPDATE_POD_TOLERATION,
+    "SchedulingGatesEliminated": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
 }
 _BY_LENGTH = sorted(_ACTIONS, key=len, reverse=True)
 
@@ -135,43 +134,23 @@ _BY_LENGTH = sorted(_ACTIONS, key=len, reverse=True)
 def event_of(label: str) -> ClusterEvent:
     """Return the event that `label` names.
 
-    A label that ends in no known action names the resource itself and everything that can
-    happen to it.
+    A label that ends in none of the actions names the resource, with every action.
     """
     if label in _WILDCARDS:
-        return ClusterEvent(ANY, Action.ALL, label)
+        return ClusterEvent(ANY, ActionType.ALL, label)
     for suffix in _BY_LENGTH:
         if label.endswith(suffix) and len(label) > len(suffix):
             name = label[: -len(suffix)]
             resource = _RESOURCES.get(name, name)
             return ClusterEvent(resource, _action(suffix, resource), label)
-    return ClusterEvent(_RESOURCES.get(label, label), Action.ALL, label)
+    return ClusterEvent(_RESOURCES.get(label, label), ActionType.ALL, label)
 
 
-def _action(suffix: str, resource: str) -> Action:
+def _action(suffix: str, resource: str) -> ActionType:
     if suffix == "LabelChange" and resource in {POD, *_PODS}:
-        return Action.UPDATE_POD_LABEL
+        return ActionType.UPDATE_POD_LABEL
     return _ACTIONS[suffix]
 
-
-def pod_update(part: Action, *, assigned: bool) -> ClusterEvent:
-    """Return the event of a pod's change, labelled as upstream v1.34 labels it."""
-    return _POD_UPDATES[assigned, part]
-
-
-_POD_PARTS = {
-    Action.UPDATE: "Update",
-    Action.UPDATE_POD_LABEL: "UpdatePodLabel",
-    Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
-    Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
-    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
-    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
-}
-_POD_UPDATES = {
-    (assigned, part): event_of(f"{ASSIGNED_POD if assigned else UNSCHEDULABLE_POD}{name}")
-    for assigned in (False, True)
-    for part, name in _POD_PARTS.items()
-}
 
 POD_ADD = event_of("UnschedulablePodAdd")
 POD_UPDATE = event_of("UnschedulablePodUpdate")
@@ -182,13 +161,14 @@ UNSCHEDULABLE_TIMEOUT = event_of("UnschedulableTimeout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
-    """What happened, to which object.
+class ObjectEvent:
+    """A cluster event with the object that it happened to, before and after.
 
-    `old` is None for what came and `new` for what went; both are None where nobody told, or
-    where no hint reads them. `namespace_labels` are those of the object's namespace, for
-    affinity terms that select namespaces. `source` is opaque here: from it the edge makes the
-    objects again when a checkpoint is restored.
+    `old` is None for an added object and `new` for a deleted one; both are None where the scheduler
+    did not send them, or where no hint reads them. `namespace_labels` are those of the object's
+    namespace, for affinity terms that select namespaces. `source` is opaque here: the edge makes
+    the objects from it when a checkpoint is restored.
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/active_queue.go, clusterEvent.
     """
 
     event: ClusterEvent
@@ -197,14 +177,14 @@ class Happening:
     namespace_labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     source: bytes = b""
 
+    @classmethod
+    def of(cls, label: str, old: object | None = None, new: object | None = None) -> ObjectEvent:
+        """Return the event that `label` names, with its objects."""
+        return cls(event=event_of(label), old=old, new=new)
 
-HintFunction = Callable[[QueuedPod, Happening], bool]
-"""Whether a plugin that refused the pod may let it pass after this. False skips the event.
 
-A hint that cannot tell answers True, as upstream takes a hint's error for one.
+QueueingHintFn = Callable[[QueuedPod, ObjectEvent], bool]
+"""Whether the event may make a plugin pass the pod that it refused: upstream's Queue, QueueSkip.
+
+A hint that lacks the objects to decide returns True, as upstream queues the pod when a hint fails.
 """
-
-
-def happened(label: str, old: object | None = None, new: object | None = None) -> Happening:
-    """Return the event called `label` with its objects."""
-    return Happening(event=event_of(label), old=old, new=new)

@@ -1,8 +1,8 @@
-"""The record of nominations: pending pods that wait for room on a node.
+"""The nominations of pending pods to nodes.
 
-It goes by UID and may differ from a pod's status: a preemption nominates here before the
-status says so. A pop keeps the nomination. Pods of a node stand in the order in which
-they were nominated; nominating again moves a pod to the end.
+A nomination belongs to a UID and may differ from the pod's status: a preemption nominates here
+before the status is written. A pop keeps the nomination. A node's pods are in the order of their
+nomination; nominating again moves a pod to the end.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.
 """
@@ -33,14 +33,14 @@ class Nominator:
         self._node_by_uid: dict[str, str] = {}
 
     def nominate(self, pod: PodRef, node_name: str) -> None:
-        """Nominate `pod` to `node_name`, at the end of that node's pods."""
+        """Nominate `pod` to `node_name`, after that node's other pods."""
         assert node_name
         self.remove(pod.uid)
         self._node_by_uid[pod.uid] = node_name
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def remove(self, uid: str) -> None:
-        """Drop the nomination of the pod, if it has one."""
+        """Remove the nomination of the pod, if it has one."""
         node_name = self._node_by_uid.pop(uid, None)
         if node_name is None:
             return
@@ -50,17 +50,17 @@ class Nominator:
             del self._by_node[node_name]
 
     def follow_status(self, pod: QueuedPod) -> None:
-        """Nominate as the pod's status says; drop the nomination if it says none."""
+        """Nominate the pod to the node in its status; remove the nomination without one."""
         if pod.nominated_node_name:
             self.nominate(pod.ref, pod.nominated_node_name)
         elif self._node_by_uid:
             self.remove(pod.uid)
 
     def follow_update(self, old: QueuedPod | None, new: QueuedPod) -> None:
-        """Follow the status, but keep what is known here where neither version names a node.
+        """Follow the new status, but keep the nomination where neither version names a node.
 
-        Such an update may have been sent before the status of a preemption was written. An old
-        version that nobody knows keeps nothing.
+        Such an update may have been sent before a preemption wrote the status. Without an old
+        version the nomination is not kept.
         """
         if old is None:
             self.follow_status(new)
@@ -81,7 +81,7 @@ class Nominator:
         return tuple(self._by_node.get(node_name, {}).values())
 
     def restore(self, nominations: Iterable[NodeNominations]) -> None:
-        """Take over what `nominations` returned."""
+        """Add what `nominations` returned."""
         for node in nominations:
             for pod in node.pods:
                 self.nominate(pod, node.node_name)

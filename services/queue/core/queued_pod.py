@@ -1,14 +1,14 @@
-"""Pods as the queue knows them, and QueuedPodInfo: a pod's time in the queue.
+"""The queue's values: pending pods, QueuedPodInfo, and pods in flight.
 
-The queue has no account of resources and nodes: it knows identity, order, nomination, gates,
-a digest that tells whether an update may have made the pod schedulable, the required
-affinity terms that an assigned pod can satisfy, and, for queueing hints, labels and spec.
+The queue has no account of resources and nodes. Of a pod it reads identity, order, nomination and
+gates, a digest that decides whether an update may have made the pod schedulable, the required
+affinity terms that an assigned pod can match, and, for queueing hints, labels and spec.
 
-A pod's stay in the queue between two pops, and a pop itself.
+All are immutable: an operation that changes a QueuedPodInfo replaces it, so that a snapshot shares
+them. They are named tuples because every cycle of every pod makes one of each, and a frozen
+dataclass takes three times as long to make and to hash.
 
-Both are immutable: an operation that changes an entry puts another in its place, so a
-snapshot shares them. They are named tuples because one of each is made in every cycle of
-every pod, and a frozen dataclass takes three times as long to make and to hash.
+Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 class AffinityTerm:
     """One required pod affinity term of a pending pod.
 
-    `namespaces` is resolved: the pod's own namespace where the term names none and selects
-    none. `namespace_selector` None selects none.
+    `namespaces` is resolved: the pod's own namespace where the term neither names nor selects
+    namespaces. `namespace_selector` None selects no namespace.
     """
 
     namespaces: tuple[str, ...]
@@ -41,7 +41,7 @@ class AffinityTerm:
     namespace_selector: LabelSelector | None = None
 
     def matches(self, assigned: AssignedPod) -> bool:
-        """Tell whether `assigned` is one of the pods that the term asks for."""
+        """Return whether the term selects `assigned`."""
         if assigned.namespace not in self.namespaces:
             selector = self.namespace_selector
             if selector is None or not selector.matches(assigned.namespace_labels):
@@ -51,9 +51,9 @@ class AffinityTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPod:
-    """A pod with a node, as far as the affinity of pending pods is concerned.
+    """A pod with a node: what required affinity terms of pending pods are matched against.
 
-    `namespace_labels` are those of its namespace, for terms that select namespaces.
+    `namespace_labels` are its namespace's, for terms that select namespaces.
     """
 
     namespace: str
@@ -63,7 +63,7 @@ class AssignedPod:
 
 @value(kw_only=True)
 class PodRef:
-    """A pod's identity, without its contents."""
+    """A pod's identity."""
 
     uid: str
     namespace: str
@@ -76,17 +76,16 @@ class PodRef:
 
 
 class QueuedPod(NamedTuple):
-    """One version of a pending pod; a named tuple, as entries are, for there is one an Add.
+    """One version of a pending pod.
 
-    `nominated_node_name` is the one in the pod's status, "" for none. `sort_key` is the
-    QueueSort plugin's order as data, ascending; empty is the default order, priority
-    descending. `gates` name the PreEnqueue plugins that hold the pod back before it may
-    become active. `labels` and `spec` are what queueing hints read; None where none does.
-    `digest` covers everything outside status, resourceVersion and generation: two
-    versions that differ there differ in their digest. Only an update compares digests, and
-    only those of the two versions that it is given; elsewhere it may be empty.
-    `spread_selector` picks the pods that a profile's default spread constraints counted when they
-    refused this one, None where they did not or nobody told.
+    `nominated_node_name` is status.nominatedNodeName, "" for none. `sort_key` is the QueueSort
+    plugin's order as data, ascending; empty is the default order, priority descending. `gates` name
+    the PreEnqueue plugins that reject the pod: it does not become active while there are any.
+    `labels` and `spec` are what queueing hints read; `spec` is None before v1.34. `digest` covers
+    everything outside status, resourceVersion and generation. Only an update compares digests, of
+    its two versions; elsewhere it may be empty. `spread_selector` selects the pods that a profile's
+    default spread constraints counted when they refused this one; None where they did not, or where
+    the scheduler did not send it.
     """
 
     uid: str
@@ -109,16 +108,16 @@ class QueuedPod(NamedTuple):
 
     @property
     def node_name(self) -> str:
-        """Nothing: a pending pod has no node yet."""
+        """The empty name, as a pending pod has no node yet: hints read queued and assigned pods."""
         return ""
 
     @property
     def ref(self) -> PodRef:
-        """The pod's identity alone."""
+        """The pod's identity."""
         return PodRef(uid=self.uid, namespace=self.namespace, name=self.name)
 
-    def awaits(self, assigned: AssignedPod) -> bool:
-        """Tell whether `assigned` matches any of the required affinity terms.
+    def has_term_matching(self, assigned: AssignedPod) -> bool:
+        """Return whether `assigned` matches any of the required affinity terms.
 
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
         getUnschedulablePodsWithMatchingAffinityTerm.
@@ -129,8 +128,8 @@ class QueuedPod(NamedTuple):
 class Failure(NamedTuple):
     """Why a scheduling cycle failed: the plugins that refused the pod, or an error.
 
-    `pending_plugins` are those that refused until an event of their own (Permit, PreBind).
-    `error` is a failure that no plugin decided.
+    `pending_plugins` are those that asked the pod to wait for an event of their own (Permit,
+    PreBind). `error` is a failure that no plugin decided.
     """
 
     plugins: tuple[str, ...] = ()
@@ -138,27 +137,28 @@ class Failure(NamedTuple):
     error: bool = False
 
     @property
-    def is_refusal(self) -> bool:
-        """Tell whether any plugin refused the pod, or asked it to wait."""
+    def is_unschedulable(self) -> bool:
+        """Whether a plugin refused the pod, or asked it to wait."""
         return bool(self.plugins or self.pending_plugins)
 
-    def also_by(self, plugin: str) -> Failure:
-        """Return the failure with one more refusing plugin; plugins stand in order of name."""
+    def with_plugin(self, plugin: str) -> Failure:
+        """Return the failure with one more refusing plugin; plugins are ordered by name."""
         if plugin in self.plugins:
             return self
         plugins = tuple(sorted((*self.plugins, plugin)))
         return Failure(plugins=plugins, pending_plugins=self.pending_plugins, error=self.error)
 
 
-class Entry(NamedTuple):
+class QueuedPodInfo(NamedTuple):
     """A pod in one of the sub-queues.
 
-    `timestamp_ns` is when it was added or last failed; `initial_attempt_ns` when it was
-    first added (v1.34: when it was first let into activeQ, None before that); `attempts`
-    counts its pops; `sequence` breaks ties of the timestamp in the order of arrival;
-    `failure` is the last cycle's, None before the first. v1.34 backs off by `refusals`, the
-    cycles in which plugins refused it, or by `errors`, the failures in a row that no plugin
-    decided; `gate` names the PreEnqueue plugin that holds it back, "" for none.
+    `timestamp_ns` is when it was added or last failed; `initial_attempt_ns` when it was first added
+    (v1.34: when it first entered activeQ, None before that); `attempts` counts its pops; `sequence`
+    breaks ties of the timestamp in the order of arrival; `failure` is the last cycle's, None before
+    the first. v1.34 backs off by `unschedulable_count`, the cycles in which plugins refused it, or
+    by `consecutive_errors`, the failures in a row that no plugin decided; `gating_plugin` is the
+    PreEnqueue plugin that rejected it last, "" for none.
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
     """
 
     pod: QueuedPod
@@ -167,9 +167,9 @@ class Entry(NamedTuple):
     attempts: int
     sequence: int
     failure: Failure | None = None
-    refusals: int = 0
-    errors: int = 0
-    gate: str = ""
+    unschedulable_count: int = 0
+    consecutive_errors: int = 0
+    gating_plugin: str = ""
 
     @property
     def key(self) -> PodKey:
@@ -178,19 +178,19 @@ class Entry(NamedTuple):
         return (pod.namespace, pod.name)
 
     @property
-    def failed_by_plugins(self) -> bool:
-        """Tell whether plugins refused it, in its last cycle or before its first."""
-        return self.failure is not None and self.failure.is_refusal
+    def is_unschedulable(self) -> bool:
+        """Whether plugins refused it, in its last cycle or, as gates, before its first."""
+        return self.failure is not None and self.failure.is_unschedulable
 
-    def with_pod(self, pod: QueuedPod) -> Entry:
-        """Return the same stay with a newer version of the pod."""
+    def with_pod(self, pod: QueuedPod) -> QueuedPodInfo:
+        """Return a copy with another version of the pod."""
         return self._replace(pod=pod)
 
 
 class FailedPod(NamedTuple):
-    """A pod that is next, and why its cycle will have failed.
+    """A pod that is next, and why its cycle failed.
 
-    `spread_selector` is what default spread constraints counted, None where they did not refuse it.
+    `spread_selector` is as in QueuedPod.
     """
 
     uid: str
@@ -199,22 +199,22 @@ class FailedPod(NamedTuple):
 
 
 class PopId(NamedTuple):
-    """What names a pop: the pod's UID and the scheduling cycle that the pop began."""
+    """The identity of a pop: the pod's UID and the scheduling cycle that the pop began."""
 
     uid: str
     cycle: int
 
 
-class Popped(NamedTuple):
-    """A pod handed out for one scheduling cycle, in flight until its outcome comes.
+class InFlightPod(NamedTuple):
+    """A popped pod: in flight in one scheduling cycle until its outcome arrives.
 
-    `entry` is the stay that the pop ended: attempts and times belong to the pop, for an
-    update of an in-flight pod queues a second copy of it with its own in older modes.
-    `nominated_node_name` is what the nominator knew at the pop, "" for none. `owner` holds
-    the pop until `lease_until_ns`; 0 is for ever.
+    `pod_info` is as before the pop: attempts and times belong to the pop, since in the older modes
+    an update of an in-flight pod queues a second copy with its own. `nominated_node_name` is the
+    nominator's at the pop, "" for none. `owner` holds the pop until `lease_until_ns`; 0 is for
+    ever.
     """
 
-    entry: Entry
+    pod_info: QueuedPodInfo
     cycle: int
     nominated_node_name: str
     owner: str = ""
@@ -223,24 +223,24 @@ class Popped(NamedTuple):
     @property
     def pod(self) -> QueuedPod:
         """The pod as it was popped."""
-        return self.entry.pod
+        return self.pod_info.pod
 
     @property
     def attempts(self) -> int:
         """Attempts so far, this one included."""
-        return self.entry.attempts + 1
+        return self.pod_info.attempts + 1
 
     @property
     def initial_attempt_ns(self) -> int:
         """When the pod was first added."""
-        return self.entry.initial_attempt_ns or 0
+        return self.pod_info.initial_attempt_ns or 0
 
     @property
     def timestamp_ns(self) -> int:
         """When the pod was added or last failed, before this pop."""
-        return self.entry.timestamp_ns
+        return self.pod_info.timestamp_ns
 
     @property
     def id(self) -> PopId:
-        """The name under which the outcome is given back."""
-        return PopId(self.entry.pod.uid, self.cycle)
+        """What the cycle's outcome names the pop by."""
+        return PopId(self.pod_info.pod.uid, self.cycle)

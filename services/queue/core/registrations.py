@@ -1,226 +1,200 @@
-"""Which events each plugin has registered, with its queueing hint; and what a session configures.
+"""Which events each plugin has registered for, and which hints decide about an event.
 
-A session names its plugins' events when it opens. A plugin that nobody named is taken to be
-interested in every event, as upstream takes a plugin without a list of its own. Plans are
-worked out once for each event and set of refusing plugins, so that a move costs what it looks
-at, not what is registered.
+A session names its plugins' events when it opens. A plugin without registrations is taken to be
+interested in every event, as upstream takes a plugin without EventsToRegister. The hints that
+decide are found once for each event and each set of refusing plugins, so that a move costs what it
+looks at, not what is registered.
 
 Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildQueueingHintMap;
 pkg/scheduler/backend/queue/scheduling_queue.go, isEventOfInterest, isPodWorthRequeuing.
-
-What a session chooses for its queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import ClusterEvent, Happening, HintFunction
-from services.queue.core.queued_pod import Entry, Failure, QueuedPod
+from services.queue.core.cluster_event import ClusterEvent, ObjectEvent, QueueingHintFn
+from services.queue.core.queued_pod import Failure, QueuedPod, QueuedPodInfo
 
 
-class Verdict(Enum):
-    """What an event means to a pod that was refused."""
+class QueueingStrategy(Enum):
+    """Where an event sends an unschedulable pod.
+
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, queueingStrategy.
+    """
 
     SKIP = "skip"
     AFTER_BACKOFF = "after backoff"
-    AT_ONCE = "at once"
+    IMMEDIATELY = "immediately"
 
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.
-_SKIP, _AFTER_BACKOFF, _AT_ONCE = Verdict.SKIP, Verdict.AFTER_BACKOFF, Verdict.AT_ONCE
+_SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
+_IMMEDIATELY = QueueingStrategy.IMMEDIATELY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One plugin's interest in one kind of event; without a `hint` it always queues."""
+    """One plugin's interest in one event; without a `hint` the event always queues."""
 
     plugin: str
     event: ClusterEvent
-    hint: HintFunction | None = None
+    hint: QueueingHintFn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Whose hints decide on an event for pods that the same plugins refused.
+class HintPlan:
+    """The hints that decide on one event, for pods that the same plugins refused.
 
-    `pending` are those of plugins that asked the pod to wait, `refused` of the others.
-    `settled` is the verdict where no hint has to be asked.
+    `pending` are those of plugins that asked the pod to wait, `refused` of the others. `decided` is
+    the strategy where no hint has to be called.
     """
 
-    pending: tuple[HintFunction, ...] = ()
-    refused: tuple[HintFunction, ...] = ()
-    settled: Verdict | None = None
+    pending: tuple[QueueingHintFn, ...] = ()
+    refused: tuple[QueueingHintFn, ...] = ()
+    decided: QueueingStrategy | None = None
 
-    def verdict(self, pod: QueuedPod, happening: Happening) -> Verdict:
-        """Return what `happening` means to `pod`; a pending plugin's word skips the backoff."""
-        if self.settled is not None:
-            return self.settled
+    def strategy(self, pod: QueuedPod, object_event: ObjectEvent) -> QueueingStrategy:
+        """Return where `object_event` sends `pod`; a pending plugin's hint skips the backoff."""
+        if self.decided is not None:
+            return self.decided
         for hint in self.pending:
-            if hint(pod, happening):
-                return _AT_ONCE
+            if hint(pod, object_event):
+                return _IMMEDIATELY
         for hint in self.refused:
-            if hint(pod, happening):
+            if hint(pod, object_event):
                 return _AFTER_BACKOFF
         return _SKIP
 
 
-_SKIPPED = Plan(settled=_SKIP)
-_REQUEUED = Plan(settled=_AFTER_BACKOFF)
-_NO_FAILURE = Failure()
-
-
-_KNOWN_MAX = 4096
-
-
-def _make_room(known: dict[Any, Any]) -> None:
-    """Forget what was worked out where callers name ever new events and plugins."""
-    if len(known) >= _KNOWN_MAX:
-        known.clear()
-
-
-def _always(_pod: QueuedPod, _happening: Happening) -> bool:
-    return True
-
-
-class Registrations:
-    """The registrations of a session, and the plugins that turned up without one."""
+class QueueingHintMap:
+    """The registrations of a session, and the plugins that refused a pod without having any."""
 
     __slots__ = (
-        "_concerns",
-        "_interesting",
+        "_is_of_interest",
+        "_is_registered",
         "_named",
         "_plans",
-        "_reading",
-        "_registered",
-        "_strangers",
+        "_reads_objects",
+        "_registrations",
+        "_unregistered",
     )
 
-    def __init__(self, registered: Iterable[Registration]) -> None:
-        self._registered = tuple(registered)
-        self._named = frozenset(each.plugin for each in self._registered)
-        self._strangers: dict[str, None] = {}
-        self._interesting: dict[ClusterEvent, bool] = {}
-        self._reading: dict[ClusterEvent, bool] = {}
-        self._concerns: dict[tuple[str, ClusterEvent], bool] = {}
-        self._plans: dict[tuple[ClusterEvent, Failure], Plan] = {}
+    def __init__(self, registrations: Iterable[Registration]) -> None:
+        self._registrations = tuple(registrations)
+        self._named = frozenset(each.plugin for each in self._registrations)
+        self._unregistered: dict[str, None] = {}
+        self._is_of_interest: dict[ClusterEvent, bool] = {}
+        self._reads_objects: dict[ClusterEvent, bool] = {}
+        self._is_registered: dict[tuple[str, ClusterEvent], bool] = {}
+        self._plans: dict[tuple[ClusterEvent, Failure], HintPlan] = {}
 
     @property
-    def strangers(self) -> tuple[str, ...]:
+    def unregistered_plugins(self) -> tuple[str, ...]:
         """The plugins that refused a pod without being registered, by name."""
-        return tuple(sorted(self._strangers))
+        return tuple(sorted(self._unregistered))
 
-    def meet(self, plugins: Iterable[str]) -> None:
+    def add_refusing(self, plugins: Iterable[str]) -> None:
         """Take note of plugins that have refused a pod."""
         for plugin in plugins:
             if plugin not in self._named:
-                self._strangers[plugin] = None
+                self._unregistered[plugin] = None
 
-    def interesting(self, event: ClusterEvent) -> bool:
-        """Tell whether any plugin may change its mind on `event`."""
-        if event.is_wildcard or self._strangers:
+    def is_of_interest(self, event: ClusterEvent) -> bool:
+        """Return whether any plugin may pass a pod because of `event`."""
+        if event.is_wildcard or self._unregistered:
             return True
-        known = self._interesting.get(event)
-        if known is None:
-            _make_room(self._interesting)
-            known = any(each.event.covers(event) for each in self._registered)
-            self._interesting[event] = known
-        return known
+        cached = self._is_of_interest.get(event)
+        if cached is None:
+            _make_room(self._is_of_interest)
+            cached = any(each.event.covers(event) for each in self._registrations)
+            self._is_of_interest[event] = cached
+        return cached
 
     def reads_objects(self, event: ClusterEvent) -> bool:
-        """Tell whether any hint looks at the objects of `event`."""
-        known = self._reading.get(event)
-        if known is None:
-            _make_room(self._reading)
-            known = any(each.hint and each.event.covers(event) for each in self._registered)
-            self._reading[event] = known
-        return known
+        """Return whether any hint looks at the objects of `event`."""
+        cached = self._reads_objects.get(event)
+        if cached is None:
+            _make_room(self._reads_objects)
+            cached = any(each.hint and each.event.covers(event) for each in self._registrations)
+            self._reads_objects[event] = cached
+        return cached
 
-    def concerns(self, plugin: str, event: ClusterEvent) -> bool:
-        """Tell whether `plugin` registered for `event`."""
+    def is_registered(self, plugin: str, event: ClusterEvent) -> bool:
+        """Return whether `plugin` registered for `event`."""
         if plugin not in self._named:
             return not event.is_wildcard
-        known = self._concerns.get((plugin, event))
-        if known is None:
-            _make_room(self._concerns)
-            known = any(
-                each.plugin == plugin and each.event.covers(event) for each in self._registered
+        cached = self._is_registered.get((plugin, event))
+        if cached is None:
+            _make_room(self._is_registered)
+            cached = any(
+                each.plugin == plugin and each.event.covers(event) for each in self._registrations
             )
-            self._concerns[plugin, event] = known
-        return known
+            self._is_registered[plugin, event] = cached
+        return cached
 
-    def verdict(self, entry: Entry, happening: Happening) -> Verdict:
-        """Return what `happening` means to the pod of `entry`.
+    def strategy(self, pod_info: QueuedPodInfo, object_event: ObjectEvent) -> QueueingStrategy:
+        """Return where `object_event` sends the pod.
 
-        A pod that no plugin refused is worth another try; so is any at a wildcard, unless the
-        wildcard names another pod.
+        A pod that no plugin refused is tried again; so is any pod at a wildcard, unless the
+        wildcard names another one.
         """
-        failure = entry.failure
-        if failure is None or not failure.is_refusal:
+        failure = pod_info.failure
+        if failure is None or not failure.is_unschedulable:
             return _AFTER_BACKOFF
-        if happening.event.is_wildcard:
-            return self._at_wildcard(entry, happening)
-        return self.plan(happening.event, failure).verdict(entry.pod, happening)
+        if object_event.event.is_wildcard:
+            named = object_event.new
+            is_meant = named is None or getattr(named, "uid", "") == pod_info.pod.uid
+            return _AFTER_BACKOFF if is_meant else _SKIP
+        return self.plan(object_event.event, failure).strategy(pod_info.pod, object_event)
 
-    def _at_wildcard(self, entry: Entry, happening: Happening) -> Verdict:
-        named = happening.new
-        if named is None or getattr(named, "uid", "") == entry.pod.uid:
-            return _AFTER_BACKOFF
-        return _SKIP
-
-    def plan(self, event: ClusterEvent, failure: Failure | None) -> Plan:
+    def plan(self, event: ClusterEvent, failure: Failure | None) -> HintPlan:
         """Return what decides on `event` for pods that failed by `failure`."""
-        if failure is None or not failure.is_refusal or event.is_wildcard:
-            return _REQUEUED
-        known = self._plans.get((event, failure))
-        if known is None:
+        if failure is None or not failure.is_unschedulable or event.is_wildcard:
+            return _REQUEUES
+        cached = self._plans.get((event, failure))
+        if cached is None:
             _make_room(self._plans)
-            known = self._plans[event, failure] = self._planned(event, failure)
-        return known
+            cached = self._plans[event, failure] = self._new_plan(event, failure)
+        return cached
 
-    def _planned(self, event: ClusterEvent, failure: Failure) -> Plan:
+    def _new_plan(self, event: ClusterEvent, failure: Failure) -> HintPlan:
         pending = self._hints_of(event, failure.pending_plugins)
         waiting = frozenset(failure.pending_plugins)
         refused = self._hints_of(event, (each for each in failure.plugins if each not in waiting))
         if not pending and not refused:
-            return _SKIPPED
+            return HintPlan(decided=_SKIP)
         if _always in pending:
-            return Plan(settled=_AT_ONCE)
+            return HintPlan(decided=_IMMEDIATELY)
         if not pending and _always in refused:
-            return _REQUEUED
-        return Plan(pending=pending, refused=refused)
+            return _REQUEUES
+        return HintPlan(pending=pending, refused=refused)
 
-    def _hints_of(self, event: ClusterEvent, plugins: Iterable[str]) -> tuple[HintFunction, ...]:
-        hints: list[HintFunction] = []
+    def _hints_of(self, event: ClusterEvent, plugins: Iterable[str]) -> tuple[QueueingHintFn, ...]:
+        hints: list[QueueingHintFn] = []
         for plugin in plugins:
             if plugin not in self._named:
                 hints.append(_always)
             hints += [
                 each.hint or _always
-                for each in self._registered
+                for each in self._registrations
                 if each.plugin == plugin and each.event.covers(event)
             ]
         return tuple(hints)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueConfig:
-    """The rules of a session; a mode is named as in mode.MODES.
+def _always(_pod: QueuedPod, _object_event: ObjectEvent) -> bool:
+    return True
 
-    A leftover flush moves pods that have been unschedulable for longer than
-    `max_unschedulable_ns`; None is the mode's own. `pop_from_backoff_q` and `queueing_hints`
-    are feature gates of v1.34, and `registrations` what its hints go by. A pop is held for
-    `lease_ns` unless its owner renews it; 0 is for ever.
-    """
 
-    mode: str = "v1.20"
-    backoff: BackoffLimits = field(default_factory=BackoffLimits)
-    max_unschedulable_ns: int | None = None
-    pop_from_backoff_q: bool = True
-    queueing_hints: bool = True
-    registrations: tuple[Registration, ...] = ()
-    lease_ns: int = 0
+_REQUEUES = HintPlan(decided=_AFTER_BACKOFF)
+_CACHED_MAX = 4096
+
+
+def _make_room(cache: dict[Any, Any]) -> None:
+    """Empty a full cache: callers may name new events and plugins without end."""
+    if len(cache) >= _CACHED_MAX:
+        cache.clear()

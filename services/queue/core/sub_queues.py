@@ -1,17 +1,13 @@
-"""The sub-queues of pending pods, and the heap with keys that they are.
+"""The sub-queues of pending pods: activeQ, the backoffQs, unschedulable pods.
 
-What orders an entry is bytes, compared as they are: a heap of them compares several times
-faster than one of tuples, once there are too many to stay in the processor's cache. Adding
-under a key that is there replaces its entry. Removal is lazy: an order that has no entry is
-skipped when it comes to the top, and the heap is rebuilt when most of it is stale, so add,
-remove and pop are O(log n), amortised. Who looks at the first entries has them sorted before
-the heap, where they wait to be popped: each leaves the heap once. That is done for some hundreds,
-since adding among them takes as long as they are many.
-
-The sub-queues, what orders each, and what comes into them.
-
-An entry stands in one of them. One pod may have an entry in two, as upstream lets it. Orders are
-bytes: big-endian numbers, so that smaller ones stand first.
+A pod is in one of them; in two where upstream lets it. activeQ and the backoffQs are heaps with
+keys. What orders a pod there is bytes (big-endian numbers, so that lower ones come first): a heap
+of bytes compares several times faster than one of tuples, once there are too many to stay in the
+processor's cache. Adding under an existing key replaces. Removal is lazy: an order without a pod is
+skipped when it reaches the top, and the heap is rebuilt when most of it is stale, so that add,
+remove and pop are O(log n), amortised. A caller that reads the first pods has them moved to a
+sorted list before the heap, where they wait to be popped: each leaves the heap once. That list is
+limited to some hundreds, since inserting into it takes time in proportion to its length.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, PriorityQueue; v1.34
 pkg/scheduler/backend/queue/backoff_queue.go, backoffQueue, which is two queues as one, and
@@ -28,30 +24,30 @@ from itertools import islice
 from struct import Struct
 
 from services.queue.core.backoff import BackoffPolicy
-from services.queue.core.queued_pod import Entry, PodKey, PodRef, QueuedPod
+from services.queue.core.queued_pod import PodKey, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.results import Counts, SubQueue
 from services.queue.core.unschedulable import UnschedulablePods
 
 Order = bytes
-"""What orders a sub-queue, least first; it ends with the sequence, which makes it total."""
+"""What orders a sub-queue, ascending; it ends with the sequence, which makes it total."""
 
 _STALE_MIN = 64
 _FRONT_MAX = 1024
 
 
 class KeyedHeap:
-    """Entries by the order that a sub-queue gives them, and each pod's order by its key.
+    """Pods by the order that a sub-queue gives them, and each pod's order by its key.
 
-    An order may stand in the heap more than once: its entry had gone and came again. `_front` is
-    sorted, and nothing in the heap comes before its end.
+    An order may be in the heap more than once, where its pod was removed and added again. `_front`
+    is sorted, and nothing in the heap comes before its end.
     """
 
-    __slots__ = ("_entries", "_front", "_heap", "_orders")
+    __slots__ = ("_front", "_heap", "_orders", "_pod_infos")
 
     def __init__(self) -> None:
         self._front: deque[Order] = deque()
         self._heap: list[Order] = []
-        self._entries: dict[Order, Entry] = {}
+        self._pod_infos: dict[Order, QueuedPodInfo] = {}
         self._orders: dict[PodKey, Order] = {}
 
     def __len__(self) -> int:
@@ -60,15 +56,15 @@ class KeyedHeap:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._orders
 
-    def put_in_order(self, key: PodKey, order: Order, entry: Entry) -> None:
-        """Add `entry` under `key`, in the place of one with the same key."""
-        orders, entries, front = self._orders, self._entries, self._front
-        known = orders.get(key)
-        if known is not None:
-            del entries[known]
+    def put_in_order(self, key: PodKey, order: Order, pod_info: QueuedPodInfo) -> None:
+        """Add `pod_info` under `key`, or replace what has that key."""
+        orders, pod_infos, front = self._orders, self._pod_infos, self._front
+        present = orders.get(key)
+        if present is not None:
+            del pod_infos[present]
         orders[key] = order
-        entries[order] = entry
-        if known != order:
+        pod_infos[order] = pod_info
+        if present != order:
             if front and order < front[-1]:
                 insort(front, order)
             else:
@@ -76,56 +72,56 @@ class KeyedHeap:
             if len(front) + len(self._heap) > 2 * len(orders) + _STALE_MIN:
                 self._rebuild()
 
-    def get(self, key: PodKey) -> Entry | None:
-        """Return the entry of `key`, None if there is none."""
+    def get(self, key: PodKey) -> QueuedPodInfo | None:
+        """Return the pod of `key`, None if it is not here."""
         order = self._orders.get(key)
-        return None if order is None else self._entries[order]
+        return None if order is None else self._pod_infos[order]
 
-    def remove(self, key: PodKey) -> Entry | None:
-        """Take out and return the entry of `key`, None if there is none."""
+    def remove(self, key: PodKey) -> QueuedPodInfo | None:
+        """Remove and return the pod of `key`, None if it is not here."""
         order = self._orders.pop(key, None)
-        return None if order is None else self._entries.pop(order)
+        return None if order is None else self._pod_infos.pop(order)
 
-    def peek(self) -> Entry | None:
-        """Return the first entry without taking it out, None if the heap is empty."""
-        front, heap, entries = self._front, self._heap, self._entries
+    def peek(self) -> QueuedPodInfo | None:
+        """Return the first pod without removing it, None if the heap is empty."""
+        front, heap, pod_infos = self._front, self._heap, self._pod_infos
         while front or heap:
-            entry = entries.get(front[0] if front else heap[0])
-            if entry is not None:
-                return entry
+            pod_info = pod_infos.get(front[0] if front else heap[0])
+            if pod_info is not None:
+                return pod_info
             self._drop_first()
         return None
 
-    def pop(self) -> Entry | None:
-        """Take out and return the first entry, None if the heap is empty."""
-        front, heap, entries = self._front, self._heap, self._entries
+    def pop(self) -> QueuedPodInfo | None:
+        """Remove and return the first pod, None if the heap is empty."""
+        front, heap, pod_infos = self._front, self._heap, self._pod_infos
         while front or heap:
-            entry = entries.pop(self._drop_first(), None)
-            if entry is not None:
-                pod = entry.pod
+            pod_info = pod_infos.pop(self._drop_first(), None)
+            if pod_info is not None:
+                pod = pod_info.pod
                 del self._orders[pod.namespace, pod.name]
-                return entry
+                return pod_info
         return None
 
-    def first(self, count: int) -> list[Entry]:
-        """Return the first `count` entries in order, fewer if there are fewer."""
+    def first(self, count: int) -> list[QueuedPodInfo]:
+        """Return the first `count` pods in order, fewer if there are fewer."""
         return list(islice(self.in_order(), count))
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Return every entry, in order."""
-        return tuple(self._entries[order] for order in sorted(self._entries))
+    def pod_infos(self) -> tuple[QueuedPodInfo, ...]:
+        """Return every pod, in order."""
+        return tuple(self._pod_infos[order] for order in sorted(self._pod_infos))
 
-    def in_order(self) -> Iterator[Entry]:
-        """Yield the entries in order, while none is added or taken."""
-        entries, before = self._entries, b""
+    def in_order(self) -> Iterator[QueuedPodInfo]:
+        """Yield the pods in order; the heap must not change meanwhile."""
+        pod_infos, before = self._pod_infos, b""
         for order in self._sorted_orders():
-            entry = entries.get(order)
-            if entry is not None and order != before:
+            pod_info = pod_infos.get(order)
+            if pod_info is not None and order != before:
                 before = order
-                yield entry
+                yield pod_info
 
     def _sorted_orders(self) -> Iterator[Order]:
-        """Yield all orders, stale and repeated ones too; the first of them go to the front."""
+        """Yield all orders, stale and repeated ones too; move the first of them to the front."""
         front, heap = self._front, self._heap
         yield from front
         while heap and len(front) < _FRONT_MAX:
@@ -139,7 +135,7 @@ class KeyedHeap:
 
     def _rebuild(self) -> None:
         self._front.clear()
-        self._heap = list(self._entries)
+        self._heap = list(self._pod_infos)
         heapify(self._heap)
 
 
@@ -156,56 +152,56 @@ _ACTIVE, _BACKOFF, _ERROR_BACKOFF = SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.
 _UNSCHEDULABLE = SubQueue.UNSCHEDULABLE
 
 
-def pop_order(entry: Entry) -> bytes:
-    """Return activeQ's order: priority descending or the sort key, queue time, arrival.
+def pop_order(pod_info: QueuedPodInfo) -> bytes:
+    """Return activeQ's order: priority descending or the sort key, timestamp, arrival.
 
-    Priorities are int32, times are ns from 0 to below 2^64. Pods with a sort key stand as if of
-    priority 0 among pods without one, which have an empty key.
+    Priorities are int32, times are ns from 0 to below 2^64. Pods with a sort key are ordered among
+    pods without one as if of priority 0.
     """
-    pod = entry.pod
+    pod = pod_info.pod
     if not pod.sort_key:
-        return _RANKED(_PRIORITY_MAX - pod.priority, 0, entry.timestamp_ns, entry.sequence)
+        return _RANKED(_PRIORITY_MAX - pod.priority, 0, pod_info.timestamp_ns, pod_info.sequence)
     rank = _NUMBER(_PRIORITY_MAX) + _ended(pod.sort_key)
-    return rank + _ARRIVAL(entry.timestamp_ns, entry.sequence)
+    return rank + _ARRIVAL(pod_info.timestamp_ns, pod_info.sequence)
 
 
-def expiry_order(entry: Entry, expiry_ns: int) -> bytes:
-    """Return a backoffQ's order: the end of the backoff from -1 on, then arrival."""
-    return _EXPIRING(expiry_ns + 1, entry.sequence)
+def expiry_order(pod_info: QueuedPodInfo, expiry_ns: int) -> bytes:
+    """Return a backoffQ's order: the end of the backoff (from -1), then arrival."""
+    return _EXPIRING(expiry_ns + 1, pod_info.sequence)
 
 
-def ranked_expiry_order(entry: Entry, expiry_ns: int) -> bytes:
-    """Return the order of a backoffQ that is popped from: of one end, as in activeQ."""
-    return _EXPIRY(expiry_ns + 1) + pop_order(entry)
+def ranked_expiry_order(pod_info: QueuedPodInfo, expiry_ns: int) -> bytes:
+    """Return the order of a backoffQ that is popped from: backoff's end, then as in activeQ."""
+    return _EXPIRY(expiry_ns + 1) + pop_order(pod_info)
 
 
 def _ended(sort_key: bytes) -> bytes:
-    """Return the key so that what follows it does not change its place among other keys."""
+    """Return the key, terminated so that bytes after it do not change the order of keys."""
     return sort_key.replace(b"\0", b"\0\xff") + _END
 
 
 class ActiveQueue(KeyedHeap):
-    """The entries that are ready, the next to be popped first.
+    """The pods that can be popped, the next one first.
 
-    Rank first (by default priority, descending), then the queue timestamp; the creation time
-    never counts. Upstream leaves equal ranks and timestamps to its heap; here arrival decides.
+    Ordered by rank (by default priority, descending), then by timestamp; the creation time does not
+    count. Upstream leaves equal ranks and timestamps to its heap; here arrival decides.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, activeQ;
     plugins/queuesort/priority_sort.go.
     """
 
     __slots__ = ()
 
-    def put(self, entry: Entry) -> None:
-        """Add `entry`, in the place of one of the same pod."""
-        pod = entry.pod
-        self.put_in_order((pod.namespace, pod.name), pop_order(entry), entry)
+    def put(self, pod_info: QueuedPodInfo) -> None:
+        """Add a pod, or replace it."""
+        pod = pod_info.pod
+        self.put_in_order((pod.namespace, pod.name), pop_order(pod_info), pod_info)
 
 
 class BackoffQueue(KeyedHeap):
-    """The entries that back off, the next to expire first.
+    """The pods that back off, the next to expire first.
 
-    The mode's rule says when a backoff ends and a pod is due. With `ranked`, pods of one expiry
-    stand as in activeQ, else in the order of arrival.
+    The mode's policy decides when a backoff ends and a pod is due. With `ranked`, pods of one
+    expiry are ordered as in activeQ, else by arrival.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, podsCompareBackoffCompleted,
     flushBackoffQCompleted; v1.34 backend/queue/backoff_queue.go.
     """
@@ -217,28 +213,28 @@ class BackoffQueue(KeyedHeap):
         self._policy = policy
         self._ranked = ranked
 
-    def put(self, entry: Entry) -> None:
-        """Add `entry`, in the place of one of the same pod."""
-        expiry_ns, pod = self._policy.expiry_ns(entry), entry.pod
+    def put(self, pod_info: QueuedPodInfo) -> None:
+        """Add a pod, or replace it."""
+        expiry_ns, pod = self._policy.expiry_ns(pod_info), pod_info.pod
         in_order = ranked_expiry_order if self._ranked else expiry_order
-        self.put_in_order((pod.namespace, pod.name), in_order(entry, expiry_ns), entry)
+        self.put_in_order((pod.namespace, pod.name), in_order(pod_info, expiry_ns), pod_info)
 
-    def pop_due(self, now_ns: int) -> Entry | None:
-        """Take out and return the first entry if its backoff has ended, else None."""
+    def pop_due(self, now_ns: int) -> QueuedPodInfo | None:
+        """Remove and return the first pod if its backoff is over, else None."""
         first = self.peek()
         return None if first is None or self._policy.backs_off(first, now_ns) else self.pop()
 
     def next_due_ns(self) -> int | None:
-        """Return when the first entry is due, None if there is none."""
+        """Return when the first pod is due in ns, None if the queue is empty."""
         first = self.peek()
         return None if first is None else self._policy.due_ns(first)
 
 
 class SubQueues:
-    """activeQ, the two backoffQs and the unschedulable pods; what comes in is counted by event.
+    """activeQ, the two backoffQs and the unschedulable pods; incoming pods are counted by event.
 
-    `ranked` lets pods whose backoff ends together stand as in activeQ. The error backoff
-    stays empty in the modes that know none.
+    With `ranked`, pods whose backoff ends together are ordered as in activeQ. The error backoff
+    stays empty in modes before v1.34.
     """
 
     __slots__ = ("active", "backoff", "error_backoff", "incoming", "unschedulable")
@@ -251,7 +247,7 @@ class SubQueues:
         self.incoming = Counts[tuple[SubQueue, str]]()
 
     def where(self, key: PodKey) -> SubQueue | None:
-        """Return where a pod stands: unschedulable first, then active, then backing off."""
+        """Return a pod's sub-queue: unschedulable first, then active, then backing off."""
         if key in self.unschedulable:
             return _UNSCHEDULABLE
         if key in self.active:
@@ -259,63 +255,63 @@ class SubQueues:
         return _BACKOFF if self.backs_off(key) else None
 
     def backs_off(self, key: PodKey) -> bool:
-        """Tell whether a pod stands in one of the backoffQs."""
+        """Return whether a pod is in one of the backoffQs."""
         return key in self.backoff or key in self.error_backoff
 
     def leave_waiting(self, key: PodKey) -> None:
-        """Take a pod out of the unschedulable pods and the backoffQs, wherever it stands."""
+        """Remove a pod from the unschedulable pods and the backoffQs."""
         self.unschedulable.remove(key)
         self.backoff.remove(key)
         self.error_backoff.remove(key)
 
-    def remove_backing_off(self, key: PodKey) -> Entry | None:
-        """Take a pod out of the backoffQs; None if it is in neither."""
+    def remove_backing_off(self, key: PodKey) -> QueuedPodInfo | None:
+        """Remove and return a pod that backs off, None if it does not."""
         return self.backoff.remove(key) or self.error_backoff.remove(key)
 
-    def activate(self, entry: Entry, event: str) -> SubQueue:
-        """Make `entry` active because of `event`."""
-        self.active.put(entry)
-        self.incoming.record((_ACTIVE, event))
+    def add_active(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+        """Add a pod to activeQ, counted by `event`."""
+        self.active.put(pod_info)
+        self.incoming.add((_ACTIVE, event))
         return _ACTIVE
 
-    def back_off(self, entry: Entry, event: str) -> SubQueue:
-        """Let `entry` back off because of `event`."""
-        self.backoff.put(entry)
-        self.incoming.record((_BACKOFF, event))
+    def add_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+        """Add a pod that plugins refused to backoffQ, counted by `event`."""
+        self.backoff.put(pod_info)
+        self.incoming.add((_BACKOFF, event))
         return _BACKOFF
 
-    def back_off_error(self, entry: Entry, event: str) -> SubQueue:
-        """Let `entry` back off after an error because of `event`."""
-        self.error_backoff.put(entry)
-        self.incoming.record((_BACKOFF, event))
+    def add_error_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+        """Add a pod that failed by an error to its backoffQ, counted by `event`."""
+        self.error_backoff.put(pod_info)
+        self.incoming.add((_BACKOFF, event))
         return _ERROR_BACKOFF
 
-    def park(self, entry: Entry, event: str) -> SubQueue:
-        """Make `entry` unschedulable because of `event`."""
-        self.unschedulable.put(entry)
-        self.incoming.record((_UNSCHEDULABLE, event))
+    def add_unschedulable(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+        """Add a pod to the unschedulable pods, counted by `event`."""
+        self.unschedulable.put(pod_info)
+        self.incoming.add((_UNSCHEDULABLE, event))
         return _UNSCHEDULABLE
 
     def latest(self, pod: PodRef) -> QueuedPod | None:
-        """Return the latest version of a pod: of two entries the unschedulable one is older."""
+        """Return a pod's latest version: where it is in two sub-queues, unschedulable is older."""
         for queue in (self.active, self.backoff, self.error_backoff, self.unschedulable):
-            entry = queue.get(pod.key)
-            if entry is not None and entry.pod.uid == pod.uid:
-                return entry.pod
+            pod_info = queue.get(pod.key)
+            if pod_info is not None and pod_info.pod.uid == pod.uid:
+                return pod_info.pod
         return None
 
-    def hold(self, pod: PodRef, gates: tuple[str, ...]) -> None:
-        """Change which gates hold a pod, in its entries, wherever they stand."""
+    def set_gates(self, pod: PodRef, gates: tuple[str, ...]) -> None:
+        """Set a pod's gates in every sub-queue that it is in."""
         for heap in (self.active, self.backoff, self.error_backoff):
-            entry = heap.get(pod.key)
-            if entry is not None and entry.pod.uid == pod.uid:
-                heap.put(entry.with_pod(entry.pod._replace(gates=gates)))
-        entry = self.unschedulable.get(pod.key)
-        if entry is not None and entry.pod.uid == pod.uid:
-            self.unschedulable.replace(entry.with_pod(entry.pod._replace(gates=gates)))
+            pod_info = heap.get(pod.key)
+            if pod_info is not None and pod_info.pod.uid == pod.uid:
+                heap.put(pod_info.with_pod(pod_info.pod._replace(gates=gates)))
+        pod_info = self.unschedulable.get(pod.key)
+        if pod_info is not None and pod_info.pod.uid == pod.uid:
+            self.unschedulable.replace(pod_info.with_pod(pod_info.pod._replace(gates=gates)))
 
-    def first(self, queue: SubQueue, count: int) -> list[Entry]:
-        """Return the first `count` entries of `queue`, in its own order."""
+    def first(self, queue: SubQueue, count: int) -> list[QueuedPodInfo]:
+        """Return the first `count` pods of `queue`, in its own order."""
         match queue:
             case SubQueue.ACTIVE:
                 return self.active.first(count)
@@ -329,7 +325,7 @@ class SubQueues:
                 return self.unschedulable.first_gated(count)
 
     def sizes(self) -> dict[SubQueue, int]:
-        """Return how many entries each has."""
+        """Return how many pods each has."""
         gated = self.unschedulable.gated
         return {
             SubQueue.ACTIVE: len(self.active),
@@ -340,11 +336,11 @@ class SubQueues:
         }
 
     def pods(self) -> tuple[QueuedPod, ...]:
-        """Return the pods of all: active in pop order, backing off by expiry, unschedulable."""
-        entries = (
-            *self.active.entries(),
-            *self.backoff.entries(),
-            *self.error_backoff.entries(),
-            *self.unschedulable.entries(),
+        """Return all pods: active in pop order, backing off by expiry, unschedulable."""
+        pod_infos = (
+            *self.active.pod_infos(),
+            *self.backoff.pod_infos(),
+            *self.error_backoff.pod_infos(),
+            *self.unschedulable.pod_infos(),
         )
-        return tuple(entry.pod for entry in entries)
+        return tuple(pod_info.pod for pod_info in pod_infos)

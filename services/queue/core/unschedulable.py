@@ -1,10 +1,10 @@
-"""Unschedulable pods: refused, and waiting for an event or for their time to be over.
+"""Unschedulable pods: refused, and waiting for an event or for the leftover flush.
 
-Three indexes keep an operation's cost in proportion to what it moves. Entries stand in the
-order of their timestamps, so that those that have stayed too long are in front; the few that
-come with an older timestamp than one before them stand apart. Entries with one failure, and
-one gate, form a group: an event asks a group once whether it may help. And an assigned pod's
-event looks at pods with required affinity terms only.
+Three indexes keep an operation's cost in proportion to what it moves. Pods are in the order of
+their timestamps, so that those that have waited too long come first; the few that are added with an
+older timestamp than the last one's are kept apart. Pods with one failure and one gating plugin form
+a group, so that the hints that decide on an event are looked up once for the group. And an assigned
+pod's event looks only at pods with required affinity terms.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, UnschedulablePodsMap,
 flushUnschedulableQLeftover; v1.34 backend/queue/unschedulable_pods.go.
@@ -15,23 +15,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import chain, islice
 
-from services.queue.core.queued_pod import AssignedPod, Entry, Failure, PodKey
+from services.queue.core.queued_pod import AssignedPod, Failure, PodKey, QueuedPodInfo
 
 Group = tuple[Failure | None, str]
-"""What an event's verdict depends on before it is asked for each pod: failure and gate."""
+"""A failure and a gating plugin, "" for none: what decides which hints an event calls."""
 
 
 class UnschedulablePods:
-    """The entries by key, oldest timestamp first; gated ones apart."""
+    """The pods by key, oldest timestamp first; gated ones apart."""
 
     __slots__ = ("_gated", "_groups", "_late", "_newest_ns", "_ordered", "_with_affinity")
 
     def __init__(self) -> None:
-        self._ordered: OrderedDict[PodKey, Entry] = OrderedDict()
-        self._late: dict[PodKey, Entry] = {}
-        self._gated: dict[PodKey, Entry] = {}
-        self._groups: dict[Group, dict[PodKey, Entry]] = {}
-        self._with_affinity: dict[PodKey, Entry] = {}
+        self._ordered: OrderedDict[PodKey, QueuedPodInfo] = OrderedDict()
+        self._late: dict[PodKey, QueuedPodInfo] = {}
+        self._gated: dict[PodKey, QueuedPodInfo] = {}
+        self._groups: dict[Group, dict[PodKey, QueuedPodInfo]] = {}
+        self._with_affinity: dict[PodKey, QueuedPodInfo] = {}
         self._newest_ns = 0
 
     def __len__(self) -> int:
@@ -42,141 +42,145 @@ class UnschedulablePods:
 
     @property
     def gated(self) -> int:
-        """How many of the pods a PreEnqueue plugin holds back."""
+        """How many of the pods a PreEnqueue plugin gates."""
         return len(self._gated)
 
-    def put(self, entry: Entry) -> None:
-        """Add an entry of a pod that is not here."""
-        key = entry.key
+    def put(self, pod_info: QueuedPodInfo) -> None:
+        """Add a pod that is not here."""
+        key = pod_info.key
         assert key not in self
-        if entry.gate:
-            self._gated[key] = entry
-        elif entry.timestamp_ns >= self._newest_ns:
-            self._newest_ns = entry.timestamp_ns
-            self._ordered[key] = entry
+        if pod_info.gating_plugin:
+            self._gated[key] = pod_info
+        elif pod_info.timestamp_ns >= self._newest_ns:
+            self._newest_ns = pod_info.timestamp_ns
+            self._ordered[key] = pod_info
         else:
-            self._late[key] = entry
-        self._index(key, entry)
+            self._late[key] = pod_info
+        self._index(key, pod_info)
 
-    def replace(self, entry: Entry) -> None:
-        """Put a newer version of a stay in the place of the one that is there."""
-        key = entry.key
+    def replace(self, pod_info: QueuedPodInfo) -> None:
+        """Replace a pod by one of the same timestamp."""
+        key = pod_info.key
         home = self._home(key)
         assert home is not None
-        known = home[key]
-        assert known.timestamp_ns == entry.timestamp_ns
-        if bool(known.gate) != bool(entry.gate):
+        present = home[key]
+        assert present.timestamp_ns == pod_info.timestamp_ns
+        if bool(present.gating_plugin) != bool(pod_info.gating_plugin):
             self.remove(key)
-            self.put(entry)
+            self.put(pod_info)
             return
-        self._unindex(key, known)
-        home[key] = entry
-        self._index(key, entry)
+        self._unindex(key, present)
+        home[key] = pod_info
+        self._index(key, pod_info)
 
-    def get(self, key: PodKey) -> Entry | None:
-        """Return the entry of `key`, None if there is none."""
+    def get(self, key: PodKey) -> QueuedPodInfo | None:
+        """Return the pod of `key`, None if it is not here."""
         return self._ordered.get(key) or self._gated.get(key) or self._late.get(key)
 
-    def remove(self, key: PodKey) -> Entry | None:
-        """Take out and return the entry of `key`, None if there is none."""
+    def remove(self, key: PodKey) -> QueuedPodInfo | None:
+        """Remove and return the pod of `key`, None if it is not here."""
         home = self._home(key)
         if home is None:
             return None
-        entry = home.pop(key)
-        self._unindex(key, entry)
-        return entry
+        pod_info = home.pop(key)
+        self._unindex(key, pod_info)
+        return pod_info
 
-    def take_all(self) -> list[Entry]:
-        """Take out every entry, oldest timestamp first."""
-        taken = list(self.entries())
+    def take_all(self) -> list[QueuedPodInfo]:
+        """Remove and return every pod, in the order of `pod_infos`."""
+        taken = list(self.pod_infos())
         for index in (self._ordered, self._late, self._gated, self._groups, self._with_affinity):
             index.clear()
         return taken
 
-    def take_some(self, *, priority_at_most: int | None, all_but_uid: str) -> list[Entry]:
-        """Take out the entries of at most that priority, None for any, but that pod's."""
+    def take_some(self, *, priority_at_most: int | None, all_but_uid: str) -> list[QueuedPodInfo]:
+        """Remove and return the pods of at most that priority (None: of any), but not that pod."""
         taken = [
-            entry
-            for entry in self.entries()
-            if (priority_at_most is None or entry.pod.priority <= priority_at_most)
-            and entry.pod.uid != all_but_uid
+            pod_info
+            for pod_info in self.pod_infos()
+            if (priority_at_most is None or pod_info.pod.priority <= priority_at_most)
+            and pod_info.pod.uid != all_but_uid
         ]
-        for entry in taken:
-            self.remove(entry.key)
+        for pod_info in taken:
+            self.remove(pod_info.key)
         return taken
 
-    def take_older(self, than_ns: int) -> list[Entry]:
-        """Take out the entries whose timestamp is before `than_ns`, oldest first."""
+    def take_older(self, than_ns: int) -> list[QueuedPodInfo]:
+        """Remove and return the pods whose timestamp is before `than_ns`, in `older`'s order."""
         taken = self.older(than_ns)
-        for entry in taken:
-            self.remove(entry.key)
+        for pod_info in taken:
+            self.remove(pod_info.key)
         return taken
 
-    def older(self, than_ns: int) -> list[Entry]:
-        """Return the entries whose timestamp is before `than_ns`, gated ones last."""
-        found: list[Entry] = []
-        for entry in self._ordered.values():
-            if entry.timestamp_ns >= than_ns:
+    def older(self, than_ns: int) -> list[QueuedPodInfo]:
+        """Return the pods whose timestamp is before `than_ns`, oldest first, gated ones last."""
+        found: list[QueuedPodInfo] = []
+        for pod_info in self._ordered.values():
+            if pod_info.timestamp_ns >= than_ns:
                 break
-            found.append(entry)
+            found.append(pod_info)
         apart = chain(self._late.values(), self._gated.values())
-        return found + [entry for entry in apart if entry.timestamp_ns < than_ns]
+        return found + [pod_info for pod_info in apart if pod_info.timestamp_ns < than_ns]
 
-    def take_awaiting(self, assigned: AssignedPod) -> list[Entry]:
-        """Take out the entries with a required affinity term that `assigned` matches."""
-        taken = self.awaiting(assigned)
-        for entry in taken:
-            self.remove(entry.key)
+    def take_with_term_matching(self, assigned: AssignedPod) -> list[QueuedPodInfo]:
+        """Remove and return the pods with a required affinity term that `assigned` matches."""
+        taken = self.with_term_matching(assigned)
+        for pod_info in taken:
+            self.remove(pod_info.key)
         return taken
 
-    def awaiting(self, assigned: AssignedPod) -> list[Entry]:
-        """Return the entries with a required affinity term that `assigned` matches."""
-        return [entry for entry in self._with_affinity.values() if entry.pod.awaits(assigned)]
+    def with_term_matching(self, assigned: AssignedPod) -> list[QueuedPodInfo]:
+        """Return the pods with a required affinity term that `assigned` matches."""
+        return [
+            pod_info
+            for pod_info in self._with_affinity.values()
+            if pod_info.pod.has_term_matching(assigned)
+        ]
 
-    def groups(self) -> list[tuple[Group, dict[PodKey, Entry]]]:
-        """Return the entries by what an event asks first; they change with the pods."""
+    def groups(self) -> list[tuple[Group, dict[PodKey, QueuedPodInfo]]]:
+        """Return the groups; their pods change as pods are added and removed."""
         return list(self._groups.items())
 
-    def oldest(self) -> Entry | None:
-        """Return the ungated entry with the least timestamp, None if there is none."""
+    def oldest(self) -> QueuedPodInfo | None:
+        """Return the ungated pod with the earliest timestamp, None without ungated pods."""
         first = next(iter(self._ordered.values()), None)
         if not self._late:
             return first
-        late = min(self._late.values(), key=lambda entry: (entry.timestamp_ns, entry.sequence))
+        late = min(self._late.values(), key=lambda each: (each.timestamp_ns, each.sequence))
         return late if first is None or late.timestamp_ns < first.timestamp_ns else first
 
-    def first(self, count: int) -> list[Entry]:
-        """Return the first `count` ungated entries, oldest timestamp first, late ones last."""
+    def first(self, count: int) -> list[QueuedPodInfo]:
+        """Return the first `count` ungated pods, oldest timestamp first, late ones last."""
         return list(islice(chain(self._ordered.values(), self._late.values()), count))
 
-    def first_gated(self, count: int) -> list[Entry]:
-        """Return the first `count` gated entries, in the order in which they came."""
+    def first_gated(self, count: int) -> list[QueuedPodInfo]:
+        """Return the first `count` gated pods, in the order of their arrival."""
         return list(islice(self._gated.values(), count))
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Return every entry: by timestamp, those that came late, then the gated ones."""
+    def pod_infos(self) -> tuple[QueuedPodInfo, ...]:
+        """Return every pod: by timestamp, then late ones, then gated ones by arrival."""
         return (*self._ordered.values(), *self._late.values(), *self._gated.values())
 
-    def _home(self, key: PodKey) -> dict[PodKey, Entry] | None:
+    def _home(self, key: PodKey) -> dict[PodKey, QueuedPodInfo] | None:
         for home in (self._ordered, self._gated, self._late):
             if key in home:
                 return home
         return None
 
-    def _index(self, key: PodKey, entry: Entry) -> None:
-        group = (entry.failure, entry.gate)
+    def _index(self, key: PodKey, pod_info: QueuedPodInfo) -> None:
+        group = (pod_info.failure, pod_info.gating_plugin)
         members = self._groups.get(group)
         if members is None:
             members = self._groups[group] = {}
-        members[key] = entry
-        if entry.pod.affinity_terms:
-            self._with_affinity[key] = entry
+        members[key] = pod_info
+        if pod_info.pod.affinity_terms:
+            self._with_affinity[key] = pod_info
 
-    def _unindex(self, key: PodKey, entry: Entry) -> None:
-        group = (entry.failure, entry.gate)
+    def _unindex(self, key: PodKey, pod_info: QueuedPodInfo) -> None:
+        group = (pod_info.failure, pod_info.gating_plugin)
         members = self._groups[group]
         del members[key]
         if not members:
             del self._groups[group]
-        if entry.pod.affinity_terms:
+        if pod_info.pod.affinity_terms:
             del self._with_affinity[key]

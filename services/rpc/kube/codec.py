@@ -1,12 +1,8 @@
-"""Kubernetes messages to the values that the cores read, and a pod's digest.
+"""Kubernetes messages: to the values that the cores read, to JSON, patched, and a pod's digest.
 
-What a core reads is checked here, and refused with a FieldError that names the field; nothing is
-defaulted but what upstream's scheduler or an API server's own defaulting takes an absence for.
-The way back is services/rpc/kube/messages.py.
-
-The Kubernetes kinds that are carried: objects of any of them as JSON, and patched.
-
-An object's JSON has apiVersion and kind, which its message's type stands for.
+What a core reads is checked here: a FieldError has the field's path. Nothing is defaulted but what
+upstream's scheduler, or an API server's defaulting, takes an absent field for. The way back is in
+services/rpc/kube/messages.py. JSON has an apiVersion and a kind, which the message's type implies.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ _DIGEST_BYTES = 16
 
 
 def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: str = "pod") -> Pod:
-    """Return the pod's value, its spec shared with the pods of equal specs.
+    """Return the pod; pods of equal specs share one PodSpec.
 
     `field` is the message's own path in the request. Raises FieldError.
     """
@@ -67,7 +63,7 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
             fields.choice(PodPhase, phase, f"{field}.status.phase") if phase else PodPhase.PENDING
         ),
         conditions=fields.conditions(status.conditions),
-        given=fields.given(status, f"{field}.status"),
+        container_resources=fields.container_resources(status, f"{field}.status"),
         creation_ns=fields.time_ns(meta.creation_timestamp),
         start_time_ns=fields.optional_time_ns(status, "start_time"),
         deletion_ns=fields.optional_time_ns(meta, "deletion_timestamp"),
@@ -76,7 +72,7 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
 
 
 def node_from_message(message: node_pb2.Node, *, field: str = "node") -> Node:
-    """Return the node's value; a missing allocatable is the capacity. Raises FieldError.
+    """Return the node; an absent allocatable is the capacity. Raises FieldError.
 
     Source: kubernetes v1.34 pkg/apis/core/v1/defaults.go, SetDefaults_NodeStatus.
     """
@@ -104,7 +100,7 @@ def node_from_message(message: node_pb2.Node, *, field: str = "node") -> Node:
 def budget_from_message(
     message: policy_pb2.PodDisruptionBudget, *, field: str = "pod_disruption_budget"
 ) -> PodDisruptionBudget:
-    """Return the budget's value; an absent selector is None. Raises FieldError."""
+    """Return the budget; an absent selector is None. Raises FieldError."""
     meta, spec, status = message.metadata, message.spec, message.status
     return PodDisruptionBudget(
         namespace=meta.namespace,
@@ -132,7 +128,7 @@ def budget_from_message(
 def priority_class_from_message(
     message: scheduling_pb2.PriorityClass, *, field: str = "priority_class"
 ) -> PriorityClass:
-    """Return the class's value; its rules are the admission's. Raises FieldError."""
+    """Return the class; admission checks the rules for classes. Raises FieldError."""
     return PriorityClass(
         name=message.metadata.name,
         value=message.value,
@@ -145,12 +141,12 @@ def priority_class_from_message(
 
 
 def namespace_from_message(message: namespace_pb2.Namespace, _field: str = "") -> Namespace:
-    """Return the namespace's value."""
+    """Return the namespace; every message is valid."""
     return Namespace(name=message.metadata.name, labels=fields.strings(message.metadata.labels))
 
 
 def service_from_message(message: service_pb2.Service, _field: str = "") -> Service:
-    """Return the service's value."""
+    """Return the service; every message is valid."""
     return Service(
         namespace=message.metadata.namespace,
         name=message.metadata.name,
@@ -161,7 +157,7 @@ def service_from_message(message: service_pb2.Service, _field: str = "") -> Serv
 def replication_controller_from_message(
     message: workloads_pb2.ReplicationController, _field: str = ""
 ) -> Controller:
-    """Return the controller's value, its plain selector as requirements."""
+    """Return the controller, its map of labels as a LabelSelector."""
     requirements = tuple(
         Requirement(key=key, operator=Operator.IN, values=(text,))
         for key, text in sorted(message.spec.selector.items())
@@ -177,7 +173,7 @@ def replication_controller_from_message(
 def controller_from_message(
     message: workloads_pb2.ReplicaSet | workloads_pb2.StatefulSet, field: str = "controller"
 ) -> Controller:
-    """Return the value of a replica set or a stateful set; an absent selector is None."""
+    """Return the controller; an absent selector is None. Raises FieldError."""
     spec = message.spec
     is_set = isinstance(message, workloads_pb2.ReplicaSet)
     return Controller(
@@ -189,7 +185,7 @@ def controller_from_message(
 
 
 def spec_digest(message: pod_pb2.Pod) -> bytes:
-    """Return 16 bytes that differ where anything differs that makes a pod worth another try.
+    """Return 16 bytes that differ where anything differs that may make a pod schedulable.
 
     That is everything but the status, metadata.resourceVersion and metadata.generation (and
     managedFields, which no message carries).
@@ -202,29 +198,25 @@ def spec_digest(message: pod_pb2.Pod) -> bytes:
         meta.resource_version = ""
         meta.generation = 0
     named = meta.SerializeToString(deterministic=True)
-    asked = message.spec.SerializeToString(deterministic=True)
-    return blake2b(
-        len(named).to_bytes(8, "big") + named + asked, digest_size=_DIGEST_BYTES
-    ).digest()
+    spec = message.spec.SerializeToString(deterministic=True)
+    return blake2b(len(named).to_bytes(8, "big") + named + spec, digest_size=_DIGEST_BYTES).digest()
 
 
-_GROUP_VERSIONS = {
-    "v1": (
-        "Pod Node Namespace Service ReplicationController PersistentVolume PersistentVolumeClaim"
-    ),
-    "apps/v1": "ReplicaSet Deployment StatefulSet DaemonSet",
-    "batch/v1": "Job CronJob",
-    "policy/v1": "PodDisruptionBudget",
-    "scheduling.k8s.io/v1": "PriorityClass",
-    "storage.k8s.io/v1": "StorageClass CSINode VolumeAttachment CSIDriver CSIStorageCapacity",
-}
 API_VERSIONS: Mapping[str, str] = {
-    kind: version for version, kinds in _GROUP_VERSIONS.items() for kind in kinds.split()
+    **dict.fromkeys(("Pod", "Node", "Namespace", "Service", "ReplicationController"), "v1"),
+    **dict.fromkeys(("PersistentVolume", "PersistentVolumeClaim"), "v1"),
+    **dict.fromkeys(("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"), "apps/v1"),
+    **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    **dict.fromkeys(("StorageClass", "CSINode", "VolumeAttachment"), "storage.k8s.io/v1"),
+    **dict.fromkeys(("CSIDriver", "CSIStorageCapacity"), "storage.k8s.io/v1"),
 }
+"""The apiVersion of each kind."""
 
 
 def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
-    """Change a pod as a patch says, in place: what it leaves out stays."""
+    """Apply a patch to a pod, in place; fields that the patch lacks stay."""
     if patch.resource_version:
         pod.metadata.resource_version = patch.resource_version
     if patch.HasField("node_name"):
@@ -238,7 +230,7 @@ def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
 def object_to_json(message: Message) -> dict[str, Any]:
     """Return an object, or the one in a KubernetesObject, as JSON with apiVersion and kind first.
 
-    Raises ValueError for an empty KubernetesObject and for a message that is no kind.
+    Raises ValueError for an empty KubernetesObject and for a message of another kind.
     """
     if isinstance(message, KubernetesObject):
         case = message.WhichOneof("object")
@@ -247,5 +239,5 @@ def object_to_json(message: Message) -> dict[str, Any]:
         message = getattr(message, case)
     kind = message.DESCRIPTOR.name
     if kind not in API_VERSIONS:
-        raise ValueError(f"{kind} is no kind of object")
+        raise ValueError(f"{kind} is not a kind of object")
     return {"apiVersion": API_VERSIONS[kind], "kind": kind, **json_codec.to_json(message)}

@@ -1,6 +1,6 @@
 """Parts that several Kubernetes messages share: times, quantities, selectors, taints, conditions.
 
-Each reader takes the path of its field, which a refusal (FieldError) names.
+Each function that checks receives the path of its field, which a FieldError has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
-from services.kube import quantity
 from services.kube.pod import (
     EMPTY,
     NO_RESOURCES,
@@ -23,6 +22,7 @@ from services.kube.pod import (
     OwnerReference,
     PreemptionPolicy,
 )
+from services.kube.quantity import Quantity, QuantityError, parse
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -64,7 +64,7 @@ def optional(message: Message, name: str) -> Any:
 def optional_part(
     message: Message, name: str, read: Callable[[Any, str], _T], field: str
 ) -> _T | None:
-    """Return what `read` makes of the field `name`, None for an absent one; `field` is its path."""
+    """Return the field `name` as `read` does, None for an absent one; `field` is its path."""
     return read(getattr(message, name), field) if message.HasField(name) else None
 
 
@@ -75,26 +75,26 @@ def timestamp(at_ns: int) -> Timestamp:
 
 
 def set_time(stamp: Timestamp, at_ns: int) -> None:
-    """Set a Timestamp in place, ns since the Unix epoch; cheaper than a copy of a new one."""
+    """Set a Timestamp in place, ns since the Unix epoch; faster than copying a new one."""
     stamp.seconds, stamp.nanos = divmod(at_ns, SECOND_NS)
 
 
 def strings(messages: Mapping[str, str]) -> Mapping[str, str]:
-    """Return labels, annotations or a node selector; reading a map's size is the cheap test."""
+    """Return a map of strings as a dict, or the shared empty one."""
     return dict(messages.items()) if messages else EMPTY
 
 
 def choice(kind: type[_E], text: str, field: str) -> _E:
-    """Return the member of the closed set `kind` that `text` names; refuse others."""
+    """Return the member of `kind` of that value. Raises FieldError, with the values."""
     try:
         return kind(text)
     except ValueError:
-        known = ", ".join(f'"{member.value}"' for member in kind)
-        raise FieldError(field, f'unknown value "{text}": use one of {known}') from None
+        values = ", ".join(f'"{member.value}"' for member in kind)
+        raise FieldError(field, f'unknown value "{text}": use one of {values}') from None
 
 
 def preemption_policy(text: str, field: str) -> PreemptionPolicy:
-    """Return the policy; an absent one preempts."""
+    """Return the policy; an absent one is PreemptLowerPriority."""
     return (
         choice(PreemptionPolicy, text, field) if text else PreemptionPolicy.PREEMPT_LOWER_PRIORITY
     )
@@ -103,7 +103,7 @@ def preemption_policy(text: str, field: str) -> PreemptionPolicy:
 def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
     """Return amounts by resource name: "cpu" in thousandths, others in whole units, rounded up.
 
-    Refuses what is no quantity, and negative ones.
+    Raises FieldError for what is not a quantity, and for negative ones.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Resource.Add.
     """
     if not quantities:
@@ -112,23 +112,29 @@ def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
 
 
 def _amount(name: str, text: str, field: str) -> int:
-    try:
-        amount = quantity.milli(text) if name == "cpu" else quantity.value(text)
-    except quantity.QuantityError as error:
-        raise FieldError(f"{field}[{name}]", str(error)) from None
+    parsed = quantity(text, f"{field}[{name}]")
+    amount = parsed.milli_value() if name == "cpu" else parsed.value()
     if amount < 0:
         raise FieldError(f"{field}[{name}]", f"{text!r} is negative")
     return amount
 
 
+def quantity(text: str, field: str) -> Quantity:
+    """Return the exact quantity. Raises FieldError."""
+    try:
+        return parse(text)
+    except QuantityError as error:
+        raise FieldError(field, str(error)) from None
+
+
 def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
-    """Return a count or a percentage such as "50%"; refuse others and negative ones."""
+    """Return a count or a percentage such as "50%". Raises FieldError, for negative ones too."""
     match value.WhichOneof("value"):
         case "string_value":
             text = value.string_value
             if _PERCENT.fullmatch(text):
                 return IntOrPercent(amount=int(text[:-1]), percent=True)
-            problem = f'"{text}" is no percentage: write a number, or one such as "50%"'
+            problem = f'"{text}" is not a percentage: write a number, or one such as "50%"'
             raise FieldError(field, problem)
         case "int_value" if value.int_value >= 0:
             return IntOrPercent(amount=value.int_value)
@@ -136,7 +142,7 @@ def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
 
 
 def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector:
-    """Return the selector, its matchLabels first, as In with one value, by key."""
+    """Return the selector: matchLabels as In with one value, by key, then matchExpressions."""
     requirements = [
         Requirement(key=key, operator=Operator.IN, values=(text,))
         for key, text in sorted(message.match_labels.items())
@@ -163,7 +169,7 @@ def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -
 
 
 def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
-    """Return the node selector; one without terms matches nothing."""
+    """Return the node selector; without terms it matches no node."""
     return NodeSelector(
         terms=tuple(
             node_selector_term(term, f"{field}.nodeSelectorTerms[{index}]")
@@ -173,10 +179,10 @@ def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelecto
 
 
 def node_selector_term(message: affinity_pb2.NodeSelectorTerm, field: str) -> NodeSelectorTerm:
-    """Return one term; one without conditions matches nothing.
+    """Return one term; without requirements it matches no node.
 
-    A term with a condition that upstream cannot parse (a wrong number of values, a field other
-    than by In or NotIn) matches nothing either, so it comes back without conditions.
+    A term with a requirement that upstream cannot parse (a wrong number of values, a field with
+    another operator than In or NotIn) matches no node either: it is returned without requirements.
     Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go,
     nodeSelectorRequirementsAsSelector and nodeSelectorRequirementsAsFieldSelector.
     """
@@ -215,7 +221,7 @@ def _node_requirements(
 
 
 def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
-    """Return a node's taints; an unknown effect is refused."""
+    """Return a node's taints. Raises FieldError for an unknown effect."""
     return tuple(
         Taint(
             key=each.key,
@@ -228,7 +234,7 @@ def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
 
 
 def tolerations(messages: Iterable[pod_pb2.Toleration], field: str) -> tuple[Toleration, ...]:
-    """Return a pod's tolerations; an unknown operator or effect is refused."""
+    """Return a pod's tolerations. Raises FieldError for an unknown operator or effect."""
     return tuple(_toleration(each, f"{field}[{index}]") for index, each in enumerate(messages))
 
 
@@ -279,15 +285,15 @@ def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference,
     )
 
 
-def given(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ...]:
-    """Return what the statuses of containers and init containers tell of their resources.
+def container_resources(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ...]:
+    """Return the resources in the statuses of containers and init containers.
 
-    A status without `resources` tells nothing, whatever was allocated.
+    A status without `resources` is left out, even where it has allocated resources.
     Source: kubernetes v1.34 component-helpers/resource/helpers.go, AggregateContainerRequests.
     """
     if not status.container_statuses and not status.init_container_statuses:
         return ()
-    told = [
+    statuses = [
         each
         for each in (*status.container_statuses, *status.init_container_statuses)
         if each.HasField("resources")
@@ -298,7 +304,7 @@ def given(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ..
             actual=_pairs(each.resources.requests, f"{field}.containerStatuses.resources"),
             allocated=_pairs(each.allocated_resources, f"{field}.containerStatuses"),
         )
-        for each in told
+        for each in statuses
     )
 
 

@@ -1,11 +1,11 @@
-"""JSON and messages, both ways, by what is made once from the descriptors.
+"""Messages as JSON, both ways, by tables and functions made once from the descriptors.
 
-Reading takes what `kubectl get -o json` and YAML manifests hold: unknown fields are skipped,
-null is an absence, a bare number is taken where a quantity is wanted, and anything else of a
-wrong type is refused with its path. Beyond Kubernetes, a 64-bit integer may be a text, as
-protobuf's own JSON has it. Writing gives what Kubernetes would: 64-bit integers as numbers, times
-as RFC 3339 (a fraction only where there is one), absent fields left out; or protobuf's own JSON, as
-google.protobuf.json_format has it: 64-bit integers as texts, enums by name.
+Reading accepts the output of `kubectl get -o json` and YAML manifests: unknown fields are skipped,
+null is an absent field, a quantity may be a bare number, and any other wrong type is refused with
+its path. Beyond Kubernetes, a 64-bit integer may be a string, as in protobuf's own JSON. Writing
+gives what Kubernetes does: 64-bit integers as numbers, times as RFC 3339 (with a fraction only
+where there is one), absent fields left out; or protobuf's own JSON, as
+google.protobuf.json_format does: 64-bit integers as strings, enums by name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Table = dict[str, _Field]
 
 
 class _RefusedError(ValueError):
-    """A value of a wrong type; `path` is collected from the inside out."""
+    """A value of a wrong type; `path` is collected from the innermost part outwards."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -71,7 +71,7 @@ def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
         path = "".join(reversed(refused.path)).removeprefix(".")
         raise FieldError(path or name, refused.problem) from None
     except UnicodeEncodeError as error:
-        raise FieldError(name, f"holds text that is no Unicode: {error.reason}") from None
+        raise FieldError(name, f"has text that is not Unicode: {error.reason}") from None
 
 
 def to_json(message: Message) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def to_proto3_json(message: Message) -> dict[str, Any]:
-    """Return the message, of a kind without bytes and floats, as json_format.MessageToDict does."""
+    """Return what json_format.MessageToDict does, for messages without bytes and floats."""
     return _writer(message.DESCRIPTOR, _PROTO3)(message)
 
 
@@ -165,9 +165,9 @@ _QUANTITIES = frozenset(
 
 
 def is_quantity(field: FieldDescriptor) -> bool:
-    """Tell whether a field, or each value of a map, is a resource quantity such as "500m".
+    """Return whether a field, or each value of a map, is a resource quantity such as "500m".
 
-    A manifest may give one as a bare number, too.
+    In a manifest it may be a bare number, too.
     """
     return ".".join(field.full_name.split(".")[-2:]) in _QUANTITIES
 
@@ -265,7 +265,7 @@ def _time(text: str) -> Timestamp:
 
 @dataclass(frozen=True, eq=False)
 class _Form:
-    """A form of JSON: what writes messages of each kind, made when it is first asked for.
+    """A form of JSON; the functions that write each kind of message are made when first called for.
 
     `scalars` writes a value of each C++ type that JSON does not hold as it is.
     """
@@ -276,22 +276,22 @@ class _Form:
 
 @cache
 def _writer(descriptor: Descriptor, form: _Form) -> Callable[[Message], dict[str, Any]]:
-    """Return what writes messages of one kind."""
+    """Return the function that writes messages of one kind."""
     with _WRITING:
         function: Callable[[Message], dict[str, Any]] = form.writers[_writer_name(descriptor, form)]
     return function
 
 
 def _writer_name(descriptor: Descriptor, form: _Form) -> str:
-    """Return the name in the form's writers of what writes messages of one kind, made there.
+    """Make the function that writes messages of one kind, in form.writers, and return its name.
 
-    It is a function with a line for each field: going through a table for each message takes twice
-    as long, and a run's logs hold millions.
+    It has a line for each field: a loop over a table takes twice as long for each message, and a
+    run's logs hold millions.
     """
     name = descriptor.full_name.replace(".", "_")
     if name in form.writers:
         return name
-    form.writers[name] = None  # A kind may hold messages of its own.
+    form.writers[name] = None  # A kind may contain itself.
     lines = [f"def {name}(m):", " r = {}"]
     for field in descriptor.fields:
         value = f"m.{field.name}"

@@ -1,8 +1,8 @@
 """Values of services.kube back to Kubernetes messages.
 
-A value holds what the cores read, so a message made here says less than the one that the value
-came from; decoding it again gives an equal value. A value's fields are those of its message, but
-for the names in `_NAMES`; what is laid out otherwise has a function of its own.
+A value has what the cores read, so that a message made here has fewer fields than the one that the
+value was decoded from; decoding it again gives an equal value. A value's fields are those of its
+message, except for the names in `_NAMES`; what is laid out otherwise has a function of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pod_to_message(pod: Pod) -> pod_pb2.Pod:
     message = pod_pb2.Pod(spec=pod_spec_to_message(pod.spec, node_name=pod.node_name))
     put(pod, message.metadata)
     put(pod, message.status)
-    put_all(pod.given, message.status.container_statuses)
+    put_all(pod.container_resources, message.status.container_statuses)
     return message
 
 
@@ -74,7 +74,7 @@ def pod_spec_to_message(spec: PodSpec, *, node_name: str = "") -> pod_pb2.PodSpe
 
 
 def node_to_message(node: Node) -> node_pb2.Node:
-    """Return the node as a message, its allocatable spelt out."""
+    """Return the node as a message, always with its allocatable."""
     message = node_pb2.Node()
     for part in (message.metadata, message.spec, message.status):
         put(node, part)
@@ -152,11 +152,11 @@ def _put_container(container: Container, out: pod_pb2.Container) -> None:
     out.resources.SetInParent()
 
 
-def _put_given(given: ContainerResources, out: pod_pb2.ContainerStatus) -> None:
-    out.name = given.name
-    out.resources.requests.update(quantities(dict(given.actual)))
+def _put_container_resources(resources: ContainerResources, out: pod_pb2.ContainerStatus) -> None:
+    out.name = resources.name
+    out.resources.requests.update(quantities(dict(resources.actual)))
     out.resources.SetInParent()
-    out.allocated_resources.update(quantities(dict(given.allocated)))
+    out.allocated_resources.update(quantities(dict(resources.allocated)))
 
 
 def _put_volume(volume: Volume, out: volume_pb2.Volume) -> None:
@@ -177,7 +177,7 @@ def _put_bound(bound: IntOrPercent, out: meta_pb2.IntOrString) -> None:
 
 _PUT: Mapping[type, Callable[[Any, Any], None]] = {
     Container: _put_container,
-    ContainerResources: _put_given,
+    ContainerResources: _put_container_resources,
     Volume: _put_volume,
     IntOrPercent: _put_bound,
 }

@@ -1,6 +1,6 @@
 """Pod specs: message to value, one value for all pods made from one template.
 
-Pod affinity and topology spread constraints: messages to values.
+Pod affinity and topology spread constraints are parts of a spec that have readers of their own.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _PORT_MAX = 65535
 
 
 RESOURCES_MAX = 60
-"""Resources that one pod may ask for: a refusal tells each by a bit of 64."""
+"""Limit of the resources that one pod may request: a refusal has one bit of 64 for each."""
 
 
 class PodSpecInterner:
-    """Gives equal specs one PodSpec, so that `is` tells that two pods have one shape.
+    """Makes one PodSpec of equal specs, so that `is` decides whether pods are equivalent.
 
-    Two specs are equal if their messages are, but for the node's name and for projected
-    volumes, whose names an API server makes up for each pod. It holds `limit` specs at most and
-    forgets the oldest first: a forgotten spec costs a second object, never a wrong answer.
+    Two specs are equal if their messages are, except for the node's name and projected volumes,
+    whose names an API server generates for each pod. At most `limit` specs are kept, and the oldest
+    is dropped first: a dropped spec that occurs again costs a second object, and changes no result.
     """
 
     __slots__ = ("_limit", "_specs")
@@ -52,11 +52,11 @@ class PodSpecInterner:
 
     @property
     def size(self) -> int:
-        """Return how many specs are held."""
+        """The number of specs that are kept."""
         return len(self._specs)
 
     def spec(self, message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:
-        """Return the value of `message`; FieldError where it has none."""
+        """Return the shared spec of `message`. Raises FieldError."""
         key = _key(message)
         spec = self._specs.get(key)
         if spec is None:
@@ -69,23 +69,22 @@ class PodSpecInterner:
 
 def _key(message: pod_pb2.PodSpec) -> bytes:
     if message.node_name or message.volumes:
-        shape = pod_pb2.PodSpec()
-        shape.CopyFrom(message)
-        shape.node_name = ""
-        kept = [each for each in shape.volumes if not each.HasField("projected")]
-        if len(kept) != len(shape.volumes):
-            del shape.volumes[:]
-            shape.volumes.extend(kept)
-        message = shape
+        bare = pod_pb2.PodSpec()
+        bare.CopyFrom(message)
+        bare.node_name = ""
+        kept = [each for each in bare.volumes if not each.HasField("projected")]
+        if len(kept) != len(bare.volumes):
+            del bare.volumes[:]
+            bare.volumes.extend(kept)
+        message = bare
     return message.SerializeToString(deterministic=True)
 
 
 def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:
     """Return the spec's value, not interned.
 
-    Refuses bad and negative quantities, unknown operators, effects and policies, and ports
-    out of range, with a FieldError that names the field below `field`; and more than RESOURCES_MAX
-    resources asked for.
+    Raises FieldError, its path below `field`, for bad and negative quantities, unknown operators,
+    effects and policies, ports out of range, and requests of more than RESOURCES_MAX resources.
     """
     affinity = message.affinity
     policy = fields.preemption_policy(message.preemption_policy, f"{field}.preemptionPolicy")
@@ -133,7 +132,7 @@ def _check_resources(containers: Iterable[Container], field: str) -> None:
     named = {name for container in containers for name in container.requests}
     if len(named) > RESOURCES_MAX:
         raise FieldError(
-            field, f"{len(named)} resources are asked for, {RESOURCES_MAX} at most can be"
+            field, f"{len(named)} resources are requested: request at most {RESOURCES_MAX}"
         )
 
 
@@ -158,7 +157,7 @@ def _container(message: pod_pb2.Container, field: str) -> Container:
 def _port(message: pod_pb2.ContainerPort, field: str) -> ContainerPort:
     for name, port in (("containerPort", message.container_port), ("hostPort", message.host_port)):
         if not 0 <= port <= _PORT_MAX:
-            raise FieldError(f"{field}.{name}", f"{port} is no port: use 0 to {_PORT_MAX}")
+            raise FieldError(f"{field}.{name}", f"{port} is not a port: use 0 to {_PORT_MAX}")
     return ContainerPort(
         container_port=message.container_port,
         host_port=message.host_port,
@@ -231,7 +230,7 @@ def _term(message: affinity_pb2.PodAffinityTerm, field: str) -> PodAffinityTerm:
 def spread_constraints(
     messages: Iterable[affinity_pb2.TopologySpreadConstraint], field: str
 ) -> tuple[TopologySpreadConstraint, ...]:
-    """Return a pod's constraints; a skew or a number of domains below 1 is refused."""
+    """Return a pod's constraints; raises FieldError for a skew or a number of domains below 1."""
     return tuple(
         spread_constraint(each, f"{field}[{index}]") for index, each in enumerate(messages)
     )

@@ -1,6 +1,6 @@
-"""Persistent volumes, claims, classes and CSI objects: messages to values. Raises FieldError.
+"""Persistent volumes, claims, classes, CSI objects and pods' volumes: messages to values.
 
-Volumes and their sources: messages to values.
+Functions with a parameter `field`, the message's path, raise FieldError.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import Any, TypeVar
 
 from reprieve.kube.v1beta1 import storage_pb2, volume_pb2
 from services.kube import storage, volumes
-from services.kube.quantity import QuantityError, value
 from services.kube.volumes import DiskSource, Volume
-from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 
 
 def persistent_volume_from_message(
     message: storage_pb2.PersistentVolume, field: str = "persistent_volume"
 ) -> storage.PersistentVolume:
-    """Return the volume's value; without a node affinity every node reaches it."""
+    """Return the volume; without a node affinity every node can use it."""
     meta, spec = message.metadata, message.spec
     return storage.PersistentVolume(
         name=meta.name,
@@ -57,7 +55,7 @@ def persistent_volume_from_message(
 def claim_from_message(
     message: storage_pb2.PersistentVolumeClaim, field: str = "persistent_volume_claim"
 ) -> storage.PersistentVolumeClaim:
-    """Return the claim's value; an absent class stays absent."""
+    """Return the claim; an absent class is None."""
     meta, spec = message.metadata, message.spec
     requests = spec.resources.requests
     return storage.PersistentVolumeClaim(
@@ -83,7 +81,7 @@ def claim_from_message(
 def storage_class_from_message(
     message: storage_pb2.StorageClass, field: str = "storage_class"
 ) -> storage.StorageClass:
-    """Return the class's value; an absent binding mode is Immediate."""
+    """Return the class; an absent binding mode is Immediate."""
     meta = message.metadata
     mode = message.volume_binding_mode or storage.BindingMode.IMMEDIATE.value
     return storage.StorageClass(
@@ -98,7 +96,7 @@ def storage_class_from_message(
 
 
 def csi_node_from_message(message: storage_pb2.CSINode, _field: str = "") -> storage.CsiNode:
-    """Return the value of a node's drivers; an absent count bounds nothing."""
+    """Return a node's drivers; a driver without a count has no limit."""
     return storage.CsiNode(
         name=message.metadata.name,
         annotations=fields.strings(message.metadata.annotations),
@@ -117,7 +115,7 @@ def csi_node_from_message(message: storage_pb2.CSINode, _field: str = "") -> sto
 def volume_attachment_from_message(
     message: storage_pb2.VolumeAttachment, _field: str = ""
 ) -> storage.VolumeAttachment:
-    """Return the attachment's value."""
+    """Return the attachment; every message is valid."""
     spec = message.spec
     source = spec.source
     return storage.VolumeAttachment(
@@ -131,7 +129,7 @@ def volume_attachment_from_message(
 
 
 def csi_driver_from_message(message: storage_pb2.CSIDriver, _field: str = "") -> storage.CsiDriver:
-    """Return the driver's value; volumes must be attached unless it says otherwise."""
+    """Return the driver; an absent attachRequired is true."""
     spec = message.spec
     return storage.CsiDriver(
         name=message.metadata.name,
@@ -143,7 +141,7 @@ def csi_driver_from_message(message: storage_pb2.CSIDriver, _field: str = "") ->
 def csi_storage_capacity_from_message(
     message: storage_pb2.CSIStorageCapacity, field: str = "csi_storage_capacity"
 ) -> storage.CsiStorageCapacity:
-    """Return the capacity's value; an absent topology is None."""
+    """Return the capacity; an absent topology is None."""
     return storage.CsiStorageCapacity(
         namespace=message.metadata.namespace,
         name=message.metadata.name,
@@ -175,12 +173,7 @@ def _volume_mode(text: str, field: str) -> storage.VolumeMode:
 
 
 def _size(text: str | None, field: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return value(text)
-    except QuantityError as error:
-        raise FieldError(field, str(error)) from None
+    return None if text is None else fields.quantity(text, field).value()
 
 
 _S = TypeVar("_S", volumes.ClaimSource, DiskSource)
@@ -207,7 +200,7 @@ SOURCES: Mapping[str, type] = {
 
 
 def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
-    """Return those of a pod's volumes that a scheduler's plugin reads."""
+    """Return the volumes that a scheduler's plugin reads."""
     if not messages:
         return ()
     found = ((each.name, _pod_source(each)) for each in messages)
@@ -231,7 +224,7 @@ def _pod_source(
 def persistent_source(
     message: volume_pb2.Volume | storage_pb2.PersistentVolumeSpec,
 ) -> DiskSource | None:
-    """Return a persistent volume's source, None for those that no plugin reads."""
+    """Return the source of a volume, None for kinds that no plugin reads."""
     for field, kind in _DISKS.items():
         if message.HasField(field):  # type: ignore[arg-type] # both messages have all of them
             return _read(kind, getattr(message, field))
@@ -239,11 +232,11 @@ def persistent_source(
 
 
 def _read(kind: type[_S], message: Any) -> _S:
-    """Return a source, whose fields are those of its message; what is not set has its default."""
+    """Return a source of the fields of its message that are set."""
     held: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
-        known = message.DESCRIPTOR.fields_by_name.get(field.name)
-        if known is not None and (not known.has_presence or message.HasField(field.name)):
+        there = message.DESCRIPTOR.fields_by_name.get(field.name)
+        if there is not None and (not there.has_presence or message.HasField(field.name)):
             value = getattr(message, field.name)
-            held[field.name] = tuple(value) if known.is_repeated else value
+            held[field.name] = tuple(value) if there.is_repeated else value
     return kind(**held)

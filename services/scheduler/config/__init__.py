@@ -1,1 +1,1 @@
-"""KubeSchedulerConfiguration, read as it is."""
+"""KubeSchedulerConfiguration, read from its file."""

@@ -1,4 +1,4 @@
-"""pluginConfig: the arguments of each in-tree plugin, as the file has them, and their validation.
+"""pluginConfig: the arguments of each in-tree plugin as the file has them, and their validation.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/config/v1/types_pluginargs.go,
 pkg/scheduler/apis/config/v1/defaults.go, pkg/scheduler/apis/config/validation/

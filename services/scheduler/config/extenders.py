@@ -18,6 +18,10 @@ DEFAULT_TIMEOUT_NS = 5_000_000_000
 """What an extender may take where nothing is said. Source: v1.34 pkg/scheduler/extender.go."""
 
 
+class UrlError(ValueError):
+    """An address that no call can be made to."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedResource:
     """A resource that an extender looks after; `ignored` by the scheduler's own filter."""
@@ -42,7 +46,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderConfig:
-    """A service that has its say after the plugins; an empty verb is one it does not serve.
+    """A webhook that is called after the plugins; an empty verb is not served by it.
 
     `timeout_ns` bounds a call.
     """

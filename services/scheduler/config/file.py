@@ -1,7 +1,7 @@
-"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), read as it is.
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), read from its file.
 
-Decoding is strict, defaults and validation are upstream's. What is known and not served is named
-in a warning. Of the older documents' file (v1alpha1), disablePreemption alone is read.
+Decoding is strict; defaults and validation are upstream's. A warning names each setting that has no
+effect here. Of the older file (v1alpha1) only disablePreemption is read.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/config/v1/types.go,
 pkg/scheduler/apis/config/v1/defaults.go and default_plugins.go (mergePluginSet),
@@ -22,10 +22,10 @@ from services.scheduler.config.extenders import ExtenderConfig, check_extenders
 from services.scheduler.core.framework.profile import (
     ALL,
     DEFAULT_PROFILE,
-    NOTHING_SAID,
+    EMPTY_PLUGIN_SET,
+    ExtensionPoint,
     PluginSet,
     PluginSetting,
-    Point,
     Profile,
     ProfileError,
 )
@@ -182,25 +182,25 @@ def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConf
 
 def _reading(registry: Registry) -> Reading:
     """Return what reads a file; plugins of `registry` that are not in-tree have any arguments."""
-    known = IN_TREE | registry.keys()
+    names = IN_TREE | registry.keys()
 
     def plugin_set(data: object) -> PluginSet:
-        given = made.read(_PluginSet, data)
-        for index, each in enumerate(given.enabled):
-            _check_enabled(each, f"enabled[{index}]", known)
+        config = made.read(_PluginSet, data)
+        for index, each in enumerate(config.enabled):
+            _check_enabled(each, f"enabled[{index}]", names)
         return PluginSet(
             enabled=tuple(
-                PluginSetting(name=each.name, weight=each.weight or 1) for each in given.enabled
+                PluginSetting(name=each.name, weight=each.weight or 1) for each in config.enabled
             ),
-            disabled=tuple(each.name for each in given.disabled),
+            disabled=tuple(each.name for each in config.disabled),
         )
 
     def plugin_config(data: object) -> _PluginConfig:
-        given = made.read(_PluginConfig, data)
-        if given.name not in known:
-            raise DataError("name", f'plugin "{given.name}" does not exist')
+        config = made.read(_PluginConfig, data)
+        if config.name not in names:
+            raise DataError("name", f'plugin "{config.name}" does not exist')
         try:
-            return replace(given, args=_args(given, made))
+            return replace(config, args=_args(config, made))
         except DataError as error:
             raise error.below("args") from None
 
@@ -231,14 +231,14 @@ def _(election: _LeaderElection) -> _LeaderElection:
     return election
 
 
-def _check_enabled(plugin: _Plugin, path: str, known: frozenset[str]) -> None:
+def _check_enabled(plugin: _Plugin, path: str, names: frozenset[str]) -> None:
     if plugin.name in _GONE:
         text = (
             f'"{plugin.name}" was invalid in version "{API_VERSION}" '
             f'({KIND} is version "{API_VERSION}")'
         )
         raise DataError(path, text)
-    if plugin.name not in known:
+    if plugin.name not in names:
         raise DataError(f"{path}.name", f'plugin "{plugin.name}" does not exist')
 
 
@@ -252,22 +252,22 @@ def _args(config: _PluginConfig, made: Reading) -> object:
     if name not in scheduler_args.KINDS:
         raise DataError("", f'plugin "{name}" takes no arguments')
     for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
-        given = args.get(field)
-        if given not in (None, "", expected):
-            raise DataError(field, f'must be "{expected}", not "{given}"')
+        value = args.get(field)
+        if value not in (None, "", expected):
+            raise DataError(field, f'must be "{expected}", not "{value}"')
     rest = {field: value for field, value in args.items() if field not in {"apiVersion", "kind"}}
     return made.read(scheduler_args.KINDS[name], rest)
 
 
 def _profiles(
-    given: tuple[_Profile, ...], registry: Registry, warnings: list[str]
+    profiles: tuple[_Profile, ...], registry: Registry, warnings: list[str]
 ) -> Iterator[Profile]:
     paths: dict[str, str] = {}
     sorting: object = None
-    for index, each in enumerate(given):
+    for index, each in enumerate(profiles):
         path = f"profiles[{index}]"
         name = each.scheduler_name
-        if name is None and len(given) == 1:
+        if name is None and len(profiles) == 1:
             name = DEFAULT_SCHEDULER
         if not name:
             raise DataError(f"{path}.schedulerName", "required value")
@@ -279,7 +279,7 @@ def _profiles(
             profile = _profile(name, each, registry)
         except DataError as error:
             raise error.below(path) from None
-        queue_sort = profile.at.get(Point.QUEUE_SORT, NOTHING_SAID)
+        queue_sort = profile.at.get(ExtensionPoint.QUEUE_SORT, EMPTY_PLUGIN_SET)
         sorting = sorting or queue_sort
         if queue_sort != sorting:
             raise DataError(f"{path}.plugins.queueSort", "must be the same for all profiles")
@@ -291,23 +291,23 @@ def _profiles(
         yield profile
 
 
-def _profile(name: str, given: _Profile, registry: Registry) -> Profile:
+def _profile(name: str, config_profile: _Profile, registry: Registry) -> Profile:
     args: dict[str, object] = {}
-    for index, config in enumerate(given.plugin_config):
-        if config.name in [each.name for each in given.plugin_config[:index]]:
+    for index, config in enumerate(config_profile.plugin_config):
+        if config.name in [each.name for each in config_profile.plugin_config[:index]]:
             raise DataError(f"pluginConfig[{index}]", f'duplicate value: "{config.name}"')
         if config.args is not None:
             args[config.name] = config.args
-    at = dict(_said(given.plugins))
-    if len(at.get(Point.QUEUE_SORT, NOTHING_SAID).enabled) > 1:
+    at = dict(_plugin_sets(config_profile.plugins))
+    if len(at.get(ExtensionPoint.QUEUE_SORT, EMPTY_PLUGIN_SET).enabled) > 1:
         raise DataError("plugins.queueSort.enabled", "only one queue sort plugin can be enabled")
-    everywhere = given.plugins.multi_point
+    everywhere = config_profile.plugins.multi_point
     profile = Profile(
-        plugins=_merged(DEFAULT_PROFILE.plugins, everywhere or NOTHING_SAID),
+        plugins=_merged(DEFAULT_PROFILE.plugins, everywhere or EMPTY_PLUGIN_SET),
         at=at,
         args=args,
         scheduler_name=name,
-        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
+        percentage_of_nodes_to_score=config_profile.percentage_of_nodes_to_score,
     )
     try:
         check_profile(profile, registry)
@@ -317,11 +317,11 @@ def _profile(name: str, given: _Profile, registry: Registry) -> Profile:
     return profile
 
 
-def _said(plugins: _Plugins) -> Iterator[tuple[Point, PluginSet]]:
-    for point in Point:
-        said: PluginSet | None = getattr(plugins, point.name.lower())
-        if said is not None:
-            yield point, said
+def _plugin_sets(plugins: _Plugins) -> Iterator[tuple[ExtensionPoint, PluginSet]]:
+    for point in ExtensionPoint:
+        plugin_set: PluginSet | None = getattr(plugins, point.name.lower())
+        if plugin_set is not None:
+            yield point, plugin_set
 
 
 def _merged(defaults: tuple[PluginSetting, ...], custom: PluginSet) -> tuple[PluginSetting, ...]:

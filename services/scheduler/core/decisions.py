@@ -1,4 +1,4 @@
-"""What one scheduling cycle decided, with what must be known to take it back."""
+"""What one scheduling cycle decided, with what is needed to undo it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Refused:
     """No node fits. `message` is kube-scheduler's.
 
     `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
-    `reasons` are the plugins' words with the number of nodes, most frequent first.
+    `reasons` are the plugins' reasons with their number of nodes, most frequent first.
     """
 
     message: str
@@ -54,7 +54,7 @@ class Refused:
 
 @value(kw_only=True)
 class Failed:
-    """The attempt ended in an error, which `message` tells with the plugin's name.
+    """The attempt ended in an error; `message` has it with the plugin's name.
 
     `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
     """
@@ -64,10 +64,10 @@ class Failed:
 
 
 class MayWait(Enum):
-    """What need not be told before there is more to tell; each allows what those before it do.
+    """Which events the world may hold back until its next round; each value allows all before it.
 
-    NOTHING: all is told at once. STATUS: what the world carried out, and statuses that change
-    without ending a pod. ALL: everything but pods to be scheduled, for none is waiting.
+    NOTHING: every event is sent at once. STATUS: what the world carried out, and statuses that
+    change without ending a pod. ALL: everything but pods to be scheduled, since no pod is pending.
     """
 
     NOTHING = 0
@@ -85,11 +85,11 @@ Verdict = Binding | Refused | Failed | Skipped
 
 @value(kw_only=True)
 class Decision:
-    """A verdict with the steps that the queue is told for it.
+    """A verdict with the steps that the queue receives for it.
 
     `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
     `phases_ns` is what a stopwatch measured, by extension point. `warnings` are failures that were
-    passed over.
+    ignored.
     """
 
     head: Head
@@ -109,7 +109,7 @@ class Decision:
 
     @property
     def awaits_answer(self) -> bool:
-        """Tell whether the world may refuse to carry out what was decided."""
+        """Return whether the world may refuse to carry out what was decided."""
         return isinstance(self.verdict, Binding) or self.nomination is not None
 
     @property

@@ -1,6 +1,6 @@
-"""What a plugin answers: a code, the plugin that gave it, and its reasons.
+"""A plugin's result: a code, the plugin that returned it, and its reasons.
 
-Unschedulable is an answer, not an error: statuses are values and nothing here raises.
+Unschedulable is a result, not an error: statuses are values and nothing here raises.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.go, Code, Status.
 """
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The kind of an answer; the numbers are upstream's and stand in columns."""
+    """The kind of a status; the numbers are upstream's and are used in columns."""
 
     SUCCESS = 0
     ERROR = 1
@@ -29,7 +29,7 @@ class Code(IntEnum):
 
     @property
     def is_rejected(self) -> bool:
-        """Tell whether the answer refuses the pod (which an error does not)."""
+        """Return whether the status refuses the pod (which an error does not)."""
         return self in _REJECTED
 
 
@@ -47,7 +47,7 @@ _REJECTED = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """An answer of `plugin` ("" where no plugin gave it), with reasons in the plugin's order."""
+    """The result of `plugin` ("" where no plugin returned it), reasons in the plugin's order."""
 
     code: Code
     plugin: str = ""

@@ -1,1 +1,1 @@
-"""How extenders are reached: over HTTP as upstream's scheduler does, or over gRPC."""
+"""The transports of extenders: HTTP as upstream's scheduler uses it, or gRPC."""

@@ -1,8 +1,8 @@
-"""What extenders answered, noted to be told again: a run goes the same way without them.
+"""Extender responses, recorded so that a run can be replayed without calling the extenders.
 
-A cycle's answers stand in the order of its calls. A cycle that is told again gets them in that
-order, and the last one again if it asks once more, as whoever looks at every verdict does; one of
-which nothing was noted gets none, and everything passes.
+A cycle's responses are in the order of its calls. A replayed cycle gets them in that order, and the
+last one again if it makes further calls, as an evaluation of all verdicts does. A call without a
+recorded response lets every node pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.scheduler.core.cycle.extenders import (
 )
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.extenders.connect import Connected
+from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import filter_answer, node_victims
 
 FILTER = scheduler_pb2.EXTENDER_CALL_FILTER
@@ -31,49 +31,49 @@ BIND = scheduler_pb2.EXTENDER_CALL_BIND
 Answer = scheduler_pb2.ExtenderAnswer
 
 
-class Answers:
-    """A session's answers: those of the cycle under way, and those that were noted before."""
+class ExtenderAnswers:
+    """A session's extender responses: those of the current cycle, and recorded ones."""
 
     def __init__(self) -> None:
-        self._noted: list[Answer] = []
-        self._known: dict[tuple[str, int], Sequence[Answer]] = {}
-        self._told: dict[tuple[str, int], int] = {}
-        self._here: Sequence[Answer] = ()
+        self._new: list[Answer] = []
+        self._recorded: dict[tuple[str, int], Sequence[Answer]] = {}
+        self._replayed: dict[tuple[str, int], int] = {}
+        self._current: Sequence[Answer] = ()
 
-    def know(self, attempts: Iterable[scheduler_pb2.RecordedAttempt], *, anew: bool) -> None:
-        """Keep what was answered in other cycles; `anew` forgets what was kept before."""
-        if anew:
-            self._known.clear()
-        self._known.update(((each.pod.uid, each.attempt), each.answers) for each in attempts)
+    def load(self, attempts: Iterable[scheduler_pb2.RecordedAttempt], *, replace: bool) -> None:
+        """Load recorded responses of cycles; `replace` drops those loaded before."""
+        if replace:
+            self._recorded.clear()
+        self._recorded.update(((each.pod.uid, each.attempt), each.answers) for each in attempts)
 
     def begin(self, uid: str, attempt: int) -> None:
         """Begin a pod's cycle."""
-        self._noted = []
-        self._told = {}
-        self._here = self._known.get((uid, attempt), ())
+        self._new = []
+        self._replayed = {}
+        self._current = self._recorded.get((uid, attempt), ())
 
-    def note(self, answer: Answer) -> None:
-        """Note an answer of the cycle."""
-        self._noted.append(answer)
+    def record(self, answer: Answer) -> None:
+        """Record a response of the cycle."""
+        self._new.append(answer)
 
-    def taken(self) -> Sequence[Answer]:
-        """Return what has been noted since the cycle began."""
-        return self._noted
+    def recorded(self) -> Sequence[Answer]:
+        """Return what has been recorded since the cycle began."""
+        return self._new
 
     def next(self, extender: str, call: scheduler_pb2.ExtenderCall.ValueType) -> Answer | None:
-        """Return the answer to an extender's next call in the cycle, None where none is kept."""
-        kept = [each for each in self._here if (each.extender, each.call) == (extender, call)]
+        """Return the response to an extender's next call in the cycle, None without one."""
+        kept = [each for each in self._current if (each.extender, each.call) == (extender, call)]
         if not kept:
             return None
-        place = self._told.get((extender, call), 0)
-        self._told[extender, call] = place + 1
+        place = self._replayed.get((extender, call), 0)
+        self._replayed[extender, call] = place + 1
         return kept[min(place, len(kept) - 1)]
 
 
 class _Answering:
-    """An extender and the answers of its session."""
+    """An extender and the responses of its session."""
 
-    def __init__(self, extender: Connected, answers: Answers) -> None:
+    def __init__(self, extender: ConnectedExtender, answers: ExtenderAnswers) -> None:
         self._extender = extender
         self._answers = answers
 
@@ -87,67 +87,67 @@ class _Answering:
         self._extender.close()
 
 
-class Noting(_Answering):
-    """An extender whose answers are noted."""
+class RecordingExtender(_Answering):
+    """An extender whose responses are recorded."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
-        """Ask which of `nodes` suit the pod."""
-        said = self._extender.filter(pod, nodes)
-        answer = self._noted(FILTER, said)
-        if not isinstance(said, ExtenderError):
-            answer.filter.node_names.extend(said.passed)
-            answer.filter.failed_nodes.update(said.failed)
-            answer.filter.failed_and_unresolvable_nodes.update(said.unresolvable)
+        """Call Filter."""
+        response = self._extender.filter(pod, nodes)
+        answer = self._record(FILTER, response)
+        if not isinstance(response, ExtenderError):
+            answer.filter.node_names.extend(response.passed)
+            answer.filter.failed_nodes.update(response.failed)
+            answer.filter.failed_and_unresolvable_nodes.update(response.unresolvable)
             answer.filter.SetInParent()
-        return said
+        return response
 
     def prioritize(
         self, pod: Pod, nodes: Sequence[Node]
     ) -> Sequence[tuple[str, int]] | ExtenderError:
-        """Ask for scores."""
-        said = self._extender.prioritize(pod, nodes)
-        answer = self._noted(PRIORITIZE, said)
-        if not isinstance(said, ExtenderError):
+        """Call Prioritize."""
+        response = self._extender.prioritize(pod, nodes)
+        answer = self._record(PRIORITIZE, response)
+        if not isinstance(response, ExtenderError):
             answer.scores.SetInParent()
-            for name, score in said:
+            for name, score in response:
                 answer.scores.scores.add(node_name=name, score=as_int64(score))
-        return said
+        return response
 
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
     ) -> Sequence[NodeVictims] | ExtenderError:
-        """Ask which candidates are left."""
-        said = self._extender.process_preemption(pod, candidates)
-        answer = self._noted(PROCESS_PREEMPTION, said)
-        if not isinstance(said, ExtenderError):
+        """Call ProcessPreemption."""
+        response = self._extender.process_preemption(pod, candidates)
+        answer = self._record(PROCESS_PREEMPTION, response)
+        if not isinstance(response, ExtenderError):
             answer.candidates.SetInParent()
-            for each in said:
+            for each in response:
                 left = answer.candidates.candidates.add(
                     node_name=each.node_name, budget_violations=each.budget_violations
                 )
                 for uid in each.pod_uids:
                     left.victims.add(uid=uid)
-        return said
+        return response
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
-        """Have the pod bound."""
+        """Call Bind."""
         error = self._extender.bind(pod, node_name)
-        answer = self._noted(BIND, error)
+        answer = self._record(BIND, error)
         if error is None:
             answer.bound.SetInParent()
         return error
 
-    def _noted(self, call: scheduler_pb2.ExtenderCall.ValueType, said: object) -> Answer:
-        """Return the note of an answer, to be filled in where it is no error."""
+    def _record(self, call: scheduler_pb2.ExtenderCall.ValueType, response: object) -> Answer:
+        """Record a response and return it, to be completed where it is not an error."""
         answer = Answer(extender=self.terms.name, call=call)
-        if isinstance(said, ExtenderError):
-            answer.error = said.message
-        self._answers.note(answer)
+        if isinstance(response, ExtenderError):
+            answer.error = response.message
+        self._answers.record(answer)
         return answer
 
 
-class Recorded(_Answering):
-    """An extender that is not asked: it answers what is known of the cycle."""
+class ReplayedExtender(_Answering):
+    """An extender that is not called: its responses are those recorded of the cycle."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:  # noqa: ARG002 - it was asked before
         """Return which of `nodes` suited the pod."""

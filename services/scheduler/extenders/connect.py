@@ -1,6 +1,4 @@
-"""Extenders by their configuration: which transport, with which credentials.
-
-tlsConfig of an extender: what is shown to the server, and what the server must show.
+"""Extenders by their configuration: the transport and the TLS credentials of each.
 
 Source: kubernetes v1.34 pkg/scheduler/extender.go, makeTransport; client-go rest.TLSConfigFor.
 """
@@ -20,29 +18,27 @@ import grpc
 
 from services.rpc.client import CHANNEL_OPTIONS
 from services.rpc.errors import FieldError
-from services.scheduler.config.extenders import ExtenderConfig
+from services.scheduler.config.extenders import ExtenderConfig, UrlError
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
 from services.scheduler.core.framework.profile import Profile
 from services.scheduler.core.plugins.args import NodeResourcesFitArgs
 from services.scheduler.core.plugins.node_resources import NodeResourcesFit
-from services.scheduler.extenders.grpc_extender import GrpcExtender, Sources
-from services.scheduler.extenders.http_call import HttpCaller, UrlError
-from services.scheduler.extenders.http_extender import HttpExtender
+from services.scheduler.extenders.grpc_extender import ExtenderObjects, GrpcExtender
 
 GRPC = "grpc://"
 """What an address begins with where the extender speaks our ExtenderService."""
 
 
-class Connected(Extender, Protocol):
+class ConnectedExtender(Extender, Protocol):
     """An extender with a connection."""
 
     def close(self) -> None:
         """Give the connection up."""
 
 
-def connected(
-    configs: Sequence[ExtenderConfig], sources: Sources, field: str
-) -> Iterator[Connected]:
+def connect_extenders(
+    configs: Sequence[ExtenderConfig], sources: ExtenderObjects, field: str
+) -> Iterator[ConnectedExtender]:
     """Yield the extenders; nothing is connected before the first call. Raises FieldError.
 
     field: the path of the list in the request.
@@ -81,10 +77,17 @@ def _ignoring(profile: Profile, ignored: frozenset[str]) -> Profile:
     return replace(profile, args={**profile.args, NodeResourcesFit.name: changed})
 
 
-def _connected(config: ExtenderConfig, credentials: Credentials, sources: Sources) -> Connected:
+def _connected(
+    config: ExtenderConfig, credentials: TlsCredentials, sources: ExtenderObjects
+) -> ConnectedExtender:
     terms = _terms(config)
     if config.url_prefix.startswith(GRPC):
         return GrpcExtender(config, terms, _channel(config, credentials), sources)
+    from services.scheduler.extenders.http_call import HttpCaller  # noqa: PLC0415 - loaded when needed
+    from services.scheduler.extenders.http_extender import (  # noqa: PLC0415 - loaded when needed
+        HttpExtender,
+    )
+
     secure = config.url_prefix.startswith("https://")
     caller = HttpCaller(
         config.url_prefix,
@@ -95,7 +98,7 @@ def _connected(config: ExtenderConfig, credentials: Credentials, sources: Source
     return HttpExtender(config, terms, caller, sources)
 
 
-def _channel(config: ExtenderConfig, credentials: Credentials) -> grpc.Channel:
+def _channel(config: ExtenderConfig, credentials: TlsCredentials) -> grpc.Channel:
     address = config.url_prefix.removeprefix(GRPC).rstrip("/")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in address:
@@ -130,8 +133,8 @@ class TlsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """PEM texts, empty where there are none; data that is given goes before a file."""
+class TlsCredentials:
+    """PEM texts, empty where not set; inline data takes precedence over a file."""
 
     authority: bytes = b""
     certificate: bytes = b""
@@ -141,14 +144,14 @@ class Credentials:
 
     @property
     def are_given(self) -> bool:
-        """Tell whether anything is set at all."""
+        """Return whether anything is set at all."""
         return bool(self.authority or self.certificate or self.server_name or self.insecure)
 
 
-def credentials_of(config: ExtenderConfig) -> Credentials:
+def credentials_of(config: ExtenderConfig) -> TlsCredentials:
     """Read the settings, and files that they name. Raises TlsError.
 
-    With enableHTTPS and no authority, the server's certificate is not looked at, as upstream.
+    With enableHTTPS and no authority, the server's certificate is not verified, as upstream.
     """
     tls = config.tls
     authority = _pem("ca", tls.ca_data, tls.ca_file)
@@ -159,7 +162,7 @@ def credentials_of(config: ExtenderConfig) -> Credentials:
     if tls.insecure and authority:
         text = "specifying a root certificates file with the insecure flag is not allowed"
         raise TlsError("insecure", text)
-    return Credentials(
+    return TlsCredentials(
         authority=authority,
         certificate=certificate,
         key=key,
@@ -168,7 +171,7 @@ def credentials_of(config: ExtenderConfig) -> Credentials:
     )
 
 
-def context_of(credentials: Credentials) -> ssl.SSLContext:
+def context_of(credentials: TlsCredentials) -> ssl.SSLContext:
     """Return what an https connection needs. Raises TlsError."""
     try:
         context = ssl.create_default_context(
@@ -184,8 +187,8 @@ def context_of(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
-    """Return what a gRPC channel needs. Raises TlsError where it may not look at a certificate."""
+def channel_credentials(credentials: TlsCredentials) -> grpc.ChannelCredentials:
+    """Return what a gRPC channel needs. Raises TlsError for insecure credentials."""
     if credentials.insecure:
         text = "gRPC always looks at the server's certificate: give its authority (caFile, caData)"
         raise TlsError("", text)
@@ -194,7 +197,7 @@ def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
     )
 
 
-def _show(context: ssl.SSLContext, credentials: Credentials) -> None:
+def _show(context: ssl.SSLContext, credentials: TlsCredentials) -> None:
     """Load certificate and key, which the library reads from files only."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Path(folder) / "pair.pem"

@@ -1,7 +1,4 @@
-"""An extender over gRPC, by our ExtenderService.
-
-The objects that extenders are sent, as close to how they came as is known.
-"""
+"""An extender over gRPC (ExtenderService), and the objects that extenders receive."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from services.scheduler.core.preemption.victims import Candidate
 
 SECOND_NS = 1_000_000_000
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-"""Codes whose words gRPC makes up: they hold addresses and times."""
+"""Codes whose details gRPC generates: they contain addresses and times."""
 _A = TypeVar("_A")
 
 
@@ -53,7 +50,11 @@ class GrpcExtender:
     """One extender; `sources` has the objects that it is sent."""
 
     def __init__(
-        self, config: ExtenderConfig, terms: ExtenderTerms, channel: grpc.Channel, sources: Sources
+        self,
+        config: ExtenderConfig,
+        terms: ExtenderTerms,
+        channel: grpc.Channel,
+        sources: ExtenderObjects,
     ) -> None:
         self._config = config
         self._terms = terms
@@ -72,16 +73,16 @@ class GrpcExtender:
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
         """Call Filter."""
-        names, messages = self._asked(nodes)
+        names, messages = self._names_or_nodes(nodes)
         answer = self._call(
             self._stub.Filter,
             service_pb2.FilterRequest(pod=self._sources.pod(pod), nodes=messages, node_names=names),
         )
         if isinstance(answer, ExtenderError):
             return answer
-        asked = frozenset(node.name for node in nodes)
+        sent = frozenset(node.name for node in nodes)
         for name in answer.node_names:
-            if name not in asked:
+            if name not in sent:
                 text = f"claims a filtered node {name!r} which is not found in the input node list"
                 return self._error("Filter", text)
         return filter_answer(answer)
@@ -90,7 +91,7 @@ class GrpcExtender:
         self, pod: Pod, nodes: Sequence[Node]
     ) -> Sequence[tuple[str, int]] | ExtenderError:
         """Call Prioritize."""
-        names, messages = self._asked(nodes)
+        names, messages = self._names_or_nodes(nodes)
         answer = self._call(
             self._stub.Prioritize,
             service_pb2.PrioritizeRequest(
@@ -107,10 +108,12 @@ class GrpcExtender:
         """Call ProcessPreemption."""
         request = service_pb2.ProcessPreemptionRequest(pod=self._sources.pod(pod))
         for each in candidates:
-            said = request.candidates.add(node_name=each.node, budget_violations=each.violations)
-            said.victims.extend(map(pod_ref, each.victims))
+            candidate = request.candidates.add(
+                node_name=each.node, budget_violations=each.violations
+            )
+            candidate.victims.extend(map(pod_ref, each.victims))
             if not self._config.node_cache_capable:
-                said.pods.extend(self._sources.pod(pod) for pod in each.victims)
+                candidate.pods.extend(self._sources.pod(pod) for pod in each.victims)
         answer = self._call(self._stub.ProcessPreemption, request)
         if isinstance(answer, ExtenderError):
             return answer
@@ -122,7 +125,7 @@ class GrpcExtender:
         answer = self._call(self._stub.Bind, request)
         return answer if isinstance(answer, ExtenderError) else None
 
-    def _asked(self, nodes: Sequence[Node]) -> tuple[list[str], list[node_pb2.Node]]:
+    def _names_or_nodes(self, nodes: Sequence[Node]) -> tuple[list[str], list[node_pb2.Node]]:
         """Return names or messages of nodes, by what the extender keeps itself."""
         if self._config.node_cache_capable:
             return [node.name for node in nodes], []
@@ -137,15 +140,15 @@ class GrpcExtender:
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer within {self._config.timeout_ns / SECOND_NS:g} s"
                 return self._error(name, text)
-            said = "" if code in _NOT_ITS_OWN else error.details()
-            return self._error(name, f"answers {code.name}{said and ': '}{said}")
+            details = "" if code in _NOT_ITS_OWN else error.details()
+            return self._error(name, f"answers {code.name}{details and ': '}{details}")
 
     def _error(self, call: str, text: str) -> ExtenderError:
         return ExtenderError(message=f'extender "{self._terms.name}": {call}: {text}')
 
 
-class Sources:
-    """Messages of pods and nodes by UID and by name; what is not known is made of the value.
+class ExtenderObjects:
+    """Messages of pods and nodes by UID and by name; what is unknown is made of the value.
 
     A session hands over the pods' messages that it keeps (`pods`), and the nodes' as they come.
     """

@@ -1,36 +1,39 @@
 """One POST at a time to a web service, bounded in time and size whatever the service does.
 
-Each call runs in a thread of its own, which is left behind when the time is over: so are a name
-that is not resolved, a handshake that hangs and an answer that comes byte by byte. A connection is
-kept for the next call; where it turns out to have been closed meanwhile, the call is made anew.
+Each call runs in a thread of its own, which is abandoned at the timeout: so a name that is not
+resolved, a handshake that hangs and an answer that arrives byte by byte are all bounded. A
+connection is kept for the next call; if it turns out to have been closed, the call is repeated.
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
+import warnings
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from threading import Thread
 from time import monotonic
+from typing import Any
 from urllib.parse import urlsplit
+
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import HTTPError, InsecureRequestWarning
+
+from services.scheduler.config.extenders import UrlError
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 SECOND_NS = 1_000_000_000
 _OK = 200
+_HEADERS = {"Content-Type": "application/json"}
 
 
 class CallError(Exception):
-    """A call that got no answer of status 200; the text says why, without a clock's value."""
-
-
-class UrlError(ValueError):
-    """An address that no call can be made to."""
+    """A call without a response of status 200; the text says why, without clock values."""
 
 
 @dataclass(slots=True)
 class _Result:
+    response: BaseHTTPResponse | None = None
     body: bytes | None = None
     error: Exception | None = None
 
@@ -57,92 +60,96 @@ class HttpCaller:
         if parts.scheme not in {"http", "https"} or not self._host:
             raise UrlError("must be http://HOST[:PORT][/PATH], https://... or grpc://HOST:PORT")
         self._path = parts.path.rstrip("/")
-        self._secure = parts.scheme == "https"
         self._timeout_ns = timeout_ns
-        self._context = context
-        self._server_name = server_name
-        self._connection: HTTPConnection | None = None
+        self._tls: dict[str, Any] | None = None
+        if parts.scheme == "https":
+            context = context or ssl.create_default_context()
+            self._tls = {"ssl_context": context}
+            if context.verify_mode is ssl.CERT_NONE:
+                warnings.simplefilter("ignore", InsecureRequestWarning)  # as configured
+            if server_name:
+                self._tls |= {"server_hostname": server_name, "assert_hostname": server_name}
+        self._pool = self._connections()
 
     def post(self, verb: str, body: bytes) -> bytes:
         """Return the answer's body. Raises CallError."""
         deadline = monotonic() + self._timeout_ns / SECOND_NS
-        answer = self._bounded(verb, body, deadline)
-        if answer is None:
-            answer = self._bounded(verb, body, deadline)
-        if answer is None:
-            raise CallError("the connection was closed before the answer")
-        return answer
+        kept = self._pool.num_requests > 0
+        try:
+            return self._bounded(verb, body, deadline)
+        except ConnectionError as error:
+            if not kept:
+                raise _call_error(error, self._timeout_ns) from error
+        try:
+            return self._bounded(verb, body, deadline)
+        except ConnectionError as error:
+            raise _call_error(error, self._timeout_ns) from error
 
     def close(self) -> None:
         """Close the connection, if there is one; the next call makes another."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        sock = connection.sock
-        if isinstance(sock, socket.socket):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            connection.close()
+        self._pool.close()
+        self._pool = self._connections()
 
-    def _bounded(self, verb: str, body: bytes, deadline: float) -> bytes | None:
-        """Call once; None where a kept connection had been closed by the other side."""
-        kept = self._connection is not None
-        connection = self._connection or self._connect()
-        self._connection = connection
+    def _connections(self) -> HTTPConnectionPool:
+        timeout = self._timeout_ns / SECOND_NS
+        if self._tls is None:
+            return HTTPConnectionPool(self._host, self._port, timeout=timeout)
+        return HTTPSConnectionPool(self._host, self._port, timeout=timeout, **self._tls)
+
+    def _bounded(self, verb: str, body: bytes, deadline: float) -> bytes:
+        """Call once. Raises ConnectionError where the other side closed, CallError otherwise."""
         result = _Result()
         thread = Thread(
-            target=self._call, args=(connection, verb, body, result), daemon=True, name="extender"
+            target=self._call, args=(self._pool, verb, body, result), daemon=True, name="extender"
         )
         thread.start()
         thread.join(max(deadline - monotonic(), 0))
-        if thread.is_alive():
-            self.close()
-            raise CallError(f"no answer within {_seconds(self._timeout_ns)} s")
-        if result.error is None:
+        if result.body is not None:
             return result.body
         self.close()
-        if kept and isinstance(result.error, ConnectionError):
-            return None
-        raise _call_error(result.error, self._timeout_ns)
+        if result.error is None:
+            if result.response is not None:
+                result.response.shutdown()  # ends the thread, which may be reading
+            raise CallError(f"no answer within {_seconds(self._timeout_ns)} s")
+        cause = _cause(result.error)
+        if isinstance(cause, ConnectionError):
+            raise cause
+        raise _call_error(cause, self._timeout_ns)
 
-    def _connect(self) -> HTTPConnection:
-        timeout = self._timeout_ns / SECOND_NS
-        if not self._secure:
-            return HTTPConnection(self._host, self._port, timeout=timeout)
-        context = self._context or ssl.create_default_context()
-        if self._server_name:
-            return _NamedConnection(self._host, self._port, timeout, context, self._server_name)
-        return HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
-
-    def _call(self, connection: HTTPConnection, verb: str, body: bytes, result: _Result) -> None:
+    def _call(self, pool: HTTPConnectionPool, verb: str, body: bytes, result: _Result) -> None:
         try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", f"{self._path}/{verb}", body, headers)
-            response = connection.getresponse()
-            read = response.read(ANSWER_BYTES_MAX + 1)
-            if response.status != _OK:
-                raise CallError(f"status {response.status}")
-            if len(read) > ANSWER_BYTES_MAX:
-                raise CallError(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
-            result.body = read
+            result.response = pool.urlopen(
+                "POST",
+                f"{self._path}/{verb}",
+                body,
+                _HEADERS,
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            result.body = _body(result.response)
         except Exception as error:
             result.error = error
 
 
-class _NamedConnection(HTTPSConnection):
-    """An https connection whose server must show a certificate for another name."""
+def _body(response: BaseHTTPResponse) -> bytes:
+    body = response.read(ANSWER_BYTES_MAX + 1, decode_content=False)
+    if response.status != _OK:
+        raise CallError(f"status {response.status}")
+    if len(body) > ANSWER_BYTES_MAX:
+        raise CallError(f"the answer is larger than {ANSWER_BYTES_MAX} bytes")
+    response.release_conn()
+    return body
 
-    def __init__(
-        self, host: str, port: int | None, timeout: float, context: ssl.SSLContext, name: str
-    ) -> None:
-        super().__init__(host, port, timeout=timeout, context=context)
-        self._named, self._name = context, name
 
-    def connect(self) -> None:
-        """Connect, and shake hands with the server under its other name."""
-        HTTPConnection.connect(self)
-        self.sock = self._named.wrap_socket(self.sock, server_hostname=self._name)
+def _cause(error: Exception) -> Exception:
+    """Return what urllib3's error wraps: in its arguments, or as its cause."""
+    while isinstance(error, HTTPError):
+        inner = [each for each in (*error.args, error.__cause__) if isinstance(each, Exception)]
+        if not inner:
+            return error
+        error = inner[-1]
+    return error
 
 
 def _call_error(error: Exception, timeout_ns: int) -> CallError:

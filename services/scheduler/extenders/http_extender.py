@@ -1,11 +1,7 @@
 """An extender over HTTP and JSON, by upstream's protocol: an existing webhook works unchanged.
 
-Names of fields are read whatever their case, as Go does. A verb is a path below urlPrefix.
-
-Source: kubernetes v1.34 pkg/scheduler/extender.go;
-staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
-
-What an extender answers in JSON, read as Go's decoder would read it: types are strict.
+Field names are read whatever their case, as Go's decoder does, and types are strict. A verb is a
+path below urlPrefix.
 
 Source: kubernetes v1.34 pkg/scheduler/extender.go, Filter, Prioritize, Bind, convertToVictims;
 staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
@@ -25,7 +21,7 @@ from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.extenders.grpc_extender import Sources
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.extenders.http_call import CallError, HttpCaller
 
 _T = TypeVar("_T")
@@ -35,7 +31,11 @@ class HttpExtender:
     """One extender; `sources` has the objects that it is sent."""
 
     def __init__(
-        self, config: ExtenderConfig, terms: ExtenderTerms, caller: HttpCaller, sources: Sources
+        self,
+        config: ExtenderConfig,
+        terms: ExtenderTerms,
+        caller: HttpCaller,
+        sources: ExtenderObjects,
     ) -> None:
         self._config = config
         self._terms = terms
@@ -53,26 +53,26 @@ class HttpExtender:
         self._caller.close()
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
-        """Ask the filter verb."""
-        asked = frozenset(node.name for node in nodes)
+        """Call the filter verb."""
+        sent = frozenset(node.name for node in nodes)
         by_name = self._config.node_cache_capable
 
         def read(answer: object) -> FilterAnswer:
-            return filtered(answer, asked, by_name=by_name)
+            return read_filter_result(answer, sent, by_name=by_name)
 
         return self._ask(self._config.filter_verb, self._args(pod, nodes), read)
 
     def prioritize(
         self, pod: Pod, nodes: Sequence[Node]
     ) -> Sequence[tuple[str, int]] | ExtenderError:
-        """Ask the prioritize verb."""
+        """Call the prioritize verb."""
         args = self._args(pod, nodes)
-        return self._ask(self._config.prioritize_verb, args, priorities)
+        return self._ask(self._config.prioritize_verb, args, read_priorities)
 
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
     ) -> Sequence[NodeVictims] | ExtenderError:
-        """Ask the preempt verb; the answer holds UIDs, whatever was sent."""
+        """Call the preempt verb; the response holds UIDs, whatever was sent."""
         brief = self._config.node_cache_capable
         victims = {
             each.node: {
@@ -86,22 +86,22 @@ class HttpExtender:
             "NodeNameToVictims": None if brief else victims,
             "NodeNameToMetaVictims": victims if brief else None,
         }
-        return self._ask(self._config.preempt_verb, args, preemption)
+        return self._ask(self._config.preempt_verb, args, read_preemption_result)
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
-        """Ask the bind verb."""
+        """Call the bind verb."""
         args = {
             "PodName": pod.name,
             "PodNamespace": pod.namespace,
             "PodUID": pod.uid,
             "Node": node_name,
         }
-        found = self._ask(self._config.bind_verb, args, binding)
+        found = self._ask(self._config.bind_verb, args, read_binding_result)
         return found if isinstance(found, ExtenderError) else None
 
     def _ask(self, verb: str, args: object, read: Callable[[object], _T]) -> _T | ExtenderError:
         try:
-            return read(parsed(self._caller.post(verb, orjson.dumps(args))))
+            return read(parse_json(self._caller.post(verb, orjson.dumps(args))))
         except (CallError, AnswerError) as error:
             text = f'extender "{self._terms.name}": {verb}: {error}'
             return ExtenderError(message=text)
@@ -130,10 +130,10 @@ _SHOWN_MAX = 512
 
 
 class AnswerError(ValueError):
-    """An answer that says that something failed, or that cannot be taken."""
+    """A response that reports a failure, or that breaks the protocol."""
 
 
-def parsed(body: bytes) -> object:
+def parse_json(body: bytes) -> object:
     """Return what the body holds. Raises AnswerError."""
     try:
         return orjson.loads(body)
@@ -141,10 +141,10 @@ def parsed(body: bytes) -> object:
         raise AnswerError(f"the answer is no JSON: {error}") from None
 
 
-def filtered(answer: object, asked: frozenset[str], *, by_name: bool) -> FilterAnswer:
-    """Read an ExtenderFilterResult; `by_name` tells that names were sent. Raises AnswerError.
+def read_filter_result(answer: object, sent: frozenset[str], *, by_name: bool) -> FilterAnswer:
+    """Read an ExtenderFilterResult; `by_name` says that names were sent. Raises AnswerError.
 
-    A node that was not asked about is refused.
+    A node that was not sent is refused.
     """
     fields = _fields(answer, "the answer")
     _check_error(fields)
@@ -156,7 +156,7 @@ def filtered(answer: object, asked: frozenset[str], *, by_name: bool) -> FilterA
         items = _list(_fields(nodes, "Nodes").get("items"), "Nodes.items")
         passed = tuple(_node_name(each) for each in items)
     for name in passed:
-        if name not in asked:
+        if name not in sent:
             shown = name[:_SHOWN_MAX]
             text = f"claims a filtered node {shown!r} which is not found in the input node list"
             raise AnswerError(text)
@@ -167,7 +167,7 @@ def filtered(answer: object, asked: frozenset[str], *, by_name: bool) -> FilterA
     )
 
 
-def priorities(answer: object) -> list[tuple[str, int]]:
+def read_priorities(answer: object) -> list[tuple[str, int]]:
     """Read a HostPriorityList. Raises AnswerError."""
     found: list[tuple[str, int]] = []
     for each in _list(answer, "the answer"):
@@ -177,11 +177,11 @@ def priorities(answer: object) -> list[tuple[str, int]]:
     return found
 
 
-def preemption(answer: object) -> list[NodeVictims]:
+def read_preemption_result(answer: object) -> list[NodeVictims]:
     """Read an ExtenderPreemptionResult. Raises AnswerError."""
-    given = _fields(answer, "the answer").get("nodenametometavictims")
+    by_node = _fields(answer, "the answer").get("nodenametometavictims")
     found: list[NodeVictims] = []
-    for name, each in _mapping(given, "NodeNameToMetaVictims").items():
+    for name, each in _mapping(by_node, "NodeNameToMetaVictims").items():
         fields = _fields(each, "a node's victims")
         pods = [_fields(pod, "a victim") for pod in _list(fields.get("pods"), "Pods")]
         found.append(
@@ -194,7 +194,7 @@ def preemption(answer: object) -> list[NodeVictims]:
     return found
 
 
-def binding(answer: object) -> None:
+def read_binding_result(answer: object) -> None:
     """Read an ExtenderBindingResult. Raises AnswerError where the binding failed."""
     _check_error(_fields(answer, "the answer"))
 
@@ -243,8 +243,8 @@ def _integer(value: object, name: str) -> int:
 
 
 def _texts(fields: Mapping[str, object], name: str) -> dict[str, str]:
-    given = _mapping(fields.get(name.lower()), name)
-    return {key: _text(each, f"{name}[{key}]") for key, each in given.items()}
+    texts = _mapping(fields.get(name.lower()), name)
+    return {key: _text(each, f"{name}[{key}]") for key, each in texts.items()}
 
 
 def _node_name(node: object) -> str:

@@ -49,7 +49,7 @@ def test_what_is_there_is_not_replaced_unless_forced(tmp_path: Path) -> None:
     taken = tmp_path / "traces" / "nginx-preemption.jsonl"
     taken.parent.mkdir()
     taken.write_text("mine", encoding="utf-8")
-    with pytest.raises(ExitError, match=r"nginx-preemption.jsonl is there: name another") as found:
+    with pytest.raises(ExitError, match=r"nginx-preemption.jsonl exists; give another") as found:
         CliRunner().invoke(examples, ["-o", str(tmp_path)], catch_exceptions=False)
     assert found.value.code == REFUSED
     assert written(tmp_path) == {"traces/nginx-preemption.jsonl"}

@@ -61,12 +61,15 @@ def test_nodes_are_made_of_the_size_that_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--param", "nodes"), "'nodes' is no parameter; write initNodes=5000"),
-        (("--param", "nodes=[1]"), "'nodes=[1]' is no parameter"),
-        (("--node-size", "cpu=much"), "'cpu=much' is no amount; write cpu=96,memory=768Gi"),
-        (("--node-size", "cpu=-1"), "'cpu=-1' is no amount"),
-        (("--node-size", "CPU=1"), "'CPU' is no resource's name"),
-        (("--unit-memory", "0"), "'0' is no size; write 256Gi"),
+        (("--param", "nodes"), "'nodes' is not a parameter; write initNodes=5000"),
+        (("--param", "nodes=[1]"), "'nodes=[1]' is not a parameter"),
+        (
+            ("--node-size", "cpu=much"),
+            "'cpu=much' is not RESOURCE=QUANTITY; write",
+        ),
+        (("--node-size", "cpu=-1"), "'cpu=-1' is not RESOURCE=QUANTITY"),
+        (("--node-size", "CPU=1"), "'CPU' is not the name of a resource"),
+        (("--unit-memory", "0"), "'0' is not a size; write 256Gi"),
         (("--unit-cpu", "0"), "0 is not in the range"),
         (("--allocatable", "0"), "0 is not in the range"),
         (("--nodes-from", "none.yaml"), "does not exist"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.cli.progress import line
-from replay.results.summary.tally import Tally, Waiting
+from replay.results.summary.tally import Tally, UnboundPod
 
 
 def test_the_line_has_time_rate_and_counts_by_outcome() -> None:
@@ -12,9 +12,9 @@ def test_the_line_has_time_rate_and_counts_by_outcome() -> None:
     tally.cycles = 3000
     tally.decisions.update({"scheduled": 2000, "preempted": 3, "evicted": 1})
     tally.waiting = {
-        "a": Waiting(priority=0, message="0/1 nodes are available"),
-        "b": Waiting(priority=0),
-        "c": Waiting(priority=0),
+        "a": UnboundPod(priority=0, message="0/1 nodes are available"),
+        "b": UnboundPod(priority=0),
+        "c": UnboundPod(priority=0),
     }
     assert line(80_000_000_000, 0, 2.0, tally) == (
         "1m20s simulated · 1,500 pods/s · 2,000 bound · 3 preempted · 1 evicted · "

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli.commands import explain, get
-from replay.cli.commands.tables import export_command, query_command, report_command
+from replay.cli.commands import runs
+from replay.cli.commands.runs import export_command, query_command, report_command
 from replay.cli.errors import REFUSED, ExitError
 from replay.results.schema import TABLES
 from tests.unit.results.small_run import small_run
@@ -91,7 +91,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, command: click.Comma
     more = {"query": ["SELECT 1"], "export": ["-o", str(tmp_path / "x" / "o.json")]}
     (tmp_path / "x").mkdir()
     text = _refused(command, str(tmp_path / "x"), *more.get(command.name or "", []))
-    assert "is no run directory" in text
+    assert "is not a run directory" in text
     assert list((tmp_path / "x").iterdir()) == []
 
 
@@ -127,6 +127,6 @@ def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
     """By get and by explain, which name the end."""
-    for module, arguments in ((get, ("pods", run)), (explain, ("high", run))):
+    for module, arguments in ((runs, ("pods", run)), (runs, ("high", run))):
         said = _refused(module.command, *arguments, "--at", "1h")
-        assert said == "the run ends at 20s: 1h is after its end"
+        assert said == "the run ends at 20s; 1h is after its end"

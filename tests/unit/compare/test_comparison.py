@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.comparison import Comparison, Finding, Outcome, Report
-from replay.compare.explain import Reason
-from replay.compare.recorded import Cluster, Kind, Recording
-from replay.compare.verdict import Ground
+from replay.compare.comparison import Comparison, ComparisonReport, Finding, FindingOutcome
+from replay.compare.explain import DifferenceReason
+from replay.compare.recorded import ClusterView, DecisionKind, Recording
+from replay.compare.verdict import Match
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.compare.builders import FIT, node, pod, recording, victim
@@ -38,12 +38,12 @@ class FakeJudge:
                     self.bound.add(told.pod.metadata.uid)
             self.bound.discard(event.remove.uid)
 
-    def judge(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
+    def evaluate_pod(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
         """Answer in the state that was told."""
         self.seen.append((pod.name, frozenset(self.bound)))
         return self.answer(pod.name, frozenset(self.bound))
 
-    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+    def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Answer in a cluster of its own."""
         del at_ns
         bound = {each.pod.metadata.uid for each in cluster.objects if each.HasField("pod")}
@@ -79,7 +79,7 @@ def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:
     judge = FakeJudge(lambda _name, _bound: best("m"))
     found = list(Comparison(two_bound(tmp_path), judge).findings())
     assert judge.seen == [("a", frozenset()), ("b", frozenset({"uid-a"}))]
-    assert [each.outcome for each in found] == [Outcome.DIFFERS, Outcome.AGREES]
+    assert [each.outcome for each in found] == [FindingOutcome.DIFFERS, FindingOutcome.AGREES]
 
 
 def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path) -> None:
@@ -96,14 +96,17 @@ def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path
     judge = FakeJudge(lambda name, bound: best("n" if name == "b" or "uid-b" in bound else "m"))
     found = list(Comparison(ordered, judge).findings())
     assert judge.seen == [("b", frozenset()), ("a", frozenset({"uid-b"}))]
-    assert [each.outcome for each in found] == [Outcome.AGREES, Outcome.AGREES]
-    assert [each.explanation and each.explanation.reason for each in found] == [None, Reason.ORDER]
+    assert [each.outcome for each in found] == [FindingOutcome.AGREES, FindingOutcome.AGREES]
+    assert [each.explanation and each.explanation.reason for each in found] == [
+        None,
+        DifferenceReason.ORDER,
+    ]
 
 
 def test_exact_ties_agree(tmp_path: Path) -> None:
     """The recorded node is one of the best."""
     found = findings(two_bound(tmp_path), lambda _name, _bound: best("m", "n"))
-    assert {each.verdict.ground for each in found} == {Ground.TIED}
+    assert {each.verdict.match for each in found} == {Match.TIED}
 
 
 def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Path) -> None:
@@ -113,8 +116,10 @@ def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Pa
         lambda _name, _bound: best("x"),
         lambda name, _bound: best("n" if name == "a" else "m"),
     )
-    assert {each.outcome for each in found} == {Outcome.EXPLAINED}
-    assert {each.explanation.reason for each in found if each.explanation} == {Reason.CHANGE}
+    assert {each.outcome for each in found} == {FindingOutcome.EXPLAINED}
+    assert {each.explanation.reason for each in found if each.explanation} == {
+        DifferenceReason.CHANGE
+    }
 
 
 def test_another_order_of_what_was_bound_at_one_time_explains(tmp_path: Path) -> None:
@@ -124,7 +129,10 @@ def test_another_order_of_what_was_bound_at_one_time_explains(tmp_path: Path) ->
     )
     explained = found[1].explanation
     assert explained is not None
-    assert (explained.reason, found[1].outcome) == (Reason.ORDER, Outcome.EXPLAINED)
+    assert (explained.reason, found[1].outcome) == (
+        DifferenceReason.ORDER,
+        FindingOutcome.EXPLAINED,
+    )
 
 
 def test_a_change_that_was_not_seen_yet_explains(tmp_path: Path) -> None:
@@ -140,7 +148,10 @@ def test_a_change_that_was_not_seen_yet_explains(tmp_path: Path) -> None:
     found = findings(recorded, lambda _name, bound: best("m" if "uid-old" in bound else "n"))
     explained = found[-1].explanation
     assert explained is not None
-    assert (explained.reason, found[-1].outcome) == (Reason.LATE, Outcome.EXPLAINED)
+    assert (explained.reason, found[-1].outcome) == (
+        DifferenceReason.LATE,
+        FindingOutcome.EXPLAINED,
+    )
 
 
 def crowded(folder: Path, *lines: bytes) -> Recording:
@@ -182,7 +193,7 @@ def test_a_pods_end_on_one_node_that_was_not_seen_yet_explains_a_failure(tmp_pat
     )
     explained = findings(recorded, refusing(2, 1))[-1].explanation
     assert explained is not None
-    assert explained.reason is Reason.LATE
+    assert explained.reason is DifferenceReason.LATE
     assert explained.text == (
         "agrees where on node n was not seen yet: the removal of Pod default/old "
         "(resourceVersion 6, 0 ms before)"
@@ -197,7 +208,7 @@ def test_an_end_long_before_a_failure_explains_nothing(tmp_path: Path) -> None:
         line(6, "ADDED", pod("b", 7)),
         line(6, "MODIFIED", pod("b", 8, refused=FAILED)),
     )
-    assert findings(recorded, refusing(2, 1))[-1].outcome is Outcome.DIFFERS
+    assert findings(recorded, refusing(2, 1))[-1].outcome is FindingOutcome.DIFFERS
 
 
 def test_no_end_explains_what_differs_without_it_as_well(tmp_path: Path) -> None:
@@ -208,7 +219,7 @@ def test_no_end_explains_what_differs_without_it_as_well(tmp_path: Path) -> None
         line(4, "ADDED", pod("b", 7)),
         line(4, "MODIFIED", pod("b", 8, refused=FAILED)),
     )
-    assert findings(recorded, refusing(1, 1))[-1].outcome is Outcome.DIFFERS
+    assert findings(recorded, refusing(1, 1))[-1].outcome is FindingOutcome.DIFFERS
 
 
 def test_ends_on_several_nodes_are_not_taken_together(tmp_path: Path) -> None:
@@ -225,12 +236,14 @@ def test_ends_on_several_nodes_are_not_taken_together(tmp_path: Path) -> None:
         both = {"uid-old", "uid-other"} <= bound
         return scheduler_pb2.Evaluation(fit_error=FAILED if both else FIT)
 
-    assert findings(recorded, answer)[-1].outcome is Outcome.DIFFERS
+    assert findings(recorded, answer)[-1].outcome is FindingOutcome.DIFFERS
 
 
-@pytest.mark.parametrize(("on", "outcome"), [("n", Outcome.EXPLAINED), ("m", Outcome.DIFFERS)])
+@pytest.mark.parametrize(
+    ("on", "outcome"), [("n", FindingOutcome.EXPLAINED), ("m", FindingOutcome.DIFFERS)]
+)
 def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there(
-    tmp_path: Path, on: str, outcome: Outcome
+    tmp_path: Path, on: str, outcome: FindingOutcome
 ) -> None:
     """Of another node no end is looked for: the victims are of this one."""
     ending = "old" if on == "n" else "other"
@@ -245,7 +258,7 @@ def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there
     class ByEnds(FakeJudge):
         """Names `low` where nothing is seen to end, else `more`."""
 
-        def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+        def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
             """Answer by what is being deleted."""
             del at_ns
             return preempting("more" if cluster.terminating else "low")
@@ -254,7 +267,7 @@ def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there
     found = list(Comparison(recorded, judge).findings())[-1]
     assert found.outcome is outcome
     if found.explanation is not None:
-        assert "the begun end of Pod default/old" in found.explanation.text
+        assert "the deletion request of Pod default/old" in found.explanation.text
 
 
 def preempting(*names: str) -> scheduler_pb2.Evaluation:
@@ -284,15 +297,15 @@ def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
     def answer(*names: str) -> Answer:
         return lambda name, _bound: preempting(*names) if name == "high" else best("n")
 
-    assert findings(recorded, answer("low"))[-1].verdict.ground is Ground.VICTIMS
-    assert findings(recorded, answer("low", "more"))[-1].outcome is Outcome.DIFFERS
+    assert findings(recorded, answer("low"))[-1].verdict.match is Match.VICTIMS
+    assert findings(recorded, answer("low", "more"))[-1].outcome is FindingOutcome.DIFFERS
 
 
 def test_a_report_counts_and_tells_what_is_not_plain(tmp_path: Path) -> None:
     """What agrees of itself is counted only."""
-    report = Report(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
+    report = ComparisonReport(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
     report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))
-    assert report.outcomes[Kind.BIND, Outcome.AGREES] == 1
-    assert report.of(Outcome.DIFFERS) == 1
+    assert report.outcomes[DecisionKind.BIND, FindingOutcome.AGREES] == 1
+    assert report.of(FindingOutcome.DIFFERS) == 1
     told = report.to_mapping()["findings"]
     assert [(each["pod"], each["outcome"]) for each in told] == [("default/a", "differs")]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.comparison import Outcome
-from replay.compare.evictions import judged_eviction
-from replay.compare.explain import Reason
-from replay.compare.verdict import Ground
+from replay.compare.comparison import FindingOutcome
+from replay.compare.evictions import compare_eviction
+from replay.compare.explain import DifferenceReason
+from replay.compare.verdict import Match
 from reprieve.kube.v1beta1.pod_pb2 import Pod
+from tests.builders import make_pod
 from tests.unit.compare.builders import node, pod, recording
 from tests.unit.compare.test_comparison import best, findings
 from tests.unit.importers.builders import line
@@ -23,12 +24,8 @@ PIDS = "The node was low on resource: pids. Threshold quantity: 100, available: 
 
 def made(name: str, priority: int = 0, notes: Mapping[str, str] | None = None) -> Pod:
     """Return a pod with one container on node n."""
-    result = Pod()
-    result.metadata.namespace, result.metadata.name = "default", name
-    result.metadata.annotations.update(notes or {})
-    result.spec.node_name, result.spec.priority = "n", priority
-    result.spec.containers.add(name="c")
-    return result
+    started = make_pod(name).annotations(notes).node("n").priority(priority)
+    return started.container("c").message()
 
 
 def limited() -> Pod:
@@ -49,13 +46,13 @@ def ended(name: str) -> Pod:
 def test_the_only_pod_that_could_go_is_the_right_one() -> None:
     """Critical pods and those that have ended are no rivals."""
     rivals = [made("system", 2_000_000_000), ended("done")]
-    assert judged_eviction(made("p"), rivals, MEMORY).verdict.ground is Ground.ALONE
+    assert compare_eviction(made("p"), rivals, MEMORY).verdict.match is Match.ALONE
 
 
 def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> None:
     """Whatever the others used: they come behind it in either case."""
-    found = judged_eviction(made("p"), [made("a", 1), made("b", 7)], MEMORY + ABOVE)
-    assert found.verdict.ground is Ground.FIRST
+    found = compare_eviction(made("p"), [made("a", 1), made("b", 7)], MEMORY + ABOVE)
+    assert found.verdict.match is Match.FIRST
 
 
 @pytest.mark.parametrize(
@@ -70,18 +67,18 @@ def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> 
 )
 def test_what_follows_from_the_others_usage_is_missing_data(message: str, rival: Pod) -> None:
     """Equal or lower priority, no use above the request, or minimum reclaim."""
-    found = judged_eviction(made("p", 5), [rival], message)
+    found = compare_eviction(made("p", 5), [rival], message)
     assert not found.verdict.agrees
     assert found.explanation is not None
-    assert found.explanation.reason is Reason.MISSING
+    assert found.explanation.reason is DifferenceReason.MISSING
 
 
 def test_process_ids_are_ranked_by_priority_first() -> None:
     """So that a pod of lower priority would have gone before it."""
-    found = judged_eviction(made("p", 5), [made("lower", 1)], PIDS)
-    assert (found.verdict.ground, found.explanation) == (Ground.DIFFERS, None)
+    found = compare_eviction(made("p", 5), [made("lower", 1)], PIDS)
+    assert (found.verdict.match, found.explanation) == (Match.DIFFERS, None)
     assert "default/lower first" in found.verdict.got
-    assert judged_eviction(made("p", 5), [made("up", 9)], PIDS).verdict.ground is Ground.FIRST
+    assert compare_eviction(made("p", 5), [made("up", 9)], PIDS).verdict.match is Match.FIRST
 
 
 @pytest.mark.parametrize(
@@ -90,35 +87,35 @@ def test_process_ids_are_ranked_by_priority_first() -> None:
 )
 def test_a_critical_pod_is_never_evicted(critical: Pod) -> None:
     """A recorded one is a real difference."""
-    found = judged_eviction(critical, [], MEMORY)
-    assert (found.verdict.ground, found.explanation) == (Ground.DIFFERS, None)
+    found = compare_eviction(critical, [], MEMORY)
+    assert (found.verdict.match, found.explanation) == (Match.DIFFERS, None)
 
 
 @pytest.mark.parametrize(
     ("message", "ground"),
     [
-        ('Usage of EmptyDir volume "scratch" exceeds the limit "500Mi". ', Ground.LIMIT),
-        ('Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". ', Ground.DIFFERS),
-        ('Container c exceeded its local ephemeral storage limit "1Gi". ', Ground.LIMIT),
-        ('Container d exceeded its local ephemeral storage limit "1Gi". ', Ground.DIFFERS),
+        ('Usage of EmptyDir volume "scratch" exceeds the limit "500Mi". ', Match.LIMIT),
+        ('Usage of EmptyDir volume "scratch" exceeds the limit "1Gi". ', Match.DIFFERS),
+        ('Container c exceeded its local ephemeral storage limit "1Gi". ', Match.LIMIT),
+        ('Container d exceeded its local ephemeral storage limit "1Gi". ', Match.DIFFERS),
         (
             "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
-            Ground.LIMIT,
+            Match.LIMIT,
         ),
     ],
 )
 def test_an_eviction_for_a_limit_agrees_where_the_pod_has_that_limit(
-    message: str, ground: Ground
+    message: str, ground: Match
 ) -> None:
     """The limit is in the pod's spec, and its usage in nobody else's."""
-    assert judged_eviction(limited(), [made("other")], message).verdict.ground is ground
+    assert compare_eviction(limited(), [made("other")], message).verdict.match is ground
 
 
 def test_words_that_tell_nothing_are_missing_data() -> None:
     """As of a kubelet of another kind."""
-    found = judged_eviction(made("p"), [], "Gone.")
+    found = compare_eviction(made("p"), [], "Gone.")
     assert found.explanation is not None
-    assert found.explanation.reason is Reason.MISSING
+    assert found.explanation.reason is DifferenceReason.MISSING
 
 
 def test_an_eviction_is_a_decision_and_is_judged_among_the_pods_of_its_node(
@@ -136,5 +133,7 @@ def test_an_eviction_is_a_decision_and_is_judged_among_the_pods_of_its_node(
         line(9, "MODIFIED", pod("p", 5, node="n", phase="Failed", status=evicted)),
     )
     found = findings(recorded, lambda _name, _bound: best("n"))
-    assert [(e.decision.kind.value, e.outcome) for e in found] == [("eviction", Outcome.AGREES)]
-    assert found[0].verdict.ground is Ground.FIRST
+    assert [(e.decision.kind.value, e.outcome) for e in found] == [
+        ("eviction", FindingOutcome.AGREES)
+    ]
+    assert found[0].verdict.match is Match.FIRST

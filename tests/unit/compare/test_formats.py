@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.run import Kept, kept
+from replay.compare.run import RecordedContent, recorded_content
 from replay.errors import TraceError
 from replay.importers.registry import IMPORTERS
 
@@ -20,7 +20,7 @@ def test_a_recording_keeps_states(tmp_path: Path, name: str) -> None:
     """Each decision can be judged in the state in which it was taken."""
     file = tmp_path / "x.jsonl"
     file.write_text("{}\n")
-    assert kept([file], name) is Kept.STATES
+    assert recorded_content([file], name) is RecordedContent.STATES
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -28,7 +28,7 @@ def test_other_traces_keep_what_became_of_pods(tmp_path: Path, name: str) -> Non
     """A free run can be compared, a decision not be judged."""
     file = tmp_path / "x"
     file.write_text("x\n")
-    assert kept([file], name) is Kept.OUTCOMES
+    assert recorded_content([file], name) is RecordedContent.OUTCOMES
 
 
 @pytest.mark.parametrize("name", NOTHING)
@@ -38,8 +38,8 @@ def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
     """The refusal names the formats that have outcomes."""
     file = tmp_path / "x"
     file.write_text("x\n")
-    with pytest.raises(TraceError, match=r"hold.*nothing that a scheduler decided.*watches"):
-        kept([file], name)
+    with pytest.raises(TraceError, match=r"ha(s|ve) .*no scheduler's decisions.*watches"):
+        recorded_content([file], name)
 
 
 def test_every_format_is_one_of_those() -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.compare.run import Agreement, Landed, Lots, RecordedOutcomes, has_outcomes
+from replay.compare.run import (
+    BindingMatch,
+    FreeRunAgreement,
+    PodOverlap,
+    RecordedOutcomes,
+    has_outcomes,
+)
 from reprieve.trace.v1beta1.trace_pb2 import Decision, Observed, Record
 
 
@@ -22,7 +28,9 @@ def _befell(name: str, kind: str) -> Observed:
     return observed
 
 
-def _agreement(recorded: Iterable[Observed], run: Iterable[Decision | Observed]) -> Agreement:
+def _agreement(
+    recorded: Iterable[Observed], run: Iterable[Decision | Observed]
+) -> FreeRunAgreement:
     outcomes = RecordedOutcomes()
     records = [Record(observed=each) for each in recorded]
     assert list(outcomes.seen(records)) == records
@@ -36,11 +44,11 @@ def test_a_binding_is_held_to_the_recorded_one_of_that_pod() -> None:
         [_scheduled("a", "n"), _scheduled("b", "n"), _scheduled("c", "n"), _scheduled("d", "n")],
         [_scheduled("a", "n"), _scheduled("b", "m", tied=2), _scheduled("c", "m")],
     )
-    assert found.landed == {
-        Landed.SAME: 1,
-        Landed.TIED: 1,
-        Landed.OTHER: 1,
-        Landed.UNBOUND: 1,
+    assert found.bindings == {
+        BindingMatch.SAME: 1,
+        BindingMatch.TIED: 1,
+        BindingMatch.OTHER: 1,
+        BindingMatch.UNBOUND: 1,
     }
     assert found.run_only == 0
 
@@ -52,7 +60,7 @@ def test_a_pod_that_is_bound_again_is_held_to_its_second_recorded_binding() -> N
         [_scheduled("a", "n"), _scheduled("a", "m")],
         [refused, _scheduled("a", "n"), _scheduled("a", "m"), _scheduled("a", "n")],
     )
-    assert (found.landed[Landed.SAME], found.run_only) == (2, 1)
+    assert (found.bindings[BindingMatch.SAME], found.run_only) == (2, 1)
 
 
 def test_victims_are_those_of_both_of_the_recording_and_of_the_run() -> None:
@@ -61,8 +69,8 @@ def test_victims_are_those_of_both_of_the_recording_and_of_the_run() -> None:
         [_befell("a", "preempted"), _befell("b", "preempted"), _befell("c", "evicted")],
         [_befell("a", "preempted"), _befell("d", "preempted")],
     )
-    assert found.preempted == Lots(both=1, recorded_only=1, run_only=1)
-    assert found.evicted == Lots(both=0, recorded_only=1, run_only=0)
+    assert found.preempted == PodOverlap(both=1, recorded_only=1, run_only=1)
+    assert found.evicted == PodOverlap(both=0, recorded_only=1, run_only=0)
 
 
 def test_a_trace_that_observed_only_starts_has_no_outcomes() -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from replay.compare.explain import Missing, Reason
-from replay.compare.recorded import Cluster, Kind, RecordedDecision
+from replay.compare.explain import DifferenceReason, MissingDataExplainer
+from replay.compare.recorded import ClusterView, DecisionKind, RecordedDecision
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
+from tests.builders import make_pod
 
 
 class Picky:
     """Picks the first node none of whose pods a budget holds."""
 
-    def judge_in(self, cluster: Cluster, at_ns: int) -> Evaluation:
+    def evaluate_in(self, cluster: ClusterView, at_ns: int) -> Evaluation:
         """Return the verdict."""
         del at_ns
         found = Evaluation()
@@ -36,18 +37,17 @@ def _labels(held: KubernetesObject) -> set[str]:
 
 
 def _on(name: str, node: str) -> KubernetesObject:
-    held = KubernetesObject()
-    held.pod.metadata.uid, held.pod.metadata.name = f"uid-{name}", name
-    held.pod.metadata.namespace, held.pod.spec.node_name = "default", node
-    return held
+    return KubernetesObject(pod=make_pod(name).uid(f"uid-{name}").node(node).message())
 
 
-def _cluster(pod: Pod | None = None) -> Cluster:
+def _cluster(pod: Pod | None = None) -> ClusterView:
     objects = [_on("a", "n"), _on("b", "m"), _on("c", "o")]
-    return Cluster(objects=objects, nominated=[], pod=pod or Pod(), terminating=frozenset())
+    return ClusterView(objects=objects, nominated=[], pod=pod or Pod(), terminating=frozenset())
 
 
-def _decision(kind: Kind, node: str = "", victims: tuple[str, ...] = ()) -> RecordedDecision:
+def _decision(
+    kind: DecisionKind, node: str = "", victims: tuple[str, ...] = ()
+) -> RecordedDecision:
     return RecordedDecision(
         kind=kind,
         pod=ObjectReference(name="p"),
@@ -62,44 +62,44 @@ def _decision(kind: Kind, node: str = "", victims: tuple[str, ...] = ()) -> Reco
 
 def test_budgets_that_were_not_recorded_are_sought() -> None:
     """Those of a and b make c the victim; where a budget was recorded, all were."""
-    decision = _decision(Kind.PREEMPTION, "o", ("default/c",))
-    found = Missing(Picky(), frozenset({"Pod"})).explain(decision, _cluster())
+    decision = _decision(DecisionKind.PREEMPTION, "o", ("default/c",))
+    found = MissingDataExplainer(Picky(), frozenset({"Pod"})).explain(decision, _cluster())
     assert found is not None
-    assert found.reason is Reason.MISSING
-    assert found.text.endswith("hold default/a, default/b")
-    recorded = Missing(Picky(), frozenset({"Pod", "PodDisruptionBudget"}))
+    assert found.reason is DifferenceReason.MISSING
+    assert found.text.endswith("protect default/a, default/b")
+    recorded = MissingDataExplainer(Picky(), frozenset({"Pod", "PodDisruptionBudget"}))
     assert recorded.explain(decision, _cluster()) is None
 
 
 def test_no_budget_makes_victims_of_a_node_without_them() -> None:
     """The search ends where nobody is left to protect."""
-    decision = _decision(Kind.PREEMPTION, "elsewhere", ("default/x",))
-    assert Missing(Picky(), frozenset()).explain(decision, _cluster()) is None
+    decision = _decision(DecisionKind.PREEMPTION, "elsewhere", ("default/x",))
+    assert MissingDataExplainer(Picky(), frozenset()).explain(decision, _cluster()) is None
 
 
-@pytest.mark.parametrize("kind", [Kind.BIND, Kind.FAILURE])
-def test_a_pod_with_device_claims_needs_a_plugin_that_is_not_served(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [DecisionKind.BIND, DecisionKind.FAILURE])
+def test_a_pod_with_device_claims_needs_a_plugin_that_is_not_served(kind: DecisionKind) -> None:
     """DynamicResources has its say on it."""
     pod = Pod()
     pod.spec.resource_claims.add(name="gpu")
-    found = Missing(Picky(), frozenset()).explain(_decision(kind), _cluster(pod))
+    found = MissingDataExplainer(Picky(), frozenset()).explain(_decision(kind), _cluster(pod))
     assert found is not None
-    assert found.reason is Reason.PLUGIN
+    assert found.reason is DifferenceReason.PLUGIN
 
 
 def test_a_pod_that_names_what_was_not_recorded_is_explained_by_that() -> None:
     """Claims, and namespaces that are selected by their labels."""
     pod = Pod()
     pod.spec.volumes.add(name="v").persistent_volume_claim.claim_name = "data"
-    bind = _decision(Kind.BIND, "n")
-    found = Missing(Picky(), frozenset()).explain(bind, _cluster(pod))
+    bind = _decision(DecisionKind.BIND, "n")
+    found = MissingDataExplainer(Picky(), frozenset()).explain(bind, _cluster(pod))
     assert found is not None
     assert "no PersistentVolumeClaim was recorded" in found.text
     known = frozenset({"PersistentVolumeClaim"})
-    assert Missing(Picky(), known).explain(bind, _cluster(pod)) is None
+    assert MissingDataExplainer(Picky(), known).explain(bind, _cluster(pod)) is None
     selects = Pod()
     anti = selects.spec.affinity.pod_anti_affinity
     anti.required_during_scheduling_ignored_during_execution.add().namespace_selector.SetInParent()
-    found = Missing(Picky(), known).explain(bind, _cluster(selects))
+    found = MissingDataExplainer(Picky(), known).explain(bind, _cluster(selects))
     assert found is not None
     assert "no Namespace was recorded" in found.text

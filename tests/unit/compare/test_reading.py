@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replay.compare.reading import read_recording
-from replay.compare.recorded import Kind
+from replay.compare.recorded import DecisionKind
 from replay.errors import TraceError
 from tests.unit.compare.builders import FIT, node, pod, preempted_event, recording, victim
 from tests.unit.importers.builders import Raw, line
@@ -28,9 +28,9 @@ def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> N
     )
     told = [(each.kind, each.pod.name, each.node, each.position) for each in found.decisions]
     assert told == [
-        (Kind.BIND, "a", "n", 2),
-        (Kind.FAILURE, "b", "", 4),
-        (Kind.PREEMPTION, "b", "n", 5),
+        (DecisionKind.BIND, "a", "n", 2),
+        (DecisionKind.FAILURE, "b", "", 4),
+        (DecisionKind.PREEMPTION, "b", "n", 5),
     ]
 
 
@@ -64,7 +64,10 @@ def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempte
         line(4, "MODIFIED", pod("b", 3, refused=FIT, status=nominated)),
         line(5, "MODIFIED", pod("b", 4, refused=FIT.replace("cpu", "memory"), status=nominated)),
     )
-    assert [each.kind for each in found.decisions] == [Kind.PREEMPTION, Kind.PREEMPTION]
+    assert [each.kind for each in found.decisions] == [
+        DecisionKind.PREEMPTION,
+        DecisionKind.PREEMPTION,
+    ]
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -120,5 +123,5 @@ def test_a_trace_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     """It does not hold the states in which decisions were taken."""
     manifest = tmp_path / "pods.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
-    with pytest.raises(TraceError, match="give the recording itself"):
+    with pytest.raises(TraceError, match="give the recording"):
         read_recording([manifest], format_name=None, scheduler_names=["default-scheduler"])

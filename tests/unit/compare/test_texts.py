@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.compare.verdict import told
+from replay.compare.verdict import message_reasons
 
 OLD = (
     "0/9 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) had untolerated "
@@ -18,25 +18,27 @@ NEW = (
 
 def test_versions_wordings_of_one_refusal_are_equal() -> None:
     """Taints without their keys, and claims, which came after v1.34."""
-    assert told(OLD) == told(NEW)
+    assert message_reasons(OLD) == message_reasons(NEW)
 
 
 def test_another_count_is_another_refusal() -> None:
     """Of the filters as of preemption."""
-    assert told(OLD) != told(OLD.replace("6 Insufficient", "5 Insufficient"))
-    assert told(OLD) != told(OLD.replace("9 No preemption", "8 No preemption"))
+    assert message_reasons(OLD) != message_reasons(OLD.replace("6 Insufficient", "5 Insufficient"))
+    assert message_reasons(OLD) != message_reasons(
+        OLD.replace("9 No preemption", "8 No preemption")
+    )
 
 
 def test_the_order_of_reasons_does_not_matter() -> None:
     """It follows from the texts, which versions have changed."""
     first = "0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods."
     second = "0/3 nodes are available: 2 Too many pods, 1 Insufficient cpu."
-    assert told(first) == told(second)
+    assert message_reasons(first) == message_reasons(second)
 
 
 def test_a_reason_keeps_its_commas() -> None:
     """Only a count begins another one."""
-    found = told("0/2 nodes are available: 2 node(s) lack this, and that.")
+    found = message_reasons("0/2 nodes are available: 2 node(s) lack this, and that.")
     assert dict(found.filters) == {"nodes": 2, "node(s) lack this, and that": 2}
 
 
@@ -44,5 +46,5 @@ def test_why_preemption_was_not_tried_counts() -> None:
     """A text that is no fit error is compared as it is."""
     fit = "0/1 nodes are available: 1 Insufficient cpu."
     never = f"{fit} preemption: not eligible due to preemptionPolicy=Never."
-    assert told(never).filters == told(fit).filters
-    assert told(never) != told(fit)
+    assert message_reasons(never).filters == message_reasons(fit).filters
+    assert message_reasons(never) != message_reasons(fit)

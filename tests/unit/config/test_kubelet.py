@@ -108,9 +108,9 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
     """In the file's order, gates last."""
     body = "memorySwap: {}\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
     assert read_kubelet_configuration(HEAD + body).warnings == (
-        "memorySwap is known but not served.",
-        "maxPods is known but not served.",
-        "featureGates[NodeSwap] is known to no rule of eviction and has no effect.",
+        "memorySwap has no effect: eviction does not read it.",
+        "maxPods has no effect: eviction does not read it.",
+        "featureGates[NodeSwap] has no effect: eviction does not read it.",
     )
 
 

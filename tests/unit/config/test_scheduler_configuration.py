@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
-from services.scheduler.core.framework.profile import Point
+from services.scheduler.core.framework.profile import ExtensionPoint
 from services.scheduler.core.framework.registry import SERVED
 from services.scheduler.core.plugins.args import (
     DefaultingType,
@@ -86,7 +86,7 @@ def test_an_unknown_or_repeated_field_is_refused_with_its_path(body: str, field:
     """Decoding is strict at every depth."""
     found, text = refusal(body)
     assert found == field
-    assert text == "is no known field" or text.endswith("comes twice")
+    assert text == "is not a known field" or text.endswith("comes twice")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_null_counts_as_absent_wherever_it_stands() -> None:
         "extenders: [null]"
     )
     assert (found.parallelism, len(found.extenders)) == (16, 1)
-    assert found.profiles[0].at[Point.SCORE].disabled == ("",)
+    assert found.profiles[0].at[ExtensionPoint.SCORE].disabled == ("",)
 
 
 def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_weight() -> None:
@@ -265,7 +265,7 @@ def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_wei
 def test_what_is_said_of_a_point_is_kept_for_it() -> None:
     """By its name in the file."""
     body = profile_with("{score: {disabled: [{name: '*'}], enabled: [{name: NodeAffinity}]}}")
-    said = read(body).profiles[0].at[Point.SCORE]
+    said = read(body).profiles[0].at[ExtensionPoint.SCORE]
     assert said.disabled == ("*",)
     assert [setting.name for setting in said.enabled] == ["NodeAffinity"]
 

@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
     ],
 )
 def test_a_duration_is_read_as_go_reads_it(text: str, expected_ns: int) -> None:
-    """Units add up, fractions count, a sign stands in front."""
+    """Units add up, fractions count, a sign comes first."""
     assert parse_duration_ns(text) == expected_ns
 
 

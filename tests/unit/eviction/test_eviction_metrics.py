@@ -10,6 +10,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
+from tests.builders import make_pod
 
 GI = 1 << 30
 S = 1_000_000_000
@@ -55,12 +56,8 @@ def resume(disk_gi: int) -> pb.Operation:
 
 def pod(name: str, storage_limit: str = "") -> pod_pb2.Pod:
     """Return a pod, with a limit on its ephemeral storage where one is given."""
-    made = pod_pb2.Pod()
-    made.metadata.uid = made.metadata.name = name
-    container = made.spec.containers.add(name="c")
-    if storage_limit:
-        container.resources.limits["ephemeral-storage"] = storage_limit
-    return made
+    limits = {"ephemeral-storage": storage_limit} if storage_limit else None
+    return make_pod(name).uid(name).container("c", limits=limits).message()
 
 
 MEMORY = ev.EvictionConfig(hard={"memory.available": "1Gi"})

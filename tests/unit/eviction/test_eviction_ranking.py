@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from services.eviction.core.observations import (
     ContainerUsage,
+    FileSystemLayout,
     FsUsage,
-    Layout,
     PodUsage,
     VolumeUsage,
     choose_layout,
 )
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
+from services.eviction.core.pod import EvictionPod
 from services.eviction.core.ranking import rank
 from services.eviction.core.signals import Signal
-from services.kube.quantity import parse
+from tests.builders import make_pod
 
 MI = 1 << 20
 SHARED = choose_layout(dedicated_imagefs=False, split_containerfs=False)
@@ -22,22 +22,16 @@ SPLIT = choose_layout(dedicated_imagefs=True, split_containerfs=True)
 
 
 def _pod(name: str, priority: int = 0, **requests: str) -> EvictionPod:
-    quantities = {key.replace("_", "-"): parse(text) for key, text in requests.items()}
-    return EvictionPod(
-        uid=name,
-        namespace="default",
-        name=name,
-        priority=priority,
-        containers=(EvictionContainer(name="c", requests=quantities),),
-        volumes=(Volume(name="scratch", kind="emptyDir"),),
-    )
+    quantities = {key.replace("_", "-"): text for key, text in requests.items()}
+    made = make_pod(name).uid(name).priority(priority).empty_dir("scratch")
+    return made.container("c", requests=quantities).eviction()
 
 
 def _order(
     pods: list[EvictionPod],
     usage: dict[str, PodUsage],
     signal: Signal = Signal.MEMORY_AVAILABLE,
-    layout: Layout = SHARED,
+    layout: FileSystemLayout = SHARED,
 ) -> list[str]:
     return [place.name for _, place in rank(pods, usage, signal, layout)]
 
@@ -112,7 +106,7 @@ def test_inodes_are_ranked_above_a_request_in_bytes() -> None:
 
 
 def test_the_ranking_explains_itself() -> None:
-    """Each place says what the pod used and asked for."""
+    """Each pod in the ranking has its usage and request."""
     pods = [_pod("p", 3, memory="100Mi")]
     ((_, place),) = rank(pods, {"p": _memory(150)}, Signal.MEMORY_AVAILABLE, SHARED)
     assert (place.usage, place.request) == (150 * MI, 100 * MI)

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from services.eviction.core.local_storage import local_storage_evictions, may_be_evicted
 from services.eviction.core.observations import ContainerUsage, FsUsage, PodUsage, VolumeUsage
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
+from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import Eviction
-from services.kube.quantity import parse
+from tests.builders import make_pod
 
 GI = 1 << 30
 
 
 def _pod(storage_limit: str = "", size_limit: str = "", priority: int = 0) -> EvictionPod:
-    limits = {"ephemeral-storage": parse(storage_limit)} if storage_limit else {}
-    size = parse(size_limit) if size_limit else None
-    return EvictionPod(
-        uid="u",
-        namespace="default",
-        name="p",
-        priority=priority,
-        containers=(
-            EvictionContainer(name="c", limits=limits),
-            EvictionContainer(name="d", limits=limits),
-        ),
-        volumes=(Volume(name="v", kind="emptyDir", size_limit=size),),
-    )
+    limits = {"ephemeral-storage": storage_limit} if storage_limit else None
+    made = make_pod("p").uid("u").priority(priority).empty_dir("v", size_limit=size_limit)
+    return made.container("c", limits=limits).container("d", limits=limits).eviction()
 
 
 def _usage(total: int, *, rootfs: int = 0, logs: int = 0, volume: int = 0) -> PodUsage:

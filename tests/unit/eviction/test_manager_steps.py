@@ -16,7 +16,7 @@ from services.eviction.core.observations import (
     VolumeUsage,
     observe,
 )
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
+from services.eviction.core.pod import EvictionPod, EvictionVolume
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
@@ -24,6 +24,7 @@ from services.kube.kubelet import EvictionConfig, Mode
 from services.kube.pod import Condition
 from services.kube.quantity import parse
 from services.typed import Reading, write
+from tests.builders import make_pod
 
 GI = 1 << 30
 S = 1_000_000_000
@@ -42,14 +43,8 @@ DISK = EvictionConfig(
 
 
 def _pod(name: str, priority: int = 0, termination_grace_s: int | None = None) -> EvictionPod:
-    return EvictionPod(
-        uid=name,
-        namespace="default",
-        name=name,
-        priority=priority,
-        containers=(EvictionContainer(name="c"),),
-        termination_grace_s=termination_grace_s,
-    )
+    made = make_pod(name).uid(name).priority(priority).grace_period(termination_grace_s)
+    return made.container("c").eviction()
 
 
 def _memory(available_gi: float, time_ns: int | None = None) -> NodeSummary:
@@ -111,7 +106,7 @@ def test_a_soft_threshold_waits_for_its_grace_while_the_condition_shows_at_once(
     """The eviction then grants the shorter of the maximum and the pod's own grace."""
     manager = Manager(SOFT)
     early = _step(manager, 0, _memory(0.5), _pod("a", termination_grace_s=20))
-    assert (_evicted(early), early.under) == ([], (ConditionType.MEMORY_PRESSURE,))
+    assert (_evicted(early), early.conditions_held) == ([], (ConditionType.MEMORY_PRESSURE,))
     assert early.next_step_ns == 10 * S
     late = _step(manager, 30, _memory(0.5), _pod("a", termination_grace_s=20))
     assert [each.grace_period_s for each in late.evictions] == [20]
@@ -131,9 +126,9 @@ def test_a_condition_outlasts_its_last_observation_by_less_than_the_period() -> 
     """At exactly the transition period it is gone."""
     manager = Manager(HARD)
     _step(manager, 0, _memory(0.5))
-    assert _step(manager, 299, _memory(2)).under == (ConditionType.MEMORY_PRESSURE,)
+    assert _step(manager, 299, _memory(2)).conditions_held == (ConditionType.MEMORY_PRESSURE,)
     over = _step(manager, 300, _memory(2))
-    assert over.under == ()
+    assert over.conditions_held == ()
     assert over.conditions[0] == Condition(
         type="MemoryPressure",
         status="False",
@@ -192,7 +187,7 @@ def test_steps_and_resumes_must_alternate() -> None:
 
 
 def test_minimum_reclaim_holds_a_threshold_until_it_is_free_again() -> None:
-    """Above the value alone the threshold stays met."""
+    """Above the value alone the threshold is still met."""
     manager = Manager(DISK)
     manager.synchronize(now_ns=0, summary=_nodefs(5), pods=[])
     manager.resume(_nodefs(5))
@@ -202,7 +197,7 @@ def test_minimum_reclaim_holds_a_threshold_until_it_is_free_again() -> None:
 
 
 def test_a_failed_look_at_the_file_systems_ends_the_step_with_an_error() -> None:
-    """It matters until they have been looked at once."""
+    """It matters until they have been inspected once."""
     manager = Manager(HARD)
     failed = manager.synchronize(
         now_ns=0, summary=_memory(0.5), pods=[_pod("a")], disk_info_error="no runtime"
@@ -232,10 +227,12 @@ def test_containerfs_is_watched_from_the_second_step_on() -> None:
 
 
 def test_all_pods_above_a_local_storage_limit_go_in_one_step_and_instead_of_a_threshold() -> None:
-    """Memory-backed volumes count too, a size limit of 0 does not, critical pods stay."""
+    """Memory-backed volumes count too, a size limit of 0 does not; critical pods are spared."""
 
     def pod(name: str, size_limit: str, priority: int = 0, medium: str = "") -> EvictionPod:
-        volume = Volume(name="v", kind="emptyDir", medium=medium, size_limit=parse(size_limit))
+        volume = EvictionVolume(
+            name="v", kind="emptyDir", medium=medium, size_limit=parse(size_limit)
+        )
         return EvictionPod(
             uid=name, namespace="default", name=name, priority=priority, volumes=(volume,)
         )
@@ -260,7 +257,7 @@ def test_all_pods_above_a_local_storage_limit_go_in_one_step_and_instead_of_a_th
 
 
 def test_a_critical_pod_at_the_head_of_the_ranking_is_passed_over() -> None:
-    """It is ranked, yet the next pod goes; with nobody else, nobody goes."""
+    """It is ranked, but the next pod is evicted; without another pod, none is."""
     static = EvictionPod(
         uid="static",
         namespace="kube-system",
@@ -291,7 +288,7 @@ def test_a_step_without_statistics_changes_nothing() -> None:
     _step(manager, 0, _memory(0.5))
     result = _step(manager, 10, None, _pod("a"))
     assert (result.changed, result.evictions) == (False, ())
-    assert result.under == (ConditionType.MEMORY_PRESSURE,)
+    assert result.conditions_held == (ConditionType.MEMORY_PRESSURE,)
 
 
 def test_a_restored_run_forgets_thresholds_that_are_configured_no_more() -> None:

@@ -1,4 +1,4 @@
-"""At which amounts the kernel is asked to tell."""
+"""The amounts at which the kernel notifies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_without_the_setting_nothing_is_asked() -> None:
 
 
 def test_amounts_follow_the_capacity_every_10_s() -> None:
-    """A step in between, such as one that the kernel asked for, leaves them."""
+    """A step in between, such as one after a notification, does not change them."""
     manager = Manager(ASKED)
     assert asked(manager, 0, None) == {}
     assert asked(manager, 3, memory(10)) == {Signal.MEMORY_AVAILABLE: [1, 2]}

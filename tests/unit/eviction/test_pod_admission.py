@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from services.eviction.core.conditions import admit
-from services.eviction.core.pod import EvictionContainer, EvictionPod
+from services.eviction.core.pod import EvictionPod
 from services.eviction.core.signals import ConditionType
-from services.kube.quantity import parse
 from services.kube.taints import TaintEffect, Toleration
+from tests.builders import make_pod
 
 MEMORY = (ConditionType.MEMORY_PRESSURE,)
 BOTH = (ConditionType.DISK_PRESSURE, ConditionType.MEMORY_PRESSURE)
@@ -18,14 +18,8 @@ MEMORY_TAINT = "node.kubernetes.io/memory-pressure"
 
 
 def _pod(*tolerations: Toleration, memory: str = "0", priority: int = 0) -> EvictionPod:
-    return EvictionPod(
-        uid="u",
-        namespace="default",
-        name="p",
-        priority=priority,
-        containers=(EvictionContainer(name="c", requests={"memory": parse(memory)}),),
-        tolerations=tolerations,
-    )
+    made = make_pod("p").priority(priority).req(memory=memory).eviction()
+    return replace(made, tolerations=tolerations)
 
 
 def test_without_pressure_every_pod_is_taken() -> None:

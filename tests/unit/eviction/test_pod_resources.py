@@ -7,8 +7,8 @@ import pytest
 from services.eviction.core.pod import (
     EvictionContainer,
     EvictionPod,
+    EvictionVolume,
     QosClass,
-    Volume,
     limit,
     qos_class,
     request,
@@ -109,7 +109,7 @@ def test_cpu_and_memory_alone_decide_the_quality_of_service(
 )
 def test_local_volumes_lie_on_the_nodes_own_disk(kind: str, medium: str, *, expected: bool) -> None:
     """Secrets lie in memory, claims elsewhere."""
-    assert Volume(name="v", kind=kind, medium=medium).is_local is expected
+    assert EvictionVolume(name="v", kind=kind, medium=medium).is_local is expected
 
 
 def test_static_mirror_and_system_pods_are_critical() -> None:

@@ -15,6 +15,7 @@ from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
 from services.rpc.errors import FieldError, NotFoundError, PreconditionError
 from services.rpc.parts import MESSAGE_BYTES_MAX, PART_BYTES, merged
+from tests.builders import make_pod
 from tests.unit.eviction.builders import large_batch
 
 GI = 1 << 30
@@ -70,10 +71,7 @@ class Caller:
 
 
 def _pod(name: str, **requests: str) -> pod_pb2.Pod:
-    pod = pod_pb2.Pod()
-    pod.metadata.uid = pod.metadata.name = name
-    pod.spec.containers.add(name="c").resources.requests.update(requests)
-    return pod
+    return make_pod(name).uid(name).container("c", requests=requests).message()
 
 
 def _step(at_s: int, available_gi: float, *pods: str, active: tuple[str, ...] = ()) -> pb.Step:
@@ -192,7 +190,7 @@ def test_a_session_answers_the_rules_in_force() -> None:
 
 
 def test_a_failed_kill_is_answered_also_after_a_collection() -> None:
-    """The step says that it fails, its continuation answers so."""
+    """The step has kill_fails, and its evictions kill_failed."""
     caller = Caller(ev.EvictionConfig(hard={"nodefs.available": "10Gi"}))
     node_fs = ev.FsStats(available_bytes=GI, capacity_bytes=100 * GI)
     observations = ev.Observations(node_fs=node_fs)
@@ -215,7 +213,7 @@ def test_a_continuation_of_an_unknown_node_is_not_found() -> None:
 
 
 def test_a_failed_look_at_the_file_systems_is_answered_as_an_error() -> None:
-    """Until they have been looked at once."""
+    """Until they have been inspected once."""
     caller = Caller(HARD)
     step = _step(0, 0.5, "a")
     step.disk_info_failed = True
@@ -225,7 +223,7 @@ def test_a_failed_look_at_the_file_systems_is_answered_as_an_error() -> None:
 
 
 def test_new_thresholds_keep_what_was_seen_of_the_old_ones() -> None:
-    """A node that is under pressure stays so."""
+    """A node under pressure remains so."""
     caller = Caller(HARD)
     caller.step(_step(0, 0.5))
     answer = caller.configure(ev.EvictionConfig(hard={"memory.available": "2Gi"}))
@@ -257,7 +255,7 @@ def test_a_live_session_dates_a_step_on_arrival(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_batch_with_too_large_an_answer_is_done_in_part() -> None:
-    """The rest, sent again, goes on as if each operation had come alone."""
+    """The rest, sent again, has the results of operations that are sent one by one."""
     config = ev.EvictionConfig(hard={"memory.available": "1Gi"})
     operations, caller, single = large_batch(), Caller(config), Caller(config)
     one_by_one = [single.send(each).results[0] for each in operations]

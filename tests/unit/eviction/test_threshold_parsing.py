@@ -122,7 +122,7 @@ def test_a_share_that_is_no_number_is_accepted_and_never_met() -> None:
 def test_a_refused_setting_is_named_with_upstreams_text(
     config: EvictionConfig, field: str, message: str
 ) -> None:
-    """The text is the kubelet's, the field says where it stands."""
+    """The text is the kubelet's, the field its path."""
     with pytest.raises(ConfigError) as refused:
         Manager(config)
     assert (refused.value.field, str(refused.value)) == (field, message)

@@ -37,7 +37,7 @@ def test_a_percentage_is_a_32_bit_share_of_the_capacity() -> None:
 
 @pytest.mark.parametrize("percent", ["10%", "12.5%", "1.5%", "33.3%", "99%", "0.001%"])
 def test_a_percentage_prints_as_it_was_written(percent: str) -> None:
-    """The shortest number that stands for the same 32-bit share."""
+    """The shortest number that is the same 32-bit share."""
     assert str(ThresholdValue(percentage=percent_share(float(percent[:-1])))) == percent
 
 

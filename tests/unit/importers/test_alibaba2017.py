@@ -119,9 +119,9 @@ def test_online_containers_are_above_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("x,9,1,1,1,Terminated,50,0.1\n", "line 2: create: 'x' where a number is wanted"),
+        ("x,9,1,1,1,Terminated,50,0.1\n", "line 2: create: 'x' is not a number"),
         (",9,1,1,1,Terminated,50,0.1\n", "line 2: create is missing"),
-        ("1,9,1,1,1,Terminated\n", "line 2: 6 fields where 8 are wanted"),
+        ("1,9,1,1,1,Terminated\n", "line 2: has 6 fields; expected 8"),
     ],
 )
 def test_a_broken_row_is_refused_with_its_line(tmp_path: Path, row: str, problem: str) -> None:

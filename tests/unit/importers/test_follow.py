@@ -144,5 +144,5 @@ def test_a_trace_without_outcomes_is_refused(tmp_path: Path) -> None:
     """Nothing could be followed; the formats that have outcomes are named."""
     manifest = tmp_path / "pods.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
-    with pytest.raises(TraceError, match="manifests keeps no recorded states; give a recording"):
+    with pytest.raises(TraceError, match="manifests has no recorded states; give a recording"):
         list(open_trace([manifest], options=ImportOptions(follow_until=_after(1))))

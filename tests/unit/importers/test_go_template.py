@@ -30,13 +30,13 @@ def test_actions_are_fields_and_arithmetic(text: str, result: str) -> None:
     [
         ("{{if .Index}}x{{end}}", "no function 'if'"),
         ("{{.Other}}", "no value '.Other'"),
-        ("{{.Index | printf}}", "is not understood"),
-        ("{{Mod 1}}", "1 arguments where two are wanted"),
+        ("{{.Index | printf}}", "is not supported"),
+        ("{{Mod 1}}", "1 arguments; expected two"),
         ("{{DivideInt 1 0}}", "division by zero"),
         ("{{AddInt (.Index}}", "is not closed"),
-        ("{{AddInt 1)}}", "is not opened"),
+        ("{{AddInt 1)}}", "unexpected"),
         ("{{AddInt .Name}}", "could not convert"),
-        ("{{}}", "is cut short"),
+        ("{{}}", "is not complete"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(text: str, problem: str) -> None:

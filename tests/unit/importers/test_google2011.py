@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replay.errors import TraceError
-from replay.importers.datacenter.borg_pods import WINDOWS_MAX, Task, note_usage
+from replay.importers.datacenter.borg_pods import WINDOWS_MAX, Task, add_usage
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.reader import OrderCheck
@@ -260,14 +260,14 @@ def test_usage_of_a_long_run_stays_bounded() -> None:
     """Neighbours are put together, and the larger value kept."""
     from decimal import Decimal  # noqa: PLC0415 - of this test alone
 
-    from replay.importers.datacenter.borg_events import TaskChange, TaskEvent, UsageEvent  # noqa: PLC0415
+    from replay.importers.datacenter.borg_events import TaskChange, TaskEvent, TaskUsageEvent  # noqa: PLC0415
 
     submit = TaskEvent(at_us=0, where="", key=(1, 0), change=TaskChange.SUBMIT)
     task = Task(submit=submit, running_us=0)
     for number in range(4 * WINDOWS_MAX):
         memory = Decimal(number)
-        event = UsageEvent(at_us=number * 300, where="", key=(1, 0), cpu=None, memory=memory)
-        note_usage(task, event)
+        event = TaskUsageEvent(at_us=number * 300, where="", key=(1, 0), cpu=None, memory=memory)
+        add_usage(task, event)
     assert len(task.usage) <= WINDOWS_MAX
     assert task.usage[0][0] == 0
     assert max(memory or 0 for _, _, memory in task.usage) == 4 * WINDOWS_MAX - 1
@@ -312,10 +312,10 @@ def test_rows_out_of_order_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("x" + _task(1, _SUBMIT)[1:], "time: 'x000000' where a number is wanted"),
-        (_task(1, 9), "change: 9 is none of 0 to 8"),
-        (_task(1, _SUBMIT, requests="a,b,c"), "cpu: 'a' where a number is wanted"),
-        ("1,2,3\n", "3 fields where 13 are wanted"),
+        ("x" + _task(1, _SUBMIT)[1:], "time: 'x000000' is not a number"),
+        (_task(1, 9), "change: 9 is not a number from 0 to 8"),
+        (_task(1, _SUBMIT, requests="a,b,c"), "cpu: 'a' is not a number"),
+        ("1,2,3\n", "has 3 fields; expected 13"),
     ],
 )
 def test_a_broken_row_is_refused_with_its_line(tmp_path: Path, row: str, problem: str) -> None:

@@ -172,7 +172,7 @@ def test_constraints_attributes_and_usage_are_read(tmp_path: Path) -> None:
         (_instance(1, "START"), "line 2: type: 'START'"),
         ({**_instance(1, 0), "time": "soon"}, "line 2: time: 'soon'"),
         ({**_instance(1, 0), "resource_request": {"cpus": "much"}}, "line 2: cpus: 'much'"),
-        ({**_machine(7), "type": 0}, "line 2: type: a machine's event of unknown type"),
+        ({**_machine(7), "type": 0}, "line 2: type: the machine event has no known type"),
     ],
 )
 def test_a_broken_line_is_refused_with_its_place(tmp_path: Path, line: Raw, problem: str) -> None:

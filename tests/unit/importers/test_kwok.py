@@ -97,7 +97,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
 
 def test_a_patch_without_a_method_is_refused(tmp_path: Path) -> None:
     """With its line."""
-    with pytest.raises(TraceError, match="ResourcePatch: durationNanosecond and method"):
+    with pytest.raises(TraceError, match="ResourcePatch: expected durationNanosecond and method"):
         _imported(tmp_path, _node(), _patch(0, "pods", "p", "replace"))
 
 

@@ -94,7 +94,7 @@ def test_azures_entries_are_read_as_the_events_that_they_hold(tmp_path: Path) ->
     wrapped = orjson.dumps({"records": [entry]})
     assert _kinds(tmp_path, "b.json", wrapped) == ["header", "create node"]
     broken = orjson.dumps({"properties": {"log": '{"apiVersion": "audit.k8s.io/v1"'}})
-    with pytest.raises(TraceError, match=r"properties\.log is no JSON"):
+    with pytest.raises(TraceError, match=r"properties\.log is not JSON"):
         _kinds(tmp_path, "c.json", broken)
 
 

@@ -146,8 +146,8 @@ def test_a_class_within_a_container_is_told(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("kind: Pod\napiVersion: v1\nmetadata: {}\n", r"m\.yaml, line 1: Pod: metadata\.name"),
-        ("kind: Pod\n---\n- a\n", r"line 2: is no Kubernetes object"),
-        ("kind: Pod\n---\na: b: c\n", r"line 3: is no YAML"),
+        ("kind: Pod\n---\n- a\n", r"line 2: is not a Kubernetes object"),
+        ("kind: Pod\n---\na: b: c\n", r"line 3: is not YAML"),
         (_POD.format("a") + "  priority: high\n", r"line 1: Pod: spec\.priority"),
     ],
 )
@@ -198,7 +198,7 @@ def test_each_kind_of_time_can_be_the_latest(
 def test_now_sets_the_beginning_of_a_snapshot(tmp_path: Path) -> None:
     """Not before something has happened, which is named."""
     assert _list(tmp_path, living_cluster(), now_ns=TAKEN_NS + 1)[0].at_ns == TAKEN_NS + 1
-    problem = r"items\[\d+\].*09:30:00.000Z, after --now 2026-03-02T09:29:59.000Z; give"
+    problem = r"items\[\d+\].*09:30:00.000Z, which is after --now 2026-03-02T09:29:59.000Z; give"
     with pytest.raises(TraceError, match=problem):
         _list(tmp_path, living_cluster(), now_ns=TAKEN_NS - 10**9)
 

@@ -135,7 +135,7 @@ def test_the_short_lists_have_no_times(tmp_path: Path) -> None:
     """Those of several GPUs have five columns."""
     short = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,0,0\n"
     assert len(_pods(_imported(tmp_path, short))) == 1
-    with pytest.raises(TraceError, match="this list has no times"):
+    with pytest.raises(TraceError, match="creation_time is missing"):
         _imported(tmp_path, short, openb_timed=True)
 
 

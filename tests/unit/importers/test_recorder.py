@@ -103,7 +103,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
 def test_an_event_without_a_time_is_refused(tmp_path: Path) -> None:
     """With its line."""
     line = orjson.dumps({"time": "now", "event": "Add", "resource": make_pod("p", 1)})
-    with pytest.raises(TraceError, match=r"record\.jsonl, line 2: time"):
+    with pytest.raises(TraceError, match=r"record\.jsonl, line 2: expected time"):
         _imported(tmp_path, _run()[0], line)
 
 

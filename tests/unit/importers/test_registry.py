@@ -61,7 +61,7 @@ def test_a_format_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no known format"):
         open_trace([file])
     assert kinds(open_trace([file], format="manifests")) == ["header", "pod_create"]
-    with pytest.raises(TraceError, match="'x' is none of native"):
+    with pytest.raises(TraceError, match="'x' is not one of native"):
         open_trace([file], format="x")
 
 

@@ -130,8 +130,8 @@ def test_parameters_stand_above_the_workloads_own(tmp_path: Path) -> None:
         ("Basic/large", {}, "no workload 'Basic/large'; choose one with --workload: Basic/small"),
         ("Basic", {"nodes": 1}, "op 2: the parameter pods has no value"),
         ("Basic", {}, "Basic needs parameters"),
-        ("", {"node": 1}, "no operation reads the parameter node; these are read: nodes, pods"),
-        ("", {"nodes": "many"}, "op 0: createNodes: the count 'many' is no number"),
+        ("", {"node": 1}, "--param node: no operation reads it; operations read: nodes, pods"),
+        ("", {"nodes": "many"}, "op 0: createNodes: the count 'many' is not a number"),
     ],
 )
 def test_a_workload_that_is_not_whole_is_refused(
@@ -293,11 +293,11 @@ def test_what_is_not_simulated_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        ("{opcode: createEverything}", "op 0: an unknown opcode: 'createEverything'"),
-        ("{count: 1}", "op 0: is no operation"),
+        ("{opcode: createEverything}", "op 0: the opcode 'createEverything' is unknown"),
+        ("{count: 1}", "op 0: is not an operation"),
         ("{opcode: createPods, count: -1}", "the count -1"),
-        ("{opcode: createPods, countParam: nodes}", "begins with [$]"),
-        ("{opcode: sleep, duration: long}", "'long' is no length of time"),
+        ("{opcode: createPods, countParam: nodes}", "does not begin with [$]"),
+        ("{opcode: sleep, duration: long}", "sleep: time: invalid duration"),
         ("{opcode: churn, mode: create}", "templatePaths"),
         (
             "{opcode: createPods, count: 1, podTemplatePath: no.yaml}",

@@ -143,7 +143,7 @@ def test_nodes_can_be_taken_from_another_trace(tmp_path: Path) -> None:
     assert kinds(records) == ["header", "create node", "pod_create"]
     assert records[1].create.node.metadata.name == "mine"
     nodes.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: mine}\n")
-    with pytest.raises(TraceError, match=r"nodes\.yaml: nodes were to be taken from here"):
+    with pytest.raises(TraceError, match=r"nodes\.yaml: creates no node; give --nodes-from"):
         _imported(tmp_path, _event(0, _object("Pod", "p")), **trace)
 
 
@@ -159,14 +159,14 @@ def test_the_same_in_json_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("events", "lives", "problem"),
     [
-        ([{"applied_objs": []}], None, "an event without ts"),
+        ([{"applied_objs": []}], None, "an event has no ts"),
         ([_event(0, _object("Pod", ""))], None, "event 1: Pod: metadata.name is missing"),
         (
             [_event(0, _object("Pod", "p", {"containers": 3}))],
             None,
             "event 1: Pod: spec.containers",
         ),
-        ([], {("v1.Pod", "n/p"): {1: ["Empty"]}}, "'Empty' is no life of a pod"),
+        ([], {("v1.Pod", "n/p"): {1: ["Empty"]}}, "'Empty' is not the life of a pod"),
     ],
 )
 def test_a_broken_trace_is_refused(
@@ -182,5 +182,5 @@ def test_a_trace_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     _imported(tmp_path, _event(0, _deployment(1)))
     file = tmp_path / "a.sktrace"
     file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(TraceError, match="is no whole MessagePack"):
+    with pytest.raises(TraceError, match="is not complete MessagePack"):
         list(open_trace([file]))

@@ -93,7 +93,7 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
 
 def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None:
     """What eviction would do is not known then; with usage they are taken."""
-    assert "the trace holds no usage" in refusal("evictionHard.memory.available=1Gi")
+    assert "the trace has no usage" in refusal("evictionHard.memory.available=1Gi")
     profile = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
     annotated = trace_pb2.Record()
     template = annotated.create.deployment.spec.template
@@ -116,14 +116,14 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("priorityClass.gold.value=5", "touches nothing: the trace has batch, web"),
-        ("pdb.db.minAvailable=1", "touches nothing: the trace has prod/web"),
-        ("priorityClass.batch.colour=5", "of a priorityClass there are globalDefault,"),
+        ("priorityClass.gold.value=5", "has no effect: the trace has batch, web"),
+        ("pdb.db.minAvailable=1", "has no effect: the trace has prod/web"),
+        ("priorityClass.batch.colour=5", "fields of priorityClass: globalDefault,"),
         ("priorityClass.batch.value=x", "write a whole number"),
         ("priorityClass.batch.value=[", "write a whole number"),
         ("priorityClass.batch.value=2000000000", "a priority lies between"),
         ("pdb.web.minAvailable=few", "minAvailable"),
-        ("colour=5", "is none of priorityClass.NAME.FIELD"),
+        ("colour=5", "is not one of priorityClass.NAME.FIELD"),
         ("colour", "write KEY=VALUE"),
     ],
 )
@@ -149,8 +149,8 @@ def test_dropped_nodes_go_and_their_pods_come_pending() -> None:
 def test_a_selector_that_matches_no_node_names_the_labels_that_there_are() -> None:
     """And one that would match all leaves none."""
     assert "the nodes have zone=a, zone=b" in refusal(drop="zone=c")
-    assert "would leave no node of 10" in refusal(drop="zone")
-    assert "is no label selector" in refusal(drop="zone = (")
+    assert "removes all 10 nodes" in refusal(drop="zone")
+    assert "is not a label selector" in refusal(drop="zone = (")
 
 
 def test_a_smaller_cluster_is_part_of_a_larger_one() -> None:
@@ -176,8 +176,8 @@ def test_clones_have_names_of_their_own_and_stand_behind_their_originals() -> No
 
 def test_a_scale_that_changes_nothing_is_refused() -> None:
     """As is one that leaves nothing, and one that is none."""
-    assert "touches nothing: 10 nodes stay so many" in refusal(scale="1.0")
-    assert "would leave no node" in refusal(scale="-10")
+    assert "has no effect: there are already 10 nodes" in refusal(scale="1.0")
+    assert "removes all" in refusal(scale="-10")
     assert "write 0.8, 1.5, +10, -10 or =5" in refusal(scale="many")
 
 
@@ -213,7 +213,7 @@ def test_arrivals_ask_for_what_pods_ask_for_as_a_whole() -> None:
 
 def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
     """With those that they have."""
-    assert "the nodes have no gpu, but cpu" in refusal(arrivals="gpu=1.3")
+    assert "the nodes have no gpu; they have cpu" in refusal(arrivals="gpu=1.3")
     assert "write RESOURCE=RATIO" in refusal(arrivals="cpu")
 
 
@@ -238,13 +238,13 @@ def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -
 @pytest.mark.parametrize(
     ("usage", "told"),
     [
-        ("tier=gold memory 1Gi", "touches nothing: the pods have tier=front"),
-        ("app=web memory 1Gi", "touches nothing: the pods have the labels tier"),
-        ("prod/web-1 memory 1Gi", "touches nothing: there are prod/on-n1, prod/web-0"),
-        ("tier=front gpu 1Gi", "'gpu' is nothing that nodes run short of"),
-        ("tier=front memory 1Gi/m", "'1Gi/m' is no usage; write 200Mi, +50Mi/m or 200Mi+50Mi/m"),
+        ("tier=gold memory 1Gi", "has no effect: the pods have tier=front"),
+        ("app=web memory 1Gi", "has no effect: the pods have the labels tier"),
+        ("prod/web-1 memory 1Gi", "has no effect: there are prod/on-n1, prod/web-0"),
+        ("tier=front gpu 1Gi", "'gpu' does not cause node pressure"),
+        ("tier=front memory 1Gi/m", "'1Gi/m' is not a usage; write 200Mi, +50Mi/m or 200Mi+50Mi/m"),
         ("tier=front memory 1Xi", "unknown suffix"),
-        ("tier== = memory 1Gi", "is no label selector"),
+        ("tier== = memory 1Gi", "is not a label selector"),
         ("memory 1Gi", "write a selector, a resource and a value"),
     ],
 )
@@ -257,5 +257,5 @@ def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> 
 def test_usage_without_eviction_touches_nothing() -> None:
     """As thresholds do not."""
     overrides = Overrides.parse((), "", "", "", ("tier memory 1Gi",))
-    with pytest.raises(OverrideError, match="touches nothing: --no-eviction is given"):
+    with pytest.raises(OverrideError, match="has no effect: --no-eviction is given"):
         overrides.kubelet("", evicts=False)

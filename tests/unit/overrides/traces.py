@@ -6,33 +6,22 @@ from collections.abc import Iterator
 
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from tests.builders import make_node, make_pod
 
 
 def node(name: str, zone: str, cpu: str = "4") -> object_pb2.KubernetesObject:
     """Return a node of a zone."""
-    result = object_pb2.KubernetesObject()
-    result.node.metadata.name = name
-    result.node.metadata.labels["zone"] = zone
-    result.node.metadata.labels["kubernetes.io/hostname"] = name
-    result.node.status.allocatable["cpu"] = cpu
-    return result
+    made = make_node(name).label("zone", zone).label("kubernetes.io/hostname", name)
+    return object_pb2.KubernetesObject(node=made.capacity(cpu=cpu).message())
 
 
 def pod(
     name: str, node_name: str = "", priority_class: str = "batch", tier: str = ""
 ) -> pod_pb2.Pod:
     """Return a recorded pod that asks for a core, with the label "tier" where one is given."""
-    result = pod_pb2.Pod()
-    result.metadata.name, result.metadata.namespace = name, "prod"
-    result.metadata.uid = f"uid-{name}"
-    if tier:
-        result.metadata.labels["tier"] = tier
-    container = result.spec.containers.add(name="main")
-    container.resources.requests["cpu"] = "1"
-    result.spec.priority_class_name = priority_class
-    result.spec.priority = 10
-    result.spec.node_name = node_name
-    return result
+    made = make_pod(name, "prod").uid(f"uid-{name}").node(node_name)
+    made.labels({"tier": tier} if tier else None).priority(10, class_name=priority_class)
+    return made.container("main", requests={"cpu": "1"}).message()
 
 
 def with_controllers() -> Iterator[trace_pb2.Record]:

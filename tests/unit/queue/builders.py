@@ -1,10 +1,15 @@
-"""Builders of what the queue holds, for tests: pods, entries, times in seconds."""
+"""Builders of the queue's values: pods, QueuedPodInfo, times in seconds."""
 
 from __future__ import annotations
 
-from services.queue.core.queued_pod import AffinityTerm, Entry, PopId, Popped, QueuedPod
-from services.queue.core.registrations import QueueConfig
-from services.queue.core.rules.mode import V1_20, QueueMode
+from services.queue.core.queued_pod import (
+    AffinityTerm,
+    InFlightPod,
+    PopId,
+    QueuedPod,
+    QueuedPodInfo,
+)
+from services.queue.core.rules.mode import V1_20, QueueConfig, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 
 NS_PER_S = 1_000_000_000
@@ -37,7 +42,7 @@ def make_queued_pod(
     )
 
 
-def make_entry(
+def make_pod_info(
     name: str = "p",
     *,
     priority: int = 0,
@@ -46,9 +51,9 @@ def make_entry(
     attempts: int = 1,
     sort_key: bytes = b"",
     affinity: tuple[AffinityTerm, ...] = (),
-) -> Entry:
-    """Return an entry added and last failed at `at_ns`."""
-    return Entry(
+) -> QueuedPodInfo:
+    """Return a pod added and last failed at `at_ns`."""
+    return QueuedPodInfo(
         pod=make_queued_pod(name, priority=priority, sort_key=sort_key, affinity=affinity),
         timestamp_ns=at_ns,
         initial_attempt_ns=at_ns,
@@ -65,10 +70,10 @@ def make_queue(*pods: QueuedPod, mode: QueueMode = V1_20) -> SchedulingQueue:
     return queue
 
 
-def pop(queue: SchedulingQueue, now_ns: int = 0) -> Popped:
+def pop(queue: SchedulingQueue, now_ns: int = 0) -> InFlightPod:
     """Pop a pod that must be there."""
     popped = queue.pop(now_ns=now_ns)
-    assert isinstance(popped, Popped)
+    assert isinstance(popped, InFlightPod)
     return popped
 
 
@@ -79,6 +84,8 @@ def fail_next(queue: SchedulingQueue, now_ns: int = 0) -> PopId:
     return popped.id
 
 
-def names(entries: tuple[Entry, ...] | list[Entry] | list[Popped]) -> list[str]:
+def names(
+    pod_infos: tuple[QueuedPodInfo, ...] | list[QueuedPodInfo] | list[InFlightPod],
+) -> list[str]:
     """Return the pods' names in order."""
-    return [entry.pod.name for entry in entries]
+    return [pod_info.pod.name for pod_info in pod_infos]

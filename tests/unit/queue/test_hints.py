@@ -41,7 +41,7 @@ from services.kube.volumes import (
     GcePersistentDisk,
     Volume,
 )
-from services.queue.core.cluster_event import Happening, event_of, happened
+from services.queue.core.cluster_event import ObjectEvent, event_of
 from services.queue.core.hints.in_tree import IN_TREE, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile, HintProfiles
 from services.queue.core.queued_pod import QueuedPod
@@ -58,7 +58,7 @@ CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCH
 
 
 def waiting(spec: PodSpec, labels: dict[str, str] | None = None) -> QueuedPod:
-    """Return the pod that a hint is asked for."""
+    """Return the pending pod of a hint."""
     return QueuedPod(
         uid="uid-p", namespace="ns", name="p", spec=spec, labels={} if labels is None else labels
     )
@@ -95,7 +95,7 @@ def says(
     """Return what the plugin's hint answers to an event, under the arguments of `profiles`."""
     hint = hint_of(plugin, label, in_tree(profiles))
     assert hint is not None, f"{plugin} has no hint for {label}"
-    return hint(pod, happened(label, old, new))
+    return hint(pod, ObjectEvent.of(label, old, new))
 
 
 def asking(cpu_milli: int = 100, **more: int) -> PodSpec:
@@ -117,7 +117,7 @@ def test_every_hint_queues_where_it_cannot_tell(plugin: str) -> None:
     pod = waiting(PodSpec())
     for each in IN_TREE:
         if each.plugin == plugin and each.hint is not None:
-            asked = each.hint(pod, Happening(event=each.event))
+            asked = each.hint(pod, ObjectEvent(event=each.event))
             assert asked is (plugin != "DefaultPreemption"), each.event.label
 
 
@@ -188,7 +188,7 @@ def test_a_node_must_come_to_match_the_affinity() -> None:
 
 
 def test_a_node_must_lose_the_last_taint_that_repels() -> None:
-    """Preferences repel nobody."""
+    """PreferNoSchedule repels no pod."""
     taint = Taint(key="k", effect=TaintEffect.NO_EXECUTE)
     soft = Taint(key="k", effect=TaintEffect.PREFER_NO_SCHEDULE)
     tainted, free = Node(name="n", taints=(taint,)), Node(name="n", taints=(soft,))
@@ -203,7 +203,7 @@ def test_a_node_must_lose_the_last_taint_that_repels() -> None:
 
 @pytest.mark.parametrize("plugin", ["TaintToleration", "NodeUnschedulable"])
 def test_only_the_pods_own_toleration_helps_it(plugin: str) -> None:
-    """Another pod's says nothing."""
+    """Another pod's does not."""
     label = "UnschedulablePodTolerationChange"
     spec = PodSpec(tolerations=(Toleration(key=CORDON.key, operator="Exists"),))
     pod = waiting(spec)
@@ -297,7 +297,7 @@ def test_spread_looks_at_nodes_with_all_topology_keys() -> None:
 
 
 def test_a_pod_without_constraints_of_its_own_has_its_profiles() -> None:
-    """Counted as the scheduler has told; where it has not, any pod of the namespace may count."""
+    """By the selector that the scheduler sent; without one any pod of the namespace may count."""
     defaults = (replace(ZONED, selector=None), replace(ZONED, when_unsatisfiable=SOFT))
     profiles = {"default-scheduler": HintProfile(default_constraints=defaults)}
     pod, web, plain = waiting(PodSpec()), assigned(app="web"), assigned(app="db")
@@ -329,7 +329,7 @@ def test_upstreams_own_default_constraints_forbid_nothing() -> None:
 
 
 def test_the_affinity_that_a_profile_adds_must_match_the_node_as_it_is() -> None:
-    """But its change alone helps nobody, as upstream has it."""
+    """But its change alone does not, as in upstream."""
     term = NodeSelectorTerm(
         match_expressions=(Requirement(key="pool", operator=Operator.IN, values=("a",)),)
     )
@@ -375,7 +375,7 @@ def test_a_term_can_select_namespaces_by_their_labels() -> None:
     web = assigned(app="web", namespace="other")
     for labels, queued in (({"app": "web"}, True), ({}, False)):
         event = event_of("AssignedPodAdd")
-        assert hint(pod, Happening(event=event, new=web, namespace_labels=labels)) is queued
+        assert hint(pod, ObjectEvent(event=event, new=web, namespace_labels=labels)) is queued
 
 
 def test_a_node_joins_a_domain_of_the_affinity_or_leaves_one_of_the_other() -> None:
@@ -396,7 +396,7 @@ def test_a_node_joins_a_domain_of_the_affinity_or_leaves_one_of_the_other() -> N
 
 
 def test_a_gate_that_is_gone_must_be_the_pods_own() -> None:
-    """Another pod's says nothing."""
+    """Another pod's does not."""
     pod = waiting(PodSpec())
     label = "UnschedulablePodSchedulingGatesEliminated"
     assert says("SchedulingGates", label, pod, pod, pod)

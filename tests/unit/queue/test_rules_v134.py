@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core.cluster_event import event_of, happened
+from services.queue.core.cluster_event import ObjectEvent, event_of
 from services.queue.core.hints.in_tree import IN_TREE
-from services.queue.core.queued_pod import AffinityTerm, AssignedPod, Failure, Popped, QueuedPod
-from services.queue.core.registrations import QueueConfig, Registration
-from services.queue.core.results import Closed, NotInFlight, Requeued, SubQueue, WouldBlock
-from services.queue.core.rules.rules import MoveFilter
+from services.queue.core.queued_pod import (
+    AffinityTerm,
+    AssignedPod,
+    Failure,
+    InFlightPod,
+    QueuedPod,
+)
+from services.queue.core.registrations import Registration
+from services.queue.core.results import NotInFlight, QueueClosed, Requeued, SubQueue, WouldBlock
+from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.rules import PreEnqueueCheck
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.builders import make_pod
 from tests.unit.queue.builders import make_queued_pod, names, pop, seconds
@@ -56,7 +63,7 @@ def test_a_gated_pod_waits_until_its_last_gate_is_gone() -> None:
     )
     queue = queue_of(held)
     assert queue.sizes()[SubQueue.GATED] == 1
-    queue.move_all(happened("NodeAdd"), now_ns=1)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=1)
     queue.flush_leftover(now_ns=seconds(1000))
     assert queue.pop(now_ns=seconds(1000)) == WouldBlock()
     free = held._replace(gates=(), spec=PodSpec())
@@ -66,17 +73,20 @@ def test_a_gated_pod_waits_until_its_last_gate_is_gone() -> None:
 
 
 def test_the_plugin_that_gates_is_asked_first_and_remembered() -> None:
-    """A pod that another plugin holds as well goes on waiting for that one."""
+    """A pod that another plugin gates as well waits for that one."""
     queue = queue_of(make_queued_pod("a")._replace(gates=("First", "Second")))
-    (entry,) = queue.first(SubQueue.GATED, 1)
-    assert (entry.gate, entry.failure) == ("First", Failure(plugins=("First",)))
-    queue.hold(entry.pod.ref, ("Second", "First"), now_ns=1)
-    queue.activate([entry.pod.ref], now_ns=2)
-    assert queue.first(SubQueue.GATED, 1)[0].gate == "First"
-    queue.hold(entry.pod.ref, ("Second",), now_ns=3)
-    queue.activate([entry.pod.ref], now_ns=4)
-    (entry,) = queue.first(SubQueue.GATED, 1)
-    assert (entry.gate, entry.failure) == ("Second", Failure(plugins=("First", "Second")))
+    (pod_info,) = queue.first(SubQueue.GATED, 1)
+    assert (pod_info.gating_plugin, pod_info.failure) == ("First", Failure(plugins=("First",)))
+    queue.set_gates(pod_info.pod.ref, ("Second", "First"), now_ns=1)
+    queue.activate([pod_info.pod.ref], now_ns=2)
+    assert queue.first(SubQueue.GATED, 1)[0].gating_plugin == "First"
+    queue.set_gates(pod_info.pod.ref, ("Second",), now_ns=3)
+    queue.activate([pod_info.pod.ref], now_ns=4)
+    (pod_info,) = queue.first(SubQueue.GATED, 1)
+    assert (pod_info.gating_plugin, pod_info.failure) == (
+        "Second",
+        Failure(plugins=("First", "Second")),
+    )
 
 
 def test_a_preemptor_is_held_until_its_victims_deletion_was_asked_for() -> None:
@@ -85,22 +95,22 @@ def test_a_preemptor_is_held_until_its_victims_deletion_was_asked_for() -> None:
     popped = pop(queue)
     queue.add_unschedulable(popped.id, now_ns=0, failure=FIT, gates=("DefaultPreemption",))
     assert waiting(queue) == ["preemptor"]
-    victim_gone = happened("AssignedPodDelete")
+    victim_gone = ObjectEvent.of("AssignedPodDelete")
     queue.move_all(victim_gone, now_ns=seconds(5))
     assert queue.sizes()[SubQueue.GATED] == 1
-    assert queue.move_all(happened("NodeAdd"), now_ns=seconds(6)) == 0
-    queue.hold(popped.pod.ref, (), now_ns=seconds(7))
+    assert queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=seconds(6)) == 0
+    queue.set_gates(popped.pod.ref, (), now_ns=seconds(7))
     assert queue.pop(now_ns=seconds(7)) == WouldBlock()
     assert queue.move_all(victim_gone, now_ns=seconds(8)) == 1
     assert pop(queue, seconds(8)).pod.name == "preemptor"
 
 
 def test_gates_that_change_in_flight_hold_when_the_pod_comes_back() -> None:
-    """PreEnqueue is asked on the way into a sub-queue."""
+    """PreEnqueue runs before a pod enters a sub-queue."""
     queue = queue_of(make_queued_pod("a"))
     popped = pop(queue)
-    queue.hold(popped.pod.ref, ("DefaultPreemption",), now_ns=0)
-    queue.move_all(happened("NodeAdd"), now_ns=0)
+    queue.set_gates(popped.pod.ref, ("DefaultPreemption",), now_ns=0)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
     queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
     assert queue.sizes()[SubQueue.GATED] == 1
 
@@ -131,15 +141,15 @@ def test_an_update_that_helps_nothing_leaves_a_pod_in_its_place() -> None:
 
 
 def test_an_event_of_before_the_pop_helps_nobody() -> None:
-    """Only what came after a pod's pop is looked at when it comes back."""
+    """Only events after a pod's pop count when its cycle fails."""
     queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
     first = pop(queue)
-    queue.move_all(happened("NodeAdd"), now_ns=0)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
     second = pop(queue)
     for popped, where in ((first, SubQueue.BACKOFF), (second, SubQueue.UNSCHEDULABLE)):
         outcome = queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
         assert outcome == Requeued(queue=where)
-    assert queue.snapshot().record.events == ()
+    assert queue.snapshot().hint_state.events == ()
 
 
 def test_errors_have_a_backoff_of_their_own_that_is_not_popped_from() -> None:
@@ -159,15 +169,19 @@ def test_a_refusal_ends_a_series_of_errors() -> None:
         refuse(queue, Failure(error=True), seconds(at_s))
         queue.flush_backoff(now_ns=seconds(at_s + 9))
     refuse(queue, FIT, seconds(60))
-    (entry,) = queue.first(SubQueue.UNSCHEDULABLE, 1)
-    assert (entry.attempts, entry.refusals, entry.errors) == (4, 1, 0)
+    (pod_info,) = queue.first(SubQueue.UNSCHEDULABLE, 1)
+    assert (pod_info.attempts, pod_info.unschedulable_count, pod_info.consecutive_errors) == (
+        4,
+        1,
+        0,
+    )
 
 
 def test_backoff_q_is_popped_from_once_active_q_is_empty() -> None:
     """In the order of the second in which backoffs end, then by priority."""
     queue = queue_of(*(make_queued_pod(name, priority=ord(name)) for name in "abc"))
     popped = [pop(queue) for _ in range(3)]
-    queue.move_all(happened("NodeAdd"), now_ns=0)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
     for each in popped:
         queue.add_unschedulable(each.id, now_ns=0, failure=FIT)
     queue.add(make_queued_pod("new"), now_ns=0)
@@ -184,7 +198,7 @@ def test_a_pod_in_flight_that_is_added_again_is_not_popped_twice() -> None:
     queue.add(make_queued_pod("b"), now_ns=0)
     assert names(queue.heads(9)) == ["b"]
     committed = queue.commit_pop(queue.heads(1)[0].id, now_ns=0)
-    assert isinstance(committed, Popped)
+    assert isinstance(committed, InFlightPod)
     assert (committed.pod.name, committed.cycle) == ("b", 2)
     assert queue.sizes()[SubQueue.ACTIVE] == 0
 
@@ -203,14 +217,14 @@ def test_activate_skips_the_backoff_and_is_remembered_in_flight() -> None:
 
 
 def test_a_plugin_that_nobody_registered_is_interested_in_everything() -> None:
-    """From its first refusal on; before that an event may interest nobody."""
+    """From its first refusal on; before that an event may be of interest to no plugin."""
     queue = queue_of(make_queued_pod("a"))
-    assert queue.move_all(happened("ServiceAdd"), now_ns=0) == 0
+    assert queue.move_all(ObjectEvent.of("ServiceAdd"), now_ns=0) == 0
     assert queue.snapshot().move_request_cycle == -1
     refuse(queue, Failure(plugins=("Their own",)))
     again = SchedulingQueue.restore(QueueConfig(mode="v1.34"), queue.snapshot())
-    assert again.move_all(happened("ServiceAdd"), now_ns=seconds(5)) == 1
-    assert queue.move_all(happened("ServiceAdd"), now_ns=seconds(5)) == 1
+    assert again.move_all(ObjectEvent.of("ServiceAdd"), now_ns=seconds(5)) == 1
+    assert queue.move_all(ObjectEvent.of("ServiceAdd"), now_ns=seconds(5)) == 1
 
 
 def test_a_filter_keeps_pods_back() -> None:
@@ -218,8 +232,8 @@ def test_a_filter_keeps_pods_back() -> None:
     queue = queue_of(*(make_queued_pod(name, priority=ord(name) - 97) for name in "abc"))
     for _ in "abc":
         refuse(queue)
-    wanted = MoveFilter(priority_at_most=1, all_but_uid="uid-a")
-    assert queue.move_all(happened("AssignedPodDelete"), now_ns=1, wanted=wanted) == 1
+    pre_check = PreEnqueueCheck(priority_at_most=1, all_but_uid="uid-a")
+    assert queue.move_all(ObjectEvent.of("AssignedPodDelete"), now_ns=1, pre_check=pre_check) == 1
     assert sorted(waiting(queue)) == ["a", "c"]
 
 
@@ -234,27 +248,27 @@ def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
         failure = Failure(plugins=(plugins[popped.pod.name],))
         queue.add_unschedulable(popped.id, now_ns=0, failure=failure)
     far = AssignedPod(namespace="x", labels={"app": "web"}, namespace_labels={"app": "db"})
-    assert queue.assigned_add(far, now_ns=1) == 0
+    assert queue.assigned_pod_added(far, now_ns=1) == 0
     selected = AssignedPod(namespace="x", labels={"app": "web"}, namespace_labels={"app": "web"})
-    assert queue.assigned_add(selected, now_ns=1) == 1
+    assert queue.assigned_pod_added(selected, now_ns=1) == 1
     near = AssignedPod(namespace="ns", labels={})
-    assert queue.assigned_update(near, now_ns=1) == 0
-    label_change = happened("AssignedPodLabelChange")
-    assert queue.assigned_update(near, now_ns=1, happening=label_change) == 1
+    assert queue.assigned_pod_updated(near, now_ns=1) == 0
+    label_change = ObjectEvent.of("AssignedPodLabelChange")
+    assert queue.assigned_pod_updated(near, now_ns=1, object_event=label_change) == 1
     assert waiting(queue) == ["plain"]
 
 
 def test_an_assigned_pod_that_asks_for_less_may_help_any_pod() -> None:
-    """Not only those who wait for its like."""
+    """Not only pods with a matching term."""
     queue = queue_of(make_queued_pod("a")._replace(spec=make_pod("a").req(cpu="1").obj().spec))
     refuse(queue)
     near = AssignedPod(namespace="ns", labels={})
-    label_change = happened("AssignedPodUpdatePodLabel")
-    assert queue.assigned_update(near, now_ns=1, happening=label_change) == 0
+    label_change = ObjectEvent.of("AssignedPodUpdatePodLabel")
+    assert queue.assigned_pod_updated(near, now_ns=1, object_event=label_change) == 0
     before = make_pod("b").req(cpu="4").node("n").obj()
     after = make_pod("b").req(cpu="2").node("n").obj()
-    less = happened("AssignedPodUpdatePodScaleDown", before, after)
-    assert queue.assigned_update(near, now_ns=1, happening=less) == 1
+    less = ObjectEvent.of("AssignedPodUpdatePodScaleDown", before, after)
+    assert queue.assigned_pod_updated(near, now_ns=1, object_event=less) == 1
 
 
 def test_a_closed_queue_forgets_what_is_in_flight() -> None:
@@ -262,15 +276,15 @@ def test_a_closed_queue_forgets_what_is_in_flight() -> None:
     queue = queue_of(make_queued_pod("a"))
     popped = pop(queue)
     queue.close()
-    assert queue.snapshot().record.pods == ()
+    assert queue.snapshot().hint_state.pods == ()
     outcome = queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
     assert outcome == Requeued(queue=SubQueue.BACKOFF)
     assert pop(queue).pod.name == "a"
-    assert queue.pop(now_ns=0) == Closed()
+    assert queue.pop(now_ns=0) == QueueClosed()
 
 
 def test_without_hints_a_pod_can_be_queued_while_it_is_in_flight() -> None:
-    """As in older versions; its coming back is then refused in upstream's words."""
+    """As in older versions; adding it as unschedulable is then upstream's error."""
     queue = queue_of(make_queued_pod("a"), hints=False, pops_backoff=False)
     popped = pop(queue)
     assert queue.update(popped.pod, popped.pod, now_ns=0) is SubQueue.ACTIVE
@@ -284,13 +298,13 @@ def test_a_lease_that_runs_out_puts_the_pod_back_in_its_old_place() -> None:
         make_queued_pod("a", priority=2), make_queued_pod("b", priority=1), lease_ns=seconds(10)
     )
     first, second = queue.pop(now_ns=0, owner="one"), queue.pop(now_ns=0, owner="two")
-    assert isinstance(first, Popped)
-    assert isinstance(second, Popped)
+    assert isinstance(first, InFlightPod)
+    assert isinstance(second, InFlightPod)
     assert queue.renew_leases("two", now_ns=seconds(5)) == 1
     assert queue.expire_leases(now_ns=seconds(10)) == 1
     assert queue.add_unschedulable(first.id, now_ns=seconds(10), failure=FIT) == NotInFlight()
     again = queue.pop(now_ns=seconds(10), owner="two")
-    assert isinstance(again, Popped)
+    assert isinstance(again, InFlightPod)
     assert (again.pod.name, again.attempts, again.timestamp_ns) == ("a", 1, 0)
     assert [each.owner for each in queue.in_flight.values()] == ["two", "two"]
 
@@ -303,12 +317,12 @@ def test_an_owner_that_has_gone_gives_its_pops_back_in_order() -> None:
     queue.add(make_queued_pod("b"), now_ns=seconds(1))
     assert queue.release_owner("gone", now_ns=seconds(2)) == 2
     assert queue.in_flight == {}
-    assert queue.snapshot().record.pods == ()
+    assert queue.snapshot().hint_state.pods == ()
     assert names(queue.heads(9)) == ["a", "c", "b"]
 
 
 def test_a_label_names_an_event_or_a_broader_one() -> None:
-    """Old words and new ones mean the same; updates cover their parts, not the other way."""
+    """Old labels and new ones are equal; UPDATE covers narrower updates, not the reverse."""
     assert event_of("NodeTaintChange") == event_of("NodeUpdateNodeTaint")
     assert event_of("AssignedPodLabelChange") == event_of("AssignedPodUpdatePodLabel")
     assert event_of("NodeUpdate").covers(event_of("NodeLabelChange"))
@@ -333,8 +347,8 @@ def test_a_pending_plugins_word_skips_the_backoff() -> None:
     ):
         queue.add(make_queued_pod(name), now_ns=0)
         popped = queue.commit_pop(queue.heads(1)[0].id, now_ns=0)
-        assert isinstance(popped, Popped)
+        assert isinstance(popped, InFlightPod)
         queue.add_unschedulable(popped.id, now_ns=0, failure=failure)
-        queue.move_all(happened("NodeAdd"), now_ns=0)
+        queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
         assert popped.pod.name in names(queue.first(where, 9))
         queue.delete(popped.pod.ref, now_ns=0)

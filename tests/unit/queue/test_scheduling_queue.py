@@ -6,20 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue.core.cluster_event import happened
+from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import Failure, PopId
-from services.queue.core.registrations import QueueConfig
 from services.queue.core.results import (
     AlreadyPresent,
-    Closed,
-    Done,
     NotInFlight,
     NotNext,
+    QueueClosed,
     Requeued,
     SubQueue,
     WouldBlock,
 )
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueConfig, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.unit.queue.builders import (
     fail_next,
@@ -38,7 +36,7 @@ def test_an_empty_queue_would_block_and_a_closed_one_says_so_once_drained() -> N
     queue.add(make_queued_pod("a"), now_ns=0)
     queue.close()
     assert pop(queue).pod.name == "a"
-    assert queue.pop(now_ns=0) == Closed(text="scheduling queue is closed")
+    assert queue.pop(now_ns=0) == QueueClosed(text="scheduling queue is closed")
 
 
 def test_heads_show_what_the_next_pops_return_and_hold_nothing() -> None:
@@ -71,7 +69,7 @@ def test_a_failed_pod_backs_off_only_if_a_move_came_during_its_cycle() -> None:
     """A move counts from the pop's cycle on, even if it moved nothing."""
     queue = make_queue(make_queued_pod("a", priority=1), make_queued_pod("b"))
     first = pop(queue)
-    assert queue.move_all(happened("NodeAdd"), now_ns=0) == 0
+    assert queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0) == 0
     second = pop(queue)
     assert queue.add_unschedulable(first.id, now_ns=1) == Requeued(queue=SubQueue.BACKOFF)
     assert queue.add_unschedulable(second.id, now_ns=1) == Requeued(queue=SubQueue.UNSCHEDULABLE)
@@ -88,20 +86,20 @@ def test_a_leftover_flush_notes_a_move_only_if_it_moves() -> None:
 
 
 def test_a_failure_refreshes_the_timestamp_and_keeps_the_first_one() -> None:
-    """The failure's plugins stay with the entry."""
+    """The failure's plugins are kept with the pod."""
     queue = make_queue(make_queued_pod("a"))
     failure = Failure(plugins=("NodeResourcesFit",))
     queue.add_unschedulable(pop(queue).id, now_ns=7, failure=failure)
-    entry = queue.snapshot().unschedulable[0]
-    assert (entry.timestamp_ns, entry.initial_attempt_ns, entry.attempts) == (7, 0, 1)
-    assert entry.failure == failure
+    pod_info = queue.snapshot().unschedulable[0]
+    assert (pod_info.timestamp_ns, pod_info.initial_attempt_ns, pod_info.attempts) == (7, 0, 1)
+    assert pod_info.failure == failure
 
 
 def test_any_update_takes_a_pod_out_of_its_backoff() -> None:
     """Even one of the status alone."""
     queue = make_queue(make_queued_pod("a"))
     popped = pop(queue)
-    queue.move_all(happened("NodeAdd"), now_ns=0)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
     queue.add_unschedulable(popped.id, now_ns=0)
     pod = make_queued_pod("a")
     assert queue.update(pod, pod, now_ns=1) is SubQueue.ACTIVE
@@ -109,7 +107,7 @@ def test_any_update_takes_a_pod_out_of_its_backoff() -> None:
 
 
 def test_only_a_change_outside_the_status_activates_an_unschedulable_pod() -> None:
-    """The digest tells."""
+    """By the digest."""
     queue = make_queue(make_queued_pod("a"))
     fail_next(queue)
     old, changed = make_queued_pod("a"), make_queued_pod("a", version=2)
@@ -127,7 +125,7 @@ def test_an_update_without_an_old_version_counts_as_changed() -> None:
 
 
 def test_an_update_of_priority_reorders_the_active_pods() -> None:
-    """The timestamp and the attempts stay."""
+    """The timestamp and the attempts are the same."""
     queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
     queue.update(make_queued_pod("b"), make_queued_pod("b", priority=3), now_ns=5)
     assert [(head.pod.name, head.timestamp_ns) for head in queue.heads(2)] == [("b", 0), ("a", 0)]
@@ -160,20 +158,20 @@ def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
     """Each outcome names its pop."""
     queue = make_queue(make_queued_pod("a"))
     fail_next(queue)
-    queue.move_all(happened("NodeAdd"), now_ns=seconds(9))
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=seconds(9))
     first = pop(queue, seconds(9))
     queue.update(make_queued_pod("a"), make_queued_pod("a"), now_ns=seconds(9))
     second = pop(queue, seconds(9))
     assert (first.attempts, second.attempts) == (2, 1)
-    assert queue.done(first.id) is Done.APPLIED
-    assert queue.done(first.id) is Done.NOT_IN_FLIGHT
-    assert queue.done(PopId("uid-b", second.cycle)) is Done.NOT_IN_FLIGHT
+    assert queue.done(first.id) is None
+    assert queue.done(first.id) == NotInFlight()
+    assert queue.done(PopId("uid-b", second.cycle)) == NotInFlight()
     queue.add_unschedulable(second.id, now_ns=seconds(9))
     assert queue.snapshot().unschedulable[0].attempts == 1
 
 
 def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
-    """Its status then says what it is nominated to; a nomination in memory is lost."""
+    """The nomination is then the status'; one in memory is lost."""
     queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
     first, second = pop(queue), pop(queue)
     queue.nominate(second.pod.ref, "n1")
@@ -224,7 +222,7 @@ def test_a_pop_tells_and_keeps_the_nomination() -> None:
     assert queue.nominated_for("n1") == (popped.pod.ref,)
     queue.delete(popped.pod.ref, now_ns=0)
     assert queue.nominated_for("n1") == ()
-    assert queue.done(popped.id) is Done.APPLIED
+    assert queue.done(popped.id) is None
 
 
 def test_adding_again_starts_over() -> None:
@@ -242,7 +240,7 @@ def test_a_wake_up_is_the_first_tick_that_moves_something() -> None:
     queue = make_queue(make_queued_pod("a"))
     assert queue.next_wakeup_ns(0) is None
     popped = pop(queue, seconds(0.3))
-    queue.move_all(happened("NodeAdd"), now_ns=seconds(0.3))
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=seconds(0.3))
     queue.add_unschedulable(popped.id, now_ns=seconds(0.3))
     assert queue.next_wakeup_ns(seconds(0.3)) == seconds(2)
     assert queue.flush_backoff(now_ns=seconds(1)) == 0
@@ -262,7 +260,7 @@ def test_incoming_pods_are_counted_by_queue_and_event_until_taken() -> None:
     """The label values are upstream's."""
     queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
     fail_next(queue)
-    queue.move_all(happened("NodeAdd"), now_ns=1)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=1)
     queue.flush_backoff(now_ns=seconds(1))
     assert queue.take_incoming() == {
         (SubQueue.ACTIVE, "PodAdd"): 2,
@@ -279,11 +277,11 @@ def test_a_restored_queue_holds_everything() -> None:
     fail_next(queue)
     in_flight = pop(queue)
     queue.nominate(in_flight.pod.ref, "n1")
-    queue.move_all(happened("NodeAdd"), now_ns=5)
+    queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=5)
     fail_next(queue, 5)
     state = queue.snapshot()
     restored = SchedulingQueue.restore(QueueConfig(mode="v1.16"), state)
     assert restored.snapshot() == state
     assert [pod.name for pod in restored.pending()] == ["d", "a", "c"]
-    assert restored.done(in_flight.id) is Done.APPLIED
+    assert restored.done(in_flight.id) is None
     assert names(restored.heads(1)) == ["d"]

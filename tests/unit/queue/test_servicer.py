@@ -16,17 +16,17 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.queue import codec
-from services.queue.checkpoint import QueueSession, session_from_plain, session_to_json
+from services.queue.checkpoint import session_from_plain, session_to_json
 from services.queue.config_codec import config_from_message
 from services.queue.core.cluster_event import event_of
 from services.queue.core.queued_pod import AssignedPod, PopId
-from services.queue.core.registrations import QueueConfig
+from services.queue.core.rules.mode import QueueConfig
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_operation
 from services.queue.reader import QueueReader
 from services.queue.servicer import HEADS_MAX, OPERATIONS_MAX, QueueServicer
-from services.queue.session import Clock
-from services.rpc.checkpoint import checkpoint_info, write_checkpoint
+from services.queue.session import QueueSession, RequestClock
+from services.rpc.checkpoint import read_checkpoint, write_checkpoint
 from services.rpc.errors import (
     FieldError,
     LimitError,
@@ -34,6 +34,7 @@ from services.rpc.errors import (
     TimeGoesBackwardsError,
 )
 from services.rpc.parts import merged
+from tests.builders import make_pod
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
 POP, META = session_pb2.PopId, meta_pb2.ObjectMeta
@@ -84,6 +85,12 @@ class Harness:
 
         return merged(asyncio.run(parts()), pb.GetStateResponse()).state
 
+    def saved(self) -> tuple[session_pb2.CheckpointInfo, Any]:
+        """Return the info and the state of a checkpoint."""
+        request = session_pb2.CheckpointSessionRequest(stamp=self.stamp())
+        chunks = self.servicer.CheckpointSession(request, CONTEXT)
+        return asyncio.run(read_checkpoint("queue", chunks))
+
 
 def read(name: str, argument: Message | str, reader: QueueReader) -> Any:
     """Return what is read of the operation `name` of the contract."""
@@ -98,9 +105,8 @@ def make_pod_message(
     terms: tuple[affinity_pb2.PodAffinityTerm, ...] = (),
 ) -> pod_pb2.Pod:
     """Return a pod of the namespace ns with UID uid-NAME."""
-    made = pod_pb2.Pod(metadata=META(uid=f"uid-{name}", namespace="ns", name=name))
-    made.spec.priority = priority
-    made.status.nominated_node_name = nominated
+    builder = make_pod(name, "ns").uid(f"uid-{name}").priority(priority).nominated(nominated)
+    made = builder.message()
     required = "required_during_scheduling_ignored_during_execution"
     if terms:
         getattr(made.spec.affinity.pod_affinity, required).extend(terms)
@@ -121,7 +127,7 @@ def head_names(answer: pb.ApplyResponse) -> list[str]:
 
 
 def test_heads_go_by_priority_then_by_arrival() -> None:
-    """Without a sort key the default order holds; no more heads than asked for are shown."""
+    """Without a sort key the default order holds; at most the requested heads are returned."""
     harness = Harness()
     answer = harness.send(add("a"), add("b", priority=5), add("c"), heads=2)
     assert head_names(answer) == ["b", "a"]
@@ -297,7 +303,7 @@ def test_a_move_may_spare_some(move: queue_pb2.Move, left: list[str]) -> None:
 
 
 def test_the_last_number_with_another_request_is_refused() -> None:
-    """It would get an answer that is not its own; the refusal says which number comes next."""
+    """It would get another request's response; the error has the expected number."""
     harness = Harness()
     first = harness.send(add("a"), heads=1)
     stamp = harness.stamp(1)
@@ -327,14 +333,14 @@ def test_a_label_of_no_event_is_refused_by_its_path(label: str) -> None:
         (operation("move", move, 0), "move.event.label"),
         (operation("assigned_pod_update", changed, 0), "assigned_pod_update.label"),
     ):
-        with pytest.raises(FieldError, match=f'"{label}" names no event') as error:
+        with pytest.raises(FieldError, match=f'"{label}" is not a cluster event') as error:
             harness.send(add("a"), wrong)
         assert error.value.field == f"operations[1].{field}"
     assert not harness.state().entries
     config = queue_pb2.QueueConfig()
     config.hints.add(plugin="P", event="NodeAdd")
     config.hints.add(plugin="P", event=label)
-    with pytest.raises(FieldError, match=f'"{label}" names no event') as error:
+    with pytest.raises(FieldError, match=f'"{label}" is not a cluster event') as error:
         config_from_message(config)
     assert error.value.field == "config.hints[1].event"
 
@@ -343,7 +349,7 @@ def test_a_label_of_no_event_is_refused_by_its_path(label: str) -> None:
 def test_an_event_of_a_resource_that_a_user_has_defined_moves_its_plugins_pods(
     registered: str,
 ) -> None:
-    """Upstream knows no such resource by name; it is one with a version and a group."""
+    """It is not one of upstream's resources, but has a version and a group."""
     config = queue_pb2.QueueConfig()
     config.hints.add(plugin="Foos", event=registered)
     session = QueueSession.start(config, live=False, metrics=QueueMetrics())
@@ -379,12 +385,12 @@ def test_a_live_sessions_time_stands_while_the_wall_clock_is_set_back() -> None:
 
 def test_a_clock_refuses_what_goes_back_or_is_no_time() -> None:
     """Each operation is compared with the one before it."""
-    clock = Clock(5, arrival_ns=None)
+    clock = RequestClock(5, arrival_ns=None)
     assert [clock.read(5), clock.read(9)] == [5, 9]
     with pytest.raises(TimeGoesBackwardsError):
         clock.read(8)
     with pytest.raises(TimeGoesBackwardsError):
-        Clock(0, arrival_ns=None).read(-1)
+        RequestClock(0, arrival_ns=None).read(-1)
     with pytest.raises(FieldError):
         clock.read(2**63 - 1)
 
@@ -398,9 +404,9 @@ def test_affinity_terms_default_to_the_pods_own_namespace() -> None:
     )
     read = codec.queued_pod(make_pod_message(terms=terms), field="pod")
     assert [term.namespaces for term in read.affinity_terms] == [("ns",), ("other",)]
-    assert read.awaits(AssignedPod(namespace="ns", labels={"app": "web"}))
-    assert not read.awaits(AssignedPod(namespace="ns", labels={}))
-    assert read.awaits(AssignedPod(namespace="other", labels={}))
+    assert read.has_term_matching(AssignedPod(namespace="ns", labels={"app": "web"}))
+    assert not read.has_term_matching(AssignedPod(namespace="ns", labels={}))
+    assert read.has_term_matching(AssignedPod(namespace="other", labels={}))
 
 
 @pytest.mark.parametrize(
@@ -524,7 +530,7 @@ def test_gates_activation_and_leases_are_read_and_refused_by_name() -> None:
 
 
 def test_registrations_are_checked_by_name() -> None:
-    """Without hints none is asked; a hint that the queue does not have cannot be asked for."""
+    """Without hints none is called; a hint that the queue does not have is refused."""
     asked = queue_pb2.QueueConfig(rules="v1.34")
     asked.hints.add(plugin="NodeResourcesFit", event="NodeAdd", hint=True)
     (registration,) = config_from_message(asked).registrations
@@ -576,7 +582,7 @@ def test_profiles_are_checked_by_name() -> None:
 
 
 def test_what_default_constraints_counted_outlives_an_update_and_a_checkpoint() -> None:
-    """While the pod's labels stay; the older modes have no use for it."""
+    """While the pod's labels are the same; the older modes refuse it."""
     plain = make_pod_message()
     plain.metadata.labels["app"] = "web"
     constraint = affinity_pb2.TopologySpreadConstraint(
@@ -631,14 +637,13 @@ def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
 
 
 def test_a_state_that_cannot_be_read_is_refused_with_the_path_in_it() -> None:
-    """And the session stays what it was."""
+    """And the session has not changed."""
     harness = Harness(rules="v1.34")
     harness.send(add("a"))
     before = harness.state()
-    session = harness.servicer._sessions.get(harness.stamp())
-    plain = orjson.loads(session_to_json(session.core))
+    info, plain = harness.saved()
     plain["state"]["active"][0]["attempts"] = "many"
-    chunks = list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
+    chunks = list(write_checkpoint(info, orjson.dumps(plain)))
 
     async def requests() -> AsyncIterator[session_pb2.CheckpointChunk]:
         for chunk in chunks:
@@ -647,26 +652,27 @@ def test_a_state_that_cannot_be_read_is_refused_with_the_path_in_it() -> None:
     with pytest.raises(FieldError) as error:
         asyncio.run(harness.servicer.RestoreSession(requests(), CONTEXT))
     assert error.value.field == "data"
-    assert "is no queue's state: active[0].attempts: must be a whole number" in str(error.value)
+    assert "is not a state of the queue: active[0].attempts: must be a whole number" in str(
+        error.value
+    )
     assert harness.state() == before
 
 
 @pytest.mark.parametrize("since", [-1, 2])
-def test_a_record_of_events_that_cannot_be_is_refused(since: int) -> None:
-    """A checkpoint is read by whoever restores it, not only by who wrote it."""
+def test_a_hint_state_that_contradicts_itself_is_refused(since: int) -> None:
+    """A checkpoint may come from anyone: it is checked."""
     harness = Harness(rules="v1.34")
     move = queue_pb2.Operation(move=queue_pb2.Move(event=NODE_ADD))
     harness.send(add("a"), queue_pb2.Operation(pop=queue_pb2.Pop()), move)
-    session = harness.servicer._sessions.get(harness.stamp())
-    plain = orjson.loads(session_to_json(session.core))
-    assert plain["state"]["record"]["pods"] == [["uid-a", 0]]
-    plain["state"]["record"]["pods"] = [["uid-a", since]]
-    with pytest.raises(ValueError, match="in flight since"):
+    _, plain = harness.saved()
+    assert plain["state"]["hint_state"]["pods"] == [["uid-a", 0]]
+    plain["state"]["hint_state"]["pods"] = [["uid-a", since]]
+    with pytest.raises(ValueError, match="not since a recorded event"):
         session_from_plain(plain, QueueMetrics())
 
 
-def test_without_hints_who_waits_for_a_node_waits_for_its_labels_too() -> None:
-    """Upstream's plugins register more broadly then, and no hint is asked."""
+def test_without_hints_plugins_with_node_add_have_its_label_changes_too() -> None:
+    """Upstream's plugins register more events then, and no hint is called."""
     hinted = config_from_message(queue_pb2.QueueConfig(rules="v1.34")).registrations
     plain = config_from_message(queue_pb2.QueueConfig(rules="v1.34", queueing_hints=False))
     change = event_of("NodeLabelChange")

@@ -28,7 +28,7 @@ from services.queue.core.sub_queues import (
     ranked_expiry_order,
 )
 from services.queue.core.unschedulable import UnschedulablePods
-from tests.unit.queue.builders import make_entry, make_queued_pod, names, seconds
+from tests.unit.queue.builders import make_pod_info, make_queued_pod, names, seconds
 
 WEB = LabelSelector(
     requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),),
@@ -39,13 +39,13 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
     """Stale orders never come out, however many there are."""
     heap = KeyedHeap()
     for turn in range(500):
-        entry = make_entry("a", at_ns=turn, sequence=turn)
-        heap.put_in_order(entry.key, bytes([(500 - turn) // 256, (500 - turn) % 256]), entry)
-    other = make_entry("b")
+        pod_info = make_pod_info("a", at_ns=turn, sequence=turn)
+        heap.put_in_order(pod_info.key, bytes([(500 - turn) // 256, (500 - turn) % 256]), pod_info)
+    other = make_pod_info("b")
     heap.put_in_order(other.key, b"", other)
     heap.remove(other.key)
     assert len(heap) == 1
-    assert [entry.timestamp_ns for entry in heap.entries()] == [499]
+    assert [pod_info.timestamp_ns for pod_info in heap.pod_infos()] == [499]
     last = heap.pop()
     assert last is not None
     assert last.timestamp_ns == 499
@@ -58,7 +58,7 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
         st.one_of(
             st.tuples(st.just("put"), st.integers(0, 8), st.integers(0, 12)),
             st.tuples(st.just("remove"), st.integers(0, 8), st.just(0)),
-            st.tuples(st.sampled_from(["pop", "peek", "entries"]), st.just(0), st.just(0)),
+            st.tuples(st.sampled_from(["pop", "peek", "pod_infos"]), st.just(0), st.just(0)),
             st.tuples(st.just("first"), st.integers(0, 9), st.just(0)),
         ),
         max_size=60,
@@ -67,7 +67,7 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
 def test_a_heap_is_a_sorted_mapping_however_it_is_looked_at(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """Who looks at the first entries moves them within the heap, and nothing shows it."""
+    """Reading the first pods moves them within the heap, which changes no result."""
     with patch.object(sub_queues, "_STALE_MIN", 2), patch.object(sub_queues, "_FRONT_MAX", 4):
         _follow(steps)
 
@@ -80,8 +80,8 @@ def _follow(steps: list[tuple[str, int, int]]) -> None:
             case "put":
                 taken = {order: other for other, order in model.items()}
                 if taken.get(place, name) == name:
-                    entry = make_entry(name, sequence=place)
-                    heap.put_in_order(entry.key, bytes([place]), entry)
+                    pod_info = make_pod_info(name, sequence=place)
+                    heap.put_in_order(pod_info.key, bytes([place]), pod_info)
                     model[name] = place
             case "remove":
                 found = heap.remove(("ns", name))
@@ -95,8 +95,8 @@ def _follow(steps: list[tuple[str, int, int]]) -> None:
                 peeked = heap.peek()
                 expected = min(model, key=lambda each: model[each], default=None)
                 assert (peeked.pod.name if peeked else None) == expected
-            case "entries":
-                assert names(heap.entries()) == sorted(model, key=lambda each: model[each])
+            case "pod_infos":
+                assert names(heap.pod_infos()) == sorted(model, key=lambda each: model[each])
             case "first":
                 ordered = sorted(model, key=lambda each: model[each])
                 assert names(heap.first(number)) == ordered[:number]
@@ -106,37 +106,37 @@ def _follow(steps: list[tuple[str, int, int]]) -> None:
 def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
     """Arrival decides between equal priorities and timestamps."""
     active = ActiveQueue()
-    active.put(make_entry("late", at_ns=5, sequence=1))
-    active.put(make_entry("second", sequence=3))
-    active.put(make_entry("first", sequence=2))
-    active.put(make_entry("high", priority=1, at_ns=9, sequence=4))
-    assert names(active.entries()) == ["high", "first", "second", "late"]
+    active.put(make_pod_info("late", at_ns=5, sequence=1))
+    active.put(make_pod_info("second", sequence=3))
+    active.put(make_pod_info("first", sequence=2))
+    active.put(make_pod_info("high", priority=1, at_ns=9, sequence=4))
+    assert names(active.pod_infos()) == ["high", "first", "second", "late"]
     assert names(active.first(2)) == ["high", "first"]
 
 
 def test_an_order_that_goes_and_comes_again_is_there_once() -> None:
     """Removal is lazy, so that the heap has such an order twice."""
     heap = KeyedHeap()
-    entry, later = make_entry("a"), make_entry("b", sequence=1)
+    pod_info, later = make_pod_info("a"), make_pod_info("b", sequence=1)
     heap.put_in_order(later.key, b"later", later)
     for _ in range(3):
-        heap.put_in_order(entry.key, b"first", entry)
-        assert heap.remove(entry.key) == entry
-    heap.put_in_order(entry.key, b"first", entry)
-    heap.put_in_order(entry.key, b"first", entry)
+        heap.put_in_order(pod_info.key, b"first", pod_info)
+        assert heap.remove(pod_info.key) == pod_info
+    heap.put_in_order(pod_info.key, b"first", pod_info)
+    heap.put_in_order(pod_info.key, b"first", pod_info)
     assert names(heap.first(5)) == ["a", "b"]
-    assert [heap.pop(), heap.pop(), heap.pop()] == [entry, later, None]
+    assert [heap.pop(), heap.pop(), heap.pop()] == [pod_info, later, None]
 
 
 def test_a_sort_key_takes_the_place_of_the_priority() -> None:
     """QueueSort is data: ascending, as of priority 0, then the timestamp."""
     active = ActiveQueue()
-    active.put(make_entry("low", priority=-1))
-    active.put(make_entry("second", priority=9, sort_key=b"\2"))
-    active.put(make_entry("first", priority=-9, sort_key=b"\1\1"))
-    active.put(make_entry("plain"))
-    active.put(make_entry("high", priority=1))
-    assert names(active.entries()) == ["high", "plain", "first", "second", "low"]
+    active.put(make_pod_info("low", priority=-1))
+    active.put(make_pod_info("second", priority=9, sort_key=b"\2"))
+    active.put(make_pod_info("first", priority=-9, sort_key=b"\1\1"))
+    active.put(make_pod_info("plain"))
+    active.put(make_pod_info("high", priority=1))
+    assert names(active.pod_infos()) == ["high", "plain", "first", "second", "low"]
 
 
 ranks = st.tuples(
@@ -156,17 +156,17 @@ def test_orders_as_bytes_stand_as_their_parts_do(
     ends: tuple[int, int],
 ) -> None:
     """Whatever the numbers and the sort keys, zero bytes and prefixes among them."""
-    entries, parts = [], []
+    pod_infos, parts = [], []
     for sort_key, priority, at_ns, sequence in (one, other):
-        entries.append(
-            make_entry("a", sort_key=sort_key, priority=priority, at_ns=at_ns, sequence=sequence)
+        pod_infos.append(
+            make_pod_info("a", sort_key=sort_key, priority=priority, at_ns=at_ns, sequence=sequence)
         )
         parts.append((0 if sort_key else -priority, sort_key, at_ns, sequence))
-    a, b = entries
+    a, b = pod_infos
     assert (pop_order(a) < pop_order(b)) == (parts[0] < parts[1])
-    ranked = [ranked_expiry_order(each, end) for each, end in zip(entries, ends, strict=True)]
+    ranked = [ranked_expiry_order(each, end) for each, end in zip(pod_infos, ends, strict=True)]
     assert (ranked[0] < ranked[1]) == ((ends[0], *parts[0]) < (ends[1], *parts[1]))
-    plain = [expiry_order(each, end) for each, end in zip(entries, ends, strict=True)]
+    plain = [expiry_order(each, end) for each, end in zip(pod_infos, ends, strict=True)]
     assert (plain[0] < plain[1]) == ((ends[0], one[3]) < (ends[1], other[3]))
 
 
@@ -195,8 +195,8 @@ def test_backoff_doubles_and_tests_the_maximum_after_doubling(
 def test_a_backoff_ends_at_its_expiry() -> None:
     """Due is expiry <= now."""
     backoff = BackoffQueue(AttemptBackoff(BackoffLimits()))
-    backoff.put(make_entry("twice", attempts=2))
-    backoff.put(make_entry("once", attempts=1))
+    backoff.put(make_pod_info("twice", attempts=2))
+    backoff.put(make_pod_info("once", attempts=1))
     assert backoff.next_due_ns() == seconds(1)
     assert backoff.pop_due(seconds(1) - 1) is None
     due = backoff.pop_due(seconds(1))
@@ -208,12 +208,12 @@ def test_a_backoff_ends_at_its_expiry() -> None:
 def test_the_backoff_map_is_not_bumped_while_it_runs_nor_at_its_expiry() -> None:
     """v1.16 bumps only after the expiry."""
     policy = PodBackoffMap(BackoffLimits())
-    entry = make_entry("a")
+    pod_info = make_pod_info("a")
     for now_s in (0, 0.5, 1):
-        policy.record_failure(entry.key, seconds(now_s))
-        assert policy.expiry_ns(entry) == seconds(1)
-    policy.record_failure(entry.key, seconds(1) + 1)
-    assert policy.expiry_ns(entry) == seconds(3) + 1
+        policy.record_failure(pod_info.key, seconds(now_s))
+        assert policy.expiry_ns(pod_info) == seconds(1)
+    policy.record_failure(pod_info.key, seconds(1) + 1)
+    assert policy.expiry_ns(pod_info) == seconds(3) + 1
 
 
 def test_the_backoff_map_forgets_a_name_once_the_maximum_has_passed() -> None:
@@ -229,38 +229,46 @@ def test_the_backoff_map_forgets_a_name_once_the_maximum_has_passed() -> None:
 def test_a_name_without_backoff_does_not_wait() -> None:
     """A name that the map has forgotten is due."""
     backoff = PodBackoffMap(BackoffLimits())
-    assert not backoff.backs_off(make_entry("a", at_ns=seconds(5)), seconds(5))
+    assert not backoff.backs_off(make_pod_info("a", at_ns=seconds(5)), seconds(5))
 
 
 def test_leftovers_are_strictly_older() -> None:
-    """An entry exactly as old as the limit stays."""
+    """A pod exactly as old as the limit is not moved."""
     unschedulable = UnschedulablePods()
     for at_ns in (0, 1, 2):
-        unschedulable.put(make_entry(f"p{at_ns}", at_ns=at_ns, sequence=at_ns))
+        unschedulable.put(make_pod_info(f"p{at_ns}", at_ns=at_ns, sequence=at_ns))
     assert names(unschedulable.take_older(1)) == ["p0"]
-    assert names(unschedulable.entries()) == ["p1", "p2"]
+    assert names(unschedulable.pod_infos()) == ["p1", "p2"]
 
 
 def test_only_pods_whose_required_affinity_matches_await_an_assigned_pod() -> None:
     """Namespace and labels must both match."""
     unschedulable = UnschedulablePods()
     term = AffinityTerm(namespaces=("ns",), selector=WEB)
-    unschedulable.put(make_entry("plain"))
-    unschedulable.put(make_entry("awaits", affinity=(term,)))
-    assert not unschedulable.take_awaiting(AssignedPod(namespace="x", labels={"app": "web"}))
-    assert not unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "db"}))
-    taken = unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "web"}))
+    unschedulable.put(make_pod_info("plain"))
+    unschedulable.put(make_pod_info("awaits", affinity=(term,)))
+    assert not unschedulable.take_with_term_matching(
+        AssignedPod(namespace="x", labels={"app": "web"})
+    )
+    assert not unschedulable.take_with_term_matching(
+        AssignedPod(namespace="ns", labels={"app": "db"})
+    )
+    taken = unschedulable.take_with_term_matching(
+        AssignedPod(namespace="ns", labels={"app": "web"})
+    )
     assert names(taken) == ["awaits"]
-    assert names(unschedulable.entries()) == ["plain"]
+    assert names(unschedulable.pod_infos()) == ["plain"]
 
 
 def test_an_update_that_drops_the_affinity_stops_awaiting() -> None:
-    """The replaced entry's terms count, not the old one's."""
+    """The new version's terms count, not the old one's."""
     unschedulable = UnschedulablePods()
-    entry = make_entry("a", affinity=(AffinityTerm(namespaces=("ns",), selector=WEB),))
-    unschedulable.put(entry)
-    unschedulable.replace(entry.with_pod(make_queued_pod("a")))
-    assert not unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "web"}))
+    pod_info = make_pod_info("a", affinity=(AffinityTerm(namespaces=("ns",), selector=WEB),))
+    unschedulable.put(pod_info)
+    unschedulable.replace(pod_info.with_pod(make_queued_pod("a")))
+    assert not unschedulable.take_with_term_matching(
+        AssignedPod(namespace="ns", labels={"app": "web"})
+    )
 
 
 def test_nominating_again_moves_a_pod_to_the_end() -> None:

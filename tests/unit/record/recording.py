@@ -8,11 +8,11 @@ from pathlib import Path
 
 from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
-from replay.record.frames import Folder
+from replay.record.frames import RecordingFolder
 from replay.record.kubeconfig import Access
-from replay.record.making import trace_of
-from replay.record.session import Options, Recorded, State, record
-from replay.record.usage_sources import choose
+from replay.record.recorded_trace import trace_of
+from replay.record.session import RecorderSettings, RecordingProgress, RecordingResult, record
+from replay.record.usage_sources import choose_source
 from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
 
@@ -45,41 +45,41 @@ def recorded(
     server: ApiServerDouble,
     folder: Path,
     *,
-    options: Options | None = None,
+    options: RecorderSettings | None = None,
     usage: str = "off",
     samples: int = 0,
     how: Access | None = None,
-) -> Recorded:
+) -> RecordingResult:
     """Record until all that the server has was heard, and usage was sampled so many times."""
     api = ApiServer(how or access(server), time.time_ns)
     began = time.monotonic()
 
-    def go_on(state: State) -> bool:
+    def keep_going(state: RecordingProgress) -> bool:
         time.sleep(0.002)
         assert time.monotonic() - began < SECONDS_MAX, (state, server.lines)
-        lines = sum(each.lines for each in state.told.values())
-        done = state.listed == len(state.told) and state.samples >= samples
+        lines = sum(each.lines for each in state.statuses.values())
+        done = state.listed == len(state.statuses) and state.samples >= samples
         return not (done and server.is_told(lines))
 
     return record(
         api,
-        Folder.create(folder),
-        choose(usage, api),
+        RecordingFolder.create(folder),
+        choose_source(usage, api),
         options=options or fast(),
         now_ns=time.time_ns,
-        go_on=go_on,
+        keep_going=keep_going,
     )
 
 
-def fast(**others: object) -> Options:
+def fast(**others: object) -> RecorderSettings:
     """Return options that wait for nothing."""
-    return Options(pause_s=0.001, usage_every_s=0.002, **others)  # type: ignore[arg-type] # tests name them
+    return RecorderSettings(pause_s=0.001, usage_every_s=0.002, **others)  # type: ignore[arg-type] # tests name them
 
 
 def trace(server: ApiServerDouble, folder: Path, **how: object) -> list[Record]:
     """Record and return the trace."""
     recorded(server, folder, **how)  # type: ignore[arg-type] # as above
-    return list(trace_of(Folder(folder)))
+    return list(trace_of(RecordingFolder(folder)))
 
 
 def issue_kinds(records: Iterable[Record]) -> list[str]:

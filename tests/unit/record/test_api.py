@@ -165,9 +165,9 @@ def test_a_plugins_credential_is_had_anew_before_it_expires(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("no-such-program-anywhere", "there is no such program. Install it"),
+        ("no-such-program-anywhere", "the program is not installed. Install it"),
         ("false", "returned non-zero exit status 1"),
-        ("echo", "its answer is no JSON"),
+        ("echo", "its output is not JSON"),
     ],
 )
 def test_a_plugin_that_fails_is_named(command: str, problem: str) -> None:
@@ -184,7 +184,7 @@ def test_a_plugin_that_fails_is_named(command: str, problem: str) -> None:
 def test_a_plugin_without_a_credential_is_refused(tmp_path: Path) -> None:
     """An empty status is no login."""
     how = Access(name="x", server="http://127.0.0.1:1", exec_plugin=plugin(tmp_path, {"token": ""}))
-    with pytest.raises(RecordError, match="holds no credential"):
+    with pytest.raises(RecordError, match="has no credential"):
         asked(how)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from replay.cli.commands.record import line
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
 from replay.importers.registry import open_trace
 from replay.record import session
-from replay.record.session import Recorded, State, Wishes
-from replay.record.watcher import Told
+from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
+from replay.record.watcher import WatcherStatus
 from tests.api_server import ApiServerDouble, Listing, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
 from tests.unit.record.recording import SECONDS_MAX, cluster, event
@@ -39,16 +38,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
     )
     with ApiServerDouble(scripts) as double:
 
-        def until_all_is_told(wishes: Wishes, go_on: Callable[[State], bool]) -> Recorded:
+        def until_all_is_told(
+            request: RecordingRequest, keep_going: Callable[[RecordingProgress], bool]
+        ) -> RecordingResult:
             before, began = double.lines, time.monotonic()
 
-            def goes_on(state: State) -> bool:
+            def goes_on(state: RecordingProgress) -> bool:
                 assert time.monotonic() - began < SECONDS_MAX, state
-                lines = before + sum(each.lines for each in state.told.values())
-                done = state.listed == len(state.told) and double.is_told(lines)
-                return go_on(state) and not done
+                lines = before + sum(each.lines for each in state.statuses.values())
+                done = state.listed == len(state.statuses) and double.is_told(lines)
+                return keep_going(state) and not done
 
-            return record_live(wishes, goes_on)
+            return record_live(request, goes_on)
 
         record_live = session.record_live
         monkeypatch.setattr(session, "record_live", until_all_is_told)
@@ -90,9 +91,9 @@ def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiSer
     result = record(tmp_path, server.url)
     assert result.exit_code == 0, result.output
     assert f"of {server.url} (v1.34.1)" in result.stderr
-    assert "pods: 1 at first, 1 events" in result.stderr
+    assert "pods: 1 listed, 1 events" in result.stderr
     assert "usage     not recorded (neither kubelets nor metrics.k8s.io" in result.stderr
-    assert "in a replay no kubelet evicts anybody" in result.stderr
+    assert "no kubelet evicts a pod in a replay" in result.stderr
     assert "note      jobs are not recorded: /apis/batch/v1/jobs: 403 Forbidden" in result.stderr
     assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 2
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
@@ -154,7 +155,7 @@ def test_a_server_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
         url = gone.url
     refusal = problem(record(tmp_path, url))
     assert refusal.code == SERVICE
-    assert "Is this the right --context" in str(refusal)
+    assert "Check --context" in str(refusal)
     assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
 
 
@@ -180,7 +181,7 @@ def test_a_context_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """With those that are."""
     refusal = problem(record(tmp_path, "http://127.0.0.1:1", "--context", "prod"))
     assert refusal.code == REFUSED
-    assert "there is no context 'prod'; there are: c" in str(refusal)
+    assert "has no context 'prod'; it has: c" in str(refusal)
 
 
 def test_an_output_without_a_folder_is_refused_before_anything_is_recorded(
@@ -188,7 +189,7 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_recorded(
 ) -> None:
     """An hour of recording is not lost to a typing error."""
     refusal = problem(record(tmp_path, server.url, "-o", str(tmp_path / "no" / "t.ktr")))
-    assert "there is no folder" in str(refusal)
+    assert "does not exist; create it" in str(refusal)
     assert server.seen == []
 
 
@@ -208,19 +209,6 @@ def test_usage_is_sampled_every_second_at_most(tmp_path: Path, server: ApiServer
     assert server.seen == []
 
 
-def test_without_the_extra_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ApiServerDouble
-) -> None:
-    """What to install, instead of a module's name."""
-    for name in [each for each in sys.modules if each.startswith(("urllib3", "replay.record."))]:
-        if name not in {"replay.errors"}:
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "urllib3", None)
-    refusal = problem(record(tmp_path, server.url))
-    assert refusal.code == REFUSED
-    assert 'pip install "reprieve[record]"' in str(refusal)
-
-
 def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_go_on(
     tmp_path: Path, server: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,11 +226,13 @@ def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_go_on(
 
 def test_the_line_tells_time_kinds_objects_events_and_what_goes_wrong() -> None:
     """A problem that is tried again stands at its end, each once."""
-    state = State(
-        told={
-            "pods": Told(is_listed=True, objects=1500, events=3, problem="/api/v1/pods: away"),
-            "jobs": Told(refused="403"),
-            "nodes": Told(problem="/api/v1/pods: away"),
+    state = RecordingProgress(
+        statuses={
+            "pods": WatcherStatus(
+                is_listed=True, objects=1500, events=3, problem="/api/v1/pods: away"
+            ),
+            "jobs": WatcherStatus(refused="403"),
+            "nodes": WatcherStatus(problem="/api/v1/pods: away"),
         },
         samples=2,
         usage_problem="",

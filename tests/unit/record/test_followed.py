@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.record.watcher import GAP, Followed, Frame, GoneError, WatchError
+from replay.record.watcher import GAP, GoneError, ResourceStore, WatchError, WatchEvent
 from tests.api_server import Raw
 from tests.unit.importers.builders import make_pod
 from tests.unit.record.recording import event, gone, resource
@@ -58,8 +58,8 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.followed = Followed(resource("Pod"))
-        self.frames: list[Frame] = []
+        self.followed = ResourceStore(resource("Pod"))
+        self.frames: list[WatchEvent] = []
 
     def watch(self) -> None:
         """Take all that came after the version that was seen last."""
@@ -115,7 +115,7 @@ def test_the_frames_lead_to_what_the_server_has(steps: list[tuple[str, int]]) ->
     assert [each.type for each in client.frames].count("BOOKMARK") == 1
 
 
-def _identity(frame: Frame) -> tuple[str, str, str]:
+def _identity(frame: WatchEvent) -> tuple[str, str, str]:
     own = frame.object["metadata"]
     return frame.type, own["uid"], own["resourceVersion"]
 
@@ -149,7 +149,7 @@ def test_what_went_meanwhile_is_told_with_its_last_state_and_the_lists_version()
 
 def test_errors_of_a_watch_part_what_is_too_old_from_all_else() -> None:
     """The first needs a list, the others a while."""
-    followed = Followed(resource("Pod"))
+    followed = ResourceStore(resource("Pod"))
     with pytest.raises(GoneError, match="too old"):
         followed.event("ERROR", gone()["object"])
     with pytest.raises(WatchError, match="InternalError: etcd"):

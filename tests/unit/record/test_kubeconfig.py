@@ -84,7 +84,7 @@ def test_several_files_are_one_and_the_first_to_name_something_counts(tmp_path: 
 def test_a_pod_reaches_its_cluster_by_its_service_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no kubeconfig and Kubernetes says where it is."""
+    """Where there is not a kubeconfig and Kubernetes says where it is."""
     monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
     (tmp_path / "ca.crt").write_bytes(PEM)
     there = {"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "fd00::1"}
@@ -115,26 +115,29 @@ def test_an_exec_plugin_is_told_of_its_cluster_where_it_asks_for_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        ([], "is no kubeconfig"),
-        ({"clusters": {}}, "there is no current-context"),
-        ({"clusters": {"a": 1}}, "clusters: a list is wanted"),
-        ({"users": [{"user": {}}]}, r"users\[0\]: an entry with a name"),
-        ({**config(), "current-context": "x"}, "there is no context 'x'; there are: one"),
-        ({**config(), "clusters": []}, "there is no cluster 'one'; there are: none"),
-        (config(cluster={"server": "one:6443"}), r"clusters\[one\].server: 'one:6443' is no http"),
-        (config({"token": 5}), r"users\[one\].token: a text is wanted"),
-        (config({"client-key-data": "%"}), r"client-key-data: no base64"),
+        ([], "is not a kubeconfig"),
+        ({"clusters": {}}, "has no current-context"),
+        ({"clusters": {"a": 1}}, "clusters: expected a list"),
+        ({"users": [{"user": {}}]}, r"users\[0\]: expected an entry with a name"),
+        ({**config(), "current-context": "x"}, "has no context 'x'; it has: one"),
+        ({**config(), "clusters": []}, "has no cluster 'one'; it has: none"),
+        (
+            config(cluster={"server": "one:6443"}),
+            r"clusters\[one\].server: 'one:6443' is not an",
+        ),
+        (config({"token": 5}), r"users\[one\].token: expected a string"),
+        (config({"client-key-data": "%"}), r"client-key-data: is not base64"),
         (config({"client-key-data": "eA=="}), "belong together"),
         (config({"client-key": "gone.pem"}), r"client-key: .*gone.pem cannot be read: No such"),
         (config({"auth-provider": {"name": "gcp"}}), "auth-provider 'gcp' is of Kubernetes before"),
-        (config({"exec": {"command": ""}}), r"exec.command: a program is wanted"),
-        (config({"exec": {"command": "x", "apiVersion": "v9"}}), "'v9' is not served"),
-        (config({"as-groups": ["a"]}), "as-groups and as-user-extra are not served"),
+        (config({"exec": {"command": ""}}), r"exec.command: expected a program"),
+        (config({"exec": {"command": "x", "apiVersion": "v9"}}), "'v9' is not supported"),
+        (config({"as-groups": ["a"]}), "as-groups and as-user-extra are not supported"),
         (
             config(
                 cluster={"insecure-skip-tls-verify": True, "certificate-authority-data": "eA=="}
             ),
-            "stands beside a certificate authority",
+            "is set together with a certificate",
         ),
     ],
 )
@@ -148,7 +151,7 @@ def test_what_is_wrong_is_refused_with_file_and_entry(
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [(b"a: [", "is no YAML"), (None, "cannot be read: No such file")]
+    ("content", "problem"), [(b"a: [", "is not YAML"), (None, "cannot be read: No such file")]
 )
 def test_a_file_that_cannot_be_read_is_refused(
     tmp_path: Path, content: bytes | None, problem: str
@@ -162,7 +165,7 @@ def test_a_file_that_cannot_be_read_is_refused(
 
 def test_without_any_kubeconfig_the_option_is_named(tmp_path: Path) -> None:
     """Outside of a cluster."""
-    with pytest.raises(KubeconfigError, match="name one by --kubeconfig"):
+    with pytest.raises(KubeconfigError, match="give one with --kubeconfig"):
         load(None, "", {"HOME": str(tmp_path)})
     with pytest.raises(KubeconfigError, match=r"\$KUBECONFIG: no such file"):
         load(None, "", {"KUBECONFIG": str(tmp_path / "no")})

@@ -13,9 +13,9 @@ from replay.errors import ApiError, RecordError, UnreachableError
 from replay.importers.registry import open_trace
 from replay.kube.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
 from replay.record import session
-from replay.record.frames import Folder, LineFile
-from replay.record.making import trace_of
-from replay.record.watcher import Followed
+from replay.record.frames import LineFile, RecordingFolder
+from replay.record.recorded_trace import trace_of
+from replay.record.watcher import ResourceStore
 from replay.trace.files import open_plain
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
@@ -198,7 +198,7 @@ def test_without_pods_the_note_says_how_much_is_missing(tmp_path: Path) -> None:
     scripts = cluster(Pod=Script(refusal=(403, "Forbidden", "no")))
     with ApiServerDouble(scripts) as server:
         outcome = recorded(server, tmp_path / "f")
-    assert outcome.notes[0].startswith("pods are not recorded, without which a trace is of little")
+    assert outcome.notes[0].startswith("pods are not recorded; a replay needs them")
 
 
 def test_where_every_kind_is_forbidden_the_recording_is_refused(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_server_that_fails_for_a_while_is_asked_again(tmp_path: Path) -> None:
     pods = Script(lists=[away, away, away, Listing(items=(), version=5)], watches=[away, []])
     with ApiServerDouble(cluster(Pod=pods)) as server:
         outcome = recorded(server, tmp_path / "f")
-    assert outcome.state.told["pods"].is_listed
+    assert outcome.state.statuses["pods"].is_listed
     assert outcome.notes == ()
 
 
@@ -274,7 +274,7 @@ def test_what_a_killed_recorder_left_is_usable(tmp_path: Path, cut: int) -> None
     whole = file.read_bytes()
     file.write_bytes(whole + whole[: len(whole) - cut])
     (folder.path / "recording.json").unlink()
-    records = list(trace_of(Folder(folder.path)))
+    records = list(trace_of(RecordingFolder(folder.path)))
     assert names(records) == ["p"]
     assert "cut-short" in issue_kinds(records)
     assert "broken-off" in issue_kinds(records)
@@ -284,7 +284,7 @@ def test_nothing_is_recorded_into_a_folder_that_is_not_empty(tmp_path: Path) -> 
     """It may hold the only copy of another recording."""
     (tmp_path / "mine").write_text("x")
     with pytest.raises(RecordError, match=r"not empty.*--from"):
-        Folder.create(tmp_path)
+        RecordingFolder.create(tmp_path)
 
 
 def test_managed_fields_are_not_kept(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(Followed, "end_list", broken)
+    monkeypatch.setattr(ResourceStore, "end_list", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with (
         ApiServerDouble(cluster()) as server,

@@ -8,8 +8,8 @@ import pytest
 
 from replay.errors import RecordError
 from replay.importers.recording.survey import Survey
-from replay.record.frames import Folder
-from replay.record.making import NO_USAGE, WINDOWS_MAX, UsageHistory, trace_of, with_usage
+from replay.record.frames import RecordingFolder
+from replay.record.recorded_trace import NO_USAGE, WINDOWS_MAX, UsageHistory, trace_of, with_usage
 from replay.record.redact import Redactor
 from reprieve.trace.v1beta1.trace_pb2 import Record, UsageProfile
 from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script
@@ -167,7 +167,7 @@ def test_a_source_that_is_asked_for_and_not_there_is_refused(tmp_path: Path, wis
     """Before anything is recorded."""
     with (
         ApiServerDouble(scripts()) as server,
-        pytest.raises(RecordError, match=f"--usage {wish}: it does not answer us"),
+        pytest.raises(RecordError, match=f"--usage {wish}: the source does not answer"),
     ):
         recorded(server, tmp_path / "f", usage=wish)
 
@@ -236,8 +236,8 @@ def test_a_pod_that_never_ran_has_no_profile() -> None:
 
 def test_a_folder_without_frames_is_refused(tmp_path: Path) -> None:
     """There is nothing to make a trace of."""
-    with pytest.raises(RecordError, match="nothing of a recording"):
-        list(trace_of(Folder(tmp_path)))
+    with pytest.raises(RecordError, match="has no recorded watches"):
+        list(trace_of(RecordingFolder(tmp_path)))
 
 
 def test_a_node_that_never_tells_is_named(tmp_path: Path) -> None:
@@ -250,4 +250,4 @@ def test_a_node_that_never_tells_is_named(tmp_path: Path) -> None:
     listed["/api/v1/nodes"] = Script(lists=[Listing(items=nodes, version=5)])
     with ApiServerDouble(listed, answers={SUMMARY: summary()}) as server:
         outcome = recorded(server, tmp_path / "f", usage="kubelet", samples=1)
-    assert outcome.notes == ("nodes that do not tell what is used (1): silent",)
+    assert outcome.notes == ("nodes without recorded usage (1): silent",)

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from replay.report.figure import Source
+from replay.report.section import ReportTables
 from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables
 
@@ -29,9 +29,9 @@ class HandMadeTables(RunTables):
                 self._connection.execute(sql, list(row.values()))
 
 
-def source(end_s: float = 240.0, **rows: list[dict[str, Any]]) -> Source:
+def source(end_s: float = 240.0, **rows: list[dict[str, Any]]) -> ReportTables:
     """Return the tables of a run from 0 to `end_s`."""
-    return Source(tables=HandMadeTables(**rows), start_ns=0, end_ns=round(end_s * SECOND_NS))
+    return ReportTables(tables=HandMadeTables(**rows), start_ns=0, end_ns=round(end_s * SECOND_NS))
 
 
 def pod(name: str, **of: Any) -> dict[str, Any]:

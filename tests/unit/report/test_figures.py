@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from replay.report.capacity import fragmentation, reasons, refusals
 from replay.report.displaced import evictions, loops, preemptions
-from replay.report.figure import BUCKETS, GROUPS_MAX, Figure, stepped
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import PODS_MAX, node_timeline
-from replay.report.page import FIGURES
+from replay.report.page import SECTIONS
+from replay.report.section import BUCKETS, GROUPS_MAX, ReportSection, stepped
 from tests.unit.report.tables import SECOND_NS, pod, source
 
 _NODE = {"node_name": "n", "added_ns": 0, "allocatable": {"cpu": 4000}, "cpu_milli": 4000}
 
 
-def _series(figure: Figure, choice: str = "") -> dict[str, Any]:
+def _series(figure: ReportSection, choice: str = "") -> dict[str, Any]:
     return {each["name"]: each["data"] for each in figure.charts[choice]["series"]}
 
 
@@ -235,13 +235,13 @@ def test_latencies_are_charted_by_step() -> None:
     row |= {"p50_ns": 5, "p90_ns": 6, "p99_ns": 7, "max_ns": 0}
     series = _series(latencies(source(latencies=[row])))
     assert series["median"] == [[5, "runRound"]]
-    assert series["longest"] == [[1, "runRound"]]
+    assert series["maximum"] == [[1, "runRound"]]
 
 
 def test_an_empty_run_says_so_in_every_figure() -> None:
     """No chart is drawn of nothing."""
     empty = source()
-    for make in FIGURES:
+    for make in SECTIONS:
         figure = make(empty)
         assert not figure.charts
         assert figure.empty.endswith(".")

@@ -7,9 +7,9 @@ import json
 import re
 from importlib import resources
 
-from replay.report.figure import Figure
-from replay.report.page import Overview, overview, page
-from replay.results.run.manifest import Manifest, TraceFile
+from replay.report.page import ReportHead, page, report_head
+from replay.report.section import ReportSection
+from replay.results.run.manifest import Manifest, ReplayedTrace
 from tests.unit.report.tables import pod, source
 
 _ECHARTS_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
@@ -17,7 +17,7 @@ _WILD = "</script><script>alert(1)</script>"
 
 
 def _page() -> str:
-    figure = Figure(
+    figure = ReportSection(
         key="wild",
         title="A figure & more",
         note="It is < that.",
@@ -28,8 +28,8 @@ def _page() -> str:
         rows=[[_WILD, 1234, 0.5, None]],
         left_out="most",
     )
-    nothing = Figure(key="none", title="None", note="", empty="No pod was evicted.")
-    head = Overview(title=_WILD, facts=[("pods", "1")], described=[("Seed", "<0>")])
+    nothing = ReportSection(key="none", title="None", note="", empty="No pod was evicted.")
+    head = ReportHead(title=_WILD, facts=[("pods", "1")], described=[("Seed", "<0>")])
     return page(head, [figure, nothing])
 
 
@@ -63,16 +63,16 @@ def test_a_figure_has_its_table_and_its_choice() -> None:
     text = _page()
     assert '<td class="number">1,234</td><td class="number">0.5</td><td></td>' in text
     assert 'Node <select data-choice="wild">' in text
-    assert "Left out or thinned: most." in text
+    assert "Not in the table: most." in text
     assert '<p class="empty">No pod was evicted.</p>' in text
 
 
 def test_the_head_names_the_run_and_its_traces() -> None:
-    """A run that broke off says so."""
-    traces = tuple(TraceFile(path=f"/x/{name}", sha256="") for name in "abcd")
+    """An aborted run says so."""
+    traces = tuple(ReplayedTrace(path=f"/x/{name}", sha256="") for name in "abcd")
     manifest = Manifest(version="1.2", seed=7, rules="v1.34", traces=traces)
     rows = source(pods=[pod("a", scheduled_s=1), pod("b")], preemptions=[{"by_uid": "b"}])
-    head = overview(rows, manifest, "today")
+    head = report_head(rows, manifest, "today")
     assert head.title == "today"
     assert dict(head.facts)["bound"] == "1"
     assert dict(head.facts)["preempted"] == "1 by 1"
@@ -80,5 +80,5 @@ def test_the_head_names_the_run_and_its_traces() -> None:
     assert head.described[:3] == [
         ("Trace", "a, b, c and 1 more"),
         ("Simulated", "4m"),
-        ("Ended", "broke off before its end"),
+        ("Ended", "aborted"),
     ]

@@ -7,7 +7,8 @@ from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube.fields import timestamp
+from services.kube.pod import PodPhase
+from tests.builders import make_pod
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_571_904_000 * SECOND_NS
@@ -23,13 +24,9 @@ def pod_message(
     created_s: int = 0,
 ) -> pod_pb2.Pod:
     """Return a pod of one container, created `created_s` after START_NS."""
-    pod = pod_pb2.Pod()
-    pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = name, "default", f"uid-{name}"
-    pod.metadata.creation_timestamp.CopyFrom(timestamp(START_NS + created_s * SECOND_NS))
-    pod.spec.containers.add(name="c")
-    pod.spec.node_name = node_name
-    pod.spec.priority = priority
-    pod.status.phase = phase
+    made = make_pod(name).uid(f"uid-{name}").created(START_NS + created_s * SECOND_NS)
+    made.container("c").node(node_name).priority(priority).phase(PodPhase(phase))
+    pod = made.message()
     if owner_uid:
         pod.metadata.owner_references.add(kind="ReplicaSet", uid=owner_uid, controller=True)
     if phase == "Running":

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from tests.builders import make_node
 from tests.unit.results import messages
 
 NODE = "worker"
@@ -47,21 +48,19 @@ def _pod(name: str, cpu: str, **of: object) -> pod_pb2.Pod:
 
 
 def _rounds() -> list[scheduler_pb2.Round]:
-    node = node_pb2.Node()
-    node.metadata.name = NODE
-    node.status.allocatable.update({"cpu": "2", "pods": "110"})
-    told, patched = messages.round_of, messages.patched
+    node = make_node(NODE).capacity(cpu="2").message()
+    sent, patched = messages.round_of, messages.patched
     failed = pod_pb2.PodStatus(phase="Failed")
     return [
-        told(
+        sent(
             messages.added(node),
             messages.added(_pod("low", "1500m", node_name=NODE, phase="Running", owner_uid="o")),
         ),
-        told(messages.added(_pod("high", "2", priority=9), 8), at_s=8),
-        told(messages.deleted("low", 10), at_s=10),
-        told(patched("high", 11, node_name=NODE), at_s=11),
-        told(messages.added(_pod("late", "1"), 12), at_s=12),
-        told(patched("high", 20, status=failed), at_s=20),
+        sent(messages.added(_pod("high", "2", priority=9), 8), at_s=8),
+        sent(messages.deleted("low", 10), at_s=10),
+        sent(patched("high", 11, node_name=NODE), at_s=11),
+        sent(messages.added(_pod("late", "1"), 12), at_s=12),
+        sent(patched("high", 20, status=failed), at_s=20),
     ]
 
 

@@ -21,23 +21,23 @@ from reprieve.session.v1beta1 import session_pb2
 
 
 class Session:
-    """A session that has been told a round more at each look; saving it takes `takes_ns`."""
+    """A session whose number of rounds grows at each read; saving it takes `takes_ns`."""
 
     def __init__(self, takes_ns: int = 0) -> None:
-        self.told = 0
+        self.sent = 0
         self.takes_ns = takes_ns
         self.now_ns = 0
 
     @property
     def rounds(self) -> int:
         """Count up."""
-        self.told += 1
-        return self.told
+        self.sent += 1
+        return self.sent
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return two chunks."""
         self.now_ns += self.takes_ns
-        return [session_pb2.CheckpointChunk(data=bytes([n])) for n in (self.told % 256, 7)]
+        return [session_pb2.CheckpointChunk(data=bytes([n])) for n in (self.sent % 256, 7)]
 
 
 def taken(folder: Path, instants: int, takes_ns: int = 0) -> None:

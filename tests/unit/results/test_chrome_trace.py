@@ -15,7 +15,7 @@ def _events(tmp_path: Path, phase: str) -> list[TraceEvent]:
 
 
 def test_a_pod_is_a_slice_on_its_node(tmp_path: Path) -> None:
-    """In microseconds since the beginning, with what befell it."""
+    """In microseconds since the beginning, with what happened to it."""
     low, high = _events(tmp_path, "X")
     assert (low["ts"], low["dur"], low["args"]["preempted_by"]) == (0, 10e6, "default/high")
     assert (high["ts"], high["dur"], high["args"]["ending"]) == (11e6, 9e6, "Evicted")
@@ -25,8 +25,8 @@ def test_a_pod_is_a_slice_on_its_node(tmp_path: Path) -> None:
 
 def test_the_displaced_are_instants_on_their_node(tmp_path: Path) -> None:
     """With who or what displaced them."""
-    told = [(each["ts"], each["name"], each["args"]["why"]) for each in _events(tmp_path, "i")]
-    assert told == [
+    seen = [(each["ts"], each["name"], each["args"]["why"]) for each in _events(tmp_path, "i")]
+    assert seen == [
         (8e6, "Preempted default/low", "by default/high"),
         (19e6, "Evicted default/high", "memory.available"),
     ]

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import yaml
 
-from replay.results.kubectl.events import KEPT_NS, Events, event_of
-from replay.results.kubectl.get import Query, get
+from replay.results.kubectl.events import KEPT_NS, KubeEvents, event_of
+from replay.results.kubectl.get import GetQuery, get
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
@@ -17,7 +17,7 @@ from tests.unit.results.small_run import NODE, small_run
 
 def _printed(tmp_path: Path, **asked: object) -> str:
     pieces: list[str] = []
-    query = Query(**{"resource": "events", **asked})  # type: ignore[arg-type] # keywords of one test
+    query = GetQuery(**{"resource": "events", **asked})  # type: ignore[arg-type] # keywords of one test
     path = tmp_path / "run"
     get(small_run(path), query, pieces.append)
     return "".join(pieces)
@@ -71,7 +71,7 @@ def test_another_namespace_has_no_events(tmp_path: Path) -> None:
 
 def test_equal_events_are_counted_and_kept_for_an_hour() -> None:
     """From the last time on; then the next one is a new Event."""
-    standing = Events()
+    standing = KubeEvents()
     hour_s = KEPT_NS // 10**9
     for at_s in (0, 60):
         standing.take(messages.failed("p", "no room", at_s))
@@ -92,9 +92,7 @@ def test_equal_events_are_counted_and_kept_for_an_hour() -> None:
         ("PIDPressure", "True", "NodeHasInsufficientPID"),
     ],
 )
-def test_a_nodes_condition_is_told_in_the_kubelets_words(
-    type_: str, status: str, reason: str
-) -> None:
+def test_a_nodes_condition_has_the_kubelets_message(type_: str, status: str, reason: str) -> None:
     """In the namespace default."""
     decision = trace_pb2.Decision()
     decision.observed.object.kind, decision.observed.object.name = "Node", "n"

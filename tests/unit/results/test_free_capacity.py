@@ -6,14 +6,8 @@ from collections import Counter
 
 import pytest
 
-from replay.results.tables.history_rows import (
-    CORDONED,
-    FITS,
-    TAINTED,
-    UNSELECTED,
-    NodeState,
-    free_capacity,
-)
+from replay.results.run.cluster import NodeUse
+from replay.results.tables.history_rows import CORDONED, FITS, TAINTED, UNSELECTED, free_capacity
 from services.kube.node import Node
 from services.kube.pod import Container, NodeAffinity, PodSpec
 from services.kube.requests import pod_requests
@@ -30,7 +24,7 @@ def _spec(cpu: int = 1000, **of: object) -> PodSpec:
 def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
     """Return what is free of a node's four cores, by why one waiting pod cannot have it."""
     node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
-    state = NodeState(node=node, requested={"cpu": used, "pods": 1})
+    state = NodeUse(node=node, requested={"cpu": used, "pods": 1})
     found = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})
     return {each.reason: each.free for each in found if each.resource == "cpu"}
 
@@ -68,7 +62,7 @@ def test_required_node_affinity_refuses() -> None:
 def test_waiting_pods_share_what_is_free_among_their_reasons() -> None:
     """Three of four cannot have it for its size."""
     large, small = _spec(9000), _spec(100)
-    state = NodeState(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
+    state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
     amounts = {each: pod_requests(each) for each in (large, small)}
     found = free_capacity([state], Counter({large: 3, small: 1}), amounts)
     shares = {each.reason: each.free for each in found if each.resource == "cpu"}
@@ -77,7 +71,7 @@ def test_waiting_pods_share_what_is_free_among_their_reasons() -> None:
 
 def test_where_no_pod_waits_there_is_no_reason() -> None:
     """And where there is no node, nothing is free."""
-    state = NodeState(node=Node(name="n", allocatable={"cpu": 4000}))
+    state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000}))
     found = {
         (each.resource, each.reason, each.free) for each in free_capacity([state], Counter(), {})
     }

@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from replay.errors import RunError
-from replay.results.kubectl.get import Query, get
+from replay.results.kubectl.get import GetQuery, get
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from tests.builders import make_node
 from tests.unit.results import messages
 
 _NODE = "test-worker"
@@ -36,32 +37,31 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def _rounds() -> list[scheduler_pb2.Round]:
-    node = node_pb2.Node()
-    node.metadata.name = _NODE
+    node = make_node(_NODE).message()
     low = messages.pod_message("low", node_name=_NODE, phase="Running", created_s=-37)
     ended = _container_status("Succeeded", "terminated", "Completed")
     nominated = pod_pb2.PodStatus(phase="Pending", nominated_node_name=_NODE)
-    told = messages.round_of
+    sent = messages.round_of
     return [
-        told(messages.added(node), messages.added(low)),
-        told(messages.added(messages.pod_message("high", created_s=8), 8), at_s=8),
-        told(
+        sent(messages.added(node), messages.added(low)),
+        sent(messages.added(messages.pod_message("high", created_s=8), 8), at_s=8),
+        sent(
             messages.patched("high", 8, status=nominated),
             messages.patched("low", 8, deletion_s=38),
             at_s=8,
             number=1,
         ),
-        told(messages.added(messages.pod_message("replacement", created_s=8), 8), at_s=8, number=2),
-        told(messages.patched("low", 10, status=ended), messages.deleted("low", 10), at_s=10),
-        told(messages.patched("high", 10, status=nominated, node_name=_NODE), at_s=10, number=1),
-        told(
+        sent(messages.added(messages.pod_message("replacement", created_s=8), 8), at_s=8, number=2),
+        sent(messages.patched("low", 10, status=ended), messages.deleted("low", 10), at_s=10),
+        sent(messages.patched("high", 10, status=nominated, node_name=_NODE), at_s=10, number=1),
+        sent(
             messages.patched(
                 "high", 10, status=_container_status("Pending", "waiting", "ContainerCreating")
             ),
             at_s=10,
             number=2,
         ),
-        told(messages.patched("high", 12, status=_container_status("Running", "running")), at_s=12),
+        sent(messages.patched("high", 12, status=_container_status("Running", "running")), at_s=12),
     ]
 
 
@@ -76,7 +76,7 @@ def _container_status(phase: str, state: str, reason: str = "") -> pod_pb2.PodSt
 
 def _printed(run: RunDirectory, **asked: object) -> str:
     pieces: list[str] = []
-    get(run, Query(**{"resource": "pods", **asked}), pieces.append)  # type: ignore[arg-type] # keywords of one test
+    get(run, GetQuery(**{"resource": "pods", **asked}), pieces.append)  # type: ignore[arg-type] # keywords of one test
     return "".join(pieces)
 
 
@@ -123,7 +123,7 @@ def test_a_list_shows_the_end_unless_a_moment_is_asked_for(run: RunDirectory) ->
 @pytest.mark.parametrize("watch", [False, True])
 def test_a_moment_after_the_end_is_refused(run: RunDirectory, resource: str, watch: bool) -> None:
     """Nobody knows what the cluster was like then; the run's end is named."""
-    with pytest.raises(RunError, match=r"the run ends at 12s: 12\.001s is after its end"):
+    with pytest.raises(RunError, match=r"the run ends at 12s; 12\.001s is after its end"):
         _printed(run, resource=resource, offset_ns=12_001_000_000, watch=watch)
     assert _printed(run, resource="pods", offset_ns=12 * 10**9)
 
@@ -183,5 +183,5 @@ def test_json_and_yaml_print_whole_objects(run: RunDirectory) -> None:
 
 def test_an_unknown_output_is_refused(run: RunDirectory) -> None:
     """A mistake in a program is not passed over."""
-    with pytest.raises(ValueError, match="none of table"):
+    with pytest.raises(ValueError, match="outputs are table"):
         _printed(run, output="xml")

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.results.summary.histogram import Histogram
+from replay.results.durations import DurationHistogram
 
 
 @given(
@@ -16,7 +16,7 @@ from replay.results.summary.histogram import Histogram
 )
 def test_a_quantile_is_at_most_a_sixteenth_too_high(durations: list[int], share: float) -> None:
     """It is never below the exact one."""
-    histogram = Histogram()
+    histogram = DurationHistogram()
     for each in durations:
         histogram.record(each)
     exact = sorted(durations)[max(math.ceil(share * len(durations)) - 1, 0)]
@@ -25,7 +25,7 @@ def test_a_quantile_is_at_most_a_sixteenth_too_high(durations: list[int], share:
 
 def test_count_sum_and_maximum_are_exact() -> None:
     """Only quantiles are rounded."""
-    histogram = Histogram()
+    histogram = DurationHistogram()
     for each in (3, 1_000_003, 17):
         histogram.record(each)
     quantiles = histogram.quantiles()
@@ -34,12 +34,12 @@ def test_count_sum_and_maximum_are_exact() -> None:
 
 def test_an_empty_histogram_is_all_zeros() -> None:
     """There is nothing to divide by."""
-    assert Histogram().quantiles().p99_ns == 0
+    assert DurationHistogram().quantiles().p99_ns == 0
 
 
 def test_a_negative_duration_counts_as_none() -> None:
     """A clock that was set back does not break a run."""
-    histogram = Histogram()
+    histogram = DurationHistogram()
     histogram.record(-5)
     assert (histogram.count, histogram.max_ns, histogram.sum_ns) == (1, 0, 0)
 
@@ -47,7 +47,7 @@ def test_a_negative_duration_counts_as_none() -> None:
 @given(durations=st.lists(st.integers(0, 2**62), max_size=100))
 def test_the_buckets_hold_every_duration(durations: list[int]) -> None:
     """In order, and none is beyond the bucket's longest."""
-    histogram = Histogram()
+    histogram = DurationHistogram()
     for each in durations:
         histogram.record(each)
     buckets = histogram.buckets()

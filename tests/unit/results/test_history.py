@@ -1,19 +1,20 @@
-"""The cluster rebuilt from what the scheduler was told."""
+"""The cluster rebuilt from a run's history."""
 
 from __future__ import annotations
 
 from google.protobuf.empty_pb2 import Empty
 
-from replay.results.run.history import ClusterHistory, Verb, changes
+from replay.results.run.cluster import ChangeType, ClusterObjects, ClusterState, object_changes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from tests.builders import make_node
 from tests.unit.results import messages
 
 _POD_KEY = ("Pod", "default", "a")
 
 
 def _pod_after(*events: scheduler_pb2.Event) -> pod_pb2.Pod:
-    history = ClusterHistory()
+    history = ClusterObjects()
     for event in events:
         history.take(event)
     pod = history.objects[_POD_KEY]
@@ -55,31 +56,30 @@ def test_a_deletion_that_was_asked_for_sets_the_timestamp() -> None:
 
 def test_changes_come_in_order_with_their_verbs() -> None:
     """As a watch tells them, the last state with the deletion."""
-    told = changes(
+    changed = object_changes(
         [
             messages.round_of(messages.added(messages.pod_message("a"))),
             messages.round_of(messages.patched("a", 5, node_name="n"), messages.deleted("a", 9)),
         ]
     )
-    seen = [(each.at_ns - messages.START_NS, each.verb, each.key) for each in told]
+    seen = [(each.at_ns - messages.START_NS, each.type, each.key) for each in changed]
     assert seen == [
-        (0, Verb.ADDED, _POD_KEY),
-        (5 * messages.SECOND_NS, Verb.MODIFIED, _POD_KEY),
-        (9 * messages.SECOND_NS, Verb.DELETED, _POD_KEY),
+        (0, ChangeType.ADDED, _POD_KEY),
+        (5 * messages.SECOND_NS, ChangeType.MODIFIED, _POD_KEY),
+        (9 * messages.SECOND_NS, ChangeType.DELETED, _POD_KEY),
     ]
 
 
 def test_an_object_that_is_added_again_is_modified() -> None:
-    """A known object may be told of anew."""
-    node = node_pb2.Node()
-    node.metadata.name = "n"
-    told = changes([messages.round_of(messages.added(node), messages.added(node))])
-    assert [each.verb for each in told] == [Verb.ADDED, Verb.MODIFIED]
+    """An object may be sent a second time."""
+    node = make_node("n").message()
+    changed = object_changes([messages.round_of(messages.added(node), messages.added(node))])
+    assert [each.type for each in changed] == [ChangeType.ADDED, ChangeType.MODIFIED]
 
 
 def test_a_name_that_is_used_again_is_another_pod() -> None:
     """Patches go by UID, so that one for the former pod changes nothing."""
-    history = ClusterHistory()
+    history = ClusterObjects()
     again = messages.pod_message("a")
     again.metadata.uid = "uid-again"
     events = (
@@ -97,4 +97,23 @@ def test_what_changes_no_object_is_passed_over() -> None:
     """Ticks, patches of unknown pods and deletions of unknown objects tell nothing."""
     tick = scheduler_pb2.Event(tick=Empty())
     events = (tick, messages.patched("b"), messages.deleted("b"), scheduler_pb2.Event())
-    assert list(changes([messages.round_of(*events)])) == []
+    assert list(object_changes([messages.round_of(*events)])) == []
+
+
+def test_the_state_has_what_nodes_pods_request_until_they_end() -> None:
+    """A pod waits, is bound by a patch, and ends with another."""
+    node, pod = node_pb2.Node(), messages.pod_message("a")
+    node.metadata.name = "n"
+    node.status.allocatable.update({"cpu": "4", "pods": "10"})
+    pod.spec.containers[0].resources.requests["cpu"] = "1"
+    state = ClusterState()
+    state.take(messages.added(node))
+    state.take(messages.added(pod))
+    assert list(state.waiting) == ["uid-a"]
+    state.take(messages.patched("a", node_name="n"))
+    assert not state.waiting
+    assert state.nodes["n"].requested == {"cpu": 1000, "pods": 1}
+    assert state.nodes["n"].free("cpu") == 3000
+    state.take(messages.patched("a", status=pod_pb2.PodStatus(phase="Succeeded")))
+    assert not state.pods
+    assert state.nodes["n"].requested == {"cpu": 0, "pods": 0}

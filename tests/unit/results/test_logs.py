@@ -1,4 +1,4 @@
-"""The decision log and the history: read back as they were told, and equal runs are equal bytes."""
+"""The decision log and the history: read back as written, and equal runs have equal bytes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _ROUNDS = st.builds(
 
 @settings(max_examples=50)
 @given(decisions=st.lists(_DECISIONS, max_size=5))
-def test_decisions_are_read_back_as_they_were_told(
+def test_decisions_are_read_back_as_written(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[trace_pb2.Decision]
 ) -> None:
     """Nothing is lost between a decision and its line."""
@@ -168,7 +168,7 @@ def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) 
 
 @settings(max_examples=50)
 @given(rounds=st.lists(_ROUNDS, max_size=6), frame_bytes=st.sampled_from([1, 100, 1 << 20]))
-def test_a_history_is_read_back_as_it_was_told(
+def test_a_history_is_read_back_as_written(
     tmp_path_factory: pytest.TempPathFactory,
     rounds: list[scheduler_pb2.Round],
     frame_bytes: int,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from replay.results.summary.tally import LEAST, Loop, Loops
+from replay.results.summary.tally import LOOP_EVICTIONS_MIN, EvictionLoop, EvictionLoops
 
 
-def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> Loops:
+def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> EvictionLoops:
     """Return the loops after evictions of `count` pods of one owner, a minute apart."""
-    loops = Loops()
+    loops = EvictionLoops()
     for number in range(count):
         if owner:
             loops.pod_added(f"uid-{number}", owner)
@@ -17,11 +17,11 @@ def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> Loops:
 
 def test_a_controller_whose_pods_are_evicted_again_and_again_is_a_loop() -> None:
     """With its nodes in the order in which they came."""
-    (loop,) = evictions(LEAST).found()
-    assert loop == Loop(
+    (loop,) = evictions(LOOP_EVICTIONS_MIN).found()
+    assert loop == EvictionLoop(
         owner="ReplicaSet default/web",
         signal="memory.available",
-        evictions=LEAST,
+        evictions=LOOP_EVICTIONS_MIN,
         nodes=("n0", "n1"),
         every_ns=60,
     )
@@ -29,11 +29,11 @@ def test_a_controller_whose_pods_are_evicted_again_and_again_is_a_loop() -> None
 
 def test_fewer_evictions_and_bare_pods_are_none() -> None:
     """What nobody makes anew does not go round."""
-    assert evictions(LEAST - 1).found() == ()
+    assert evictions(LOOP_EVICTIONS_MIN - 1).found() == ()
     assert evictions(10, owner="").found() == ()
 
 
-def test_signals_are_told_apart() -> None:
+def test_signals_are_kept_apart() -> None:
     """Two of each are no loop."""
     loops = evictions(2)
     for number in range(2):

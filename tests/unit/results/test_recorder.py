@@ -8,7 +8,7 @@ import pytest
 
 from replay.results.recorder import Recorder
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.tally import LOCAL_STORAGE
+from replay.results.summary.figures import LOCAL_STORAGE
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
@@ -33,7 +33,7 @@ def _play(recorder: Recorder) -> None:
         messages.added(messages.pod_message("low", node_name="n", phase="Running", priority=-1)),
         messages.added(messages.pod_message("fat", node_name="n", phase="Running")),
     )
-    recorder.round_told(first)
+    recorder.round_sent(first)
     recorder.outcomes(first, _outcomes(messages.bound("a", "n"), messages.unschedulable("b", "-")))
     recorder.decided(messages.scheduled("a", "n", waited_s=2))
     recorder.failed([messages.failed_attempt("b", _SHORTAGE)])
@@ -41,7 +41,7 @@ def _play(recorder: Recorder) -> None:
     recorder.decided(messages.preempted("low", "b"))
     recorder.decided(messages.evicted("fat", ""))
     second = messages.round_of(messages.deleted("low", 5), at_s=5)
-    recorder.round_told(second)
+    recorder.round_sent(second)
     recorder.outcomes(second, _outcomes())
 
 
@@ -75,12 +75,12 @@ def test_a_pod_that_waits_is_known_with_its_last_reasons(run: RunDirectory) -> N
     assert waiting["uid-b"].reasons == ("Insufficient cpu",)
 
 
-def test_attempts_that_are_told_together_are_counted_each(run: RunDirectory) -> None:
+def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> None:
     """Latencies, reasons and spans; a step that one of them went through counts once."""
     spans = Kept()
     recorder = Recorder(run, spans=spans, sampling=Sampling(1.0))
     round_ = messages.round_of(*(messages.added(messages.pod_message(name)) for name in "abc"))
-    recorder.round_told(round_)
+    recorder.round_sent(round_)
     recorder.outcomes(round_, _outcomes(messages.refused("a", "b", "c", message=_SHORTAGE)))
     recorder.close()
     tally = recorder.tally
@@ -107,7 +107,7 @@ def test_attempts_that_are_told_together_are_counted_each(run: RunDirectory) -> 
 def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:
     """The pod goes on waiting."""
     recorder = Recorder(run)
-    recorder.round_told(messages.round_of(messages.added(messages.pod_message("a"))))
+    recorder.round_sent(messages.round_of(messages.added(messages.pod_message("a"))))
     entry = messages.scheduled("a", "n")
     entry.refused = 'nodes "n" not found'
     recorder.decided(entry)
@@ -129,8 +129,8 @@ def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
     recorder = Recorder(run)
     part = messages.round_of(messages.added(messages.pod_message("a")))
     part.events_only = True
-    recorder.round_told(part)
-    recorder.round_told(messages.round_of(messages.added(messages.pod_message("b"))))
+    recorder.round_sent(part)
+    recorder.round_sent(messages.round_of(messages.added(messages.pod_message("b"))))
     recorder.close()
     assert (recorder.tally.rounds, recorder.tally.instants, recorder.tally.pods) == (1, 1, 2)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.results.run.decision_log import steps_of
-from replay.results.spans.rounds import Exchange, RoundSpans
+from replay.results.spans.rounds import MeasuredExchange, RoundSpans
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.telemetry.span import Delivery, Sampling, Span, SpanContext
 
@@ -39,7 +39,7 @@ def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
 
 def exchanged(spans: RoundSpans, *told: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
     """End the spans of an exchange of these rounds, which took 50 ns from 100 ns on."""
-    exchange = Exchange(scheduler_pb2.Round())
+    exchange = MeasuredExchange(scheduler_pb2.Round())
     for each in told:
         exchange.add(scheduler_pb2.Round(), each, steps_of(each))
     context = spans.begun(told[0])

@@ -8,13 +8,13 @@ import pytest
 
 from replay.errors import RunError
 from replay.results.run.directory import DECISIONS, MANIFEST, RunDirectory
-from replay.results.run.manifest import Manifest, TraceFile, trace_files
+from replay.results.run.manifest import Manifest, ReplayedTrace, trace_files
 
 _MANIFEST = Manifest(
     version="0.1.0",
     seed=7,
     rules="v1.34",
-    traces=(TraceFile(path="a.ktr", sha256="00"),),
+    traces=(ReplayedTrace(path="a.ktr", sha256="00"),),
     configuration={"queue_rules": "v1.20"},
     services={"scheduler": "embedded"},
     argv=("replay", "a.ktr"),
@@ -33,9 +33,9 @@ def test_a_run_that_has_not_ended_says_so(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path)
     run.write_manifest(_MANIFEST)
     assert not run.manifest().finished
-    run.write_manifest(_MANIFEST.ended("nothing is left to do"))
+    run.write_manifest(_MANIFEST.ended("finished"))
     assert run.manifest().finished
-    assert run.manifest().end == "nothing is left to do"
+    assert run.manifest().end == "finished"
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_name_with_a_pattern_in_it_is_a_name(tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
     """The text names what is missing."""
-    with pytest.raises(RunError, match=r"no run directory.*manifest\.json"):
+    with pytest.raises(RunError, match=r"not a run directory.*manifest\.json"):
         RunDirectory.open(tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_a_broken_manifest_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_run_of_another_contract_is_refused_by_name(tmp_path: Path) -> None:
     """Of the first ones the manifest said nothing, for there was one only."""
     (tmp_path / MANIFEST).write_text('{"format_version": 1}')
-    with pytest.raises(RunError, match="contract's v1alpha1; this version reads v1beta1"):
+    with pytest.raises(RunError, match="contract v1alpha1; this version reads v1beta1"):
         RunDirectory.open(tmp_path).manifest()
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from replay.results.recorder import Recorder
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.summary import Count, Summary, summarize
+from replay.results.summary.summary import NamedCount, Summary, summarize
 from replay.results.summary.table import render
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.telemetry.span import Delivery
@@ -30,7 +30,7 @@ def summary(tmp_path: Path) -> Summary:
     """Return a run of a bound pod, seven that do not fit, and one that was never tried."""
     recorder = Recorder(RunDirectory.create(tmp_path / "run"))
     names = [f"p{number}" for number in range(9)]
-    recorder.round_told(
+    recorder.round_sent(
         messages.round_of(*(messages.added(messages.pod_message(name)) for name in names))
     )
     recorder.decided(messages.scheduled("p0", "n", waited_s=90))
@@ -50,7 +50,7 @@ def summary(tmp_path: Path) -> Summary:
     return summarize(
         recorder.tally,
         run="runs/a[b]-1",
-        end="nothing is left to do",
+        end="finished",
         wall_ns=2_000_000_000,
         notes={("refused", "pod default/x exists already"): 4},
         warnings=["profile x is not served"],
@@ -68,16 +68,16 @@ def _printed(summary: Summary, output: str, width: int = 80) -> str:
 def test_pods_without_a_node_are_counted_by_their_last_message(summary: Summary) -> None:
     """Most frequent first; a pod that was never tried has none."""
     assert summary.unbound.messages == (
-        Count(name=_MESSAGE, count=6),
-        Count(name="no nodes", count=1),
+        NamedCount(name=_MESSAGE, count=6),
+        NamedCount(name="no nodes", count=1),
     )
     assert (summary.unbound.pods, summary.unbound.untried) == (8, 1)
 
 
 def test_reasons_are_counted_by_attempt_and_by_pods_at_the_end(summary: Summary) -> None:
     """A pod that was bound at last had reasons too."""
-    assert summary.decided.failed_reasons == (Count(name="Insufficient cpu", count=7),)
-    assert summary.unbound.reasons == (Count(name="Insufficient cpu", count=7),)
+    assert summary.decided.failed_reasons == (NamedCount(name="Insufficient cpu", count=7),)
+    assert summary.unbound.reasons == (NamedCount(name="Insufficient cpu", count=7),)
 
 
 def test_a_batch_is_an_exchange_that_brought_pods(summary: Summary) -> None:
@@ -110,7 +110,7 @@ def test_the_table_says_what_matters(summary: Summary) -> None:
     """What was decided, why not, what was slow, what was noted, and the spans' share."""
     text = " ".join(_printed(summary, "table").split())
     for part in (
-        "runs/a[b]-1: nothing is left to do",
+        "runs/a[b]-1: finished",
         "bound 1",
         "preempted 7 by 7 pods",
         "evicted 1 1 memory.available",
@@ -136,7 +136,7 @@ def test_a_run_in_which_no_eviction_could_be_decided_says_so(summary: Summary) -
 
 def test_long_lists_are_cut_and_say_so(summary: Summary) -> None:
     """The wide form shows them whole."""
-    assert "and 2 more: -o wide shows them" in _printed(summary, "table")
+    assert "and 2 more; -o wide shows them" in _printed(summary, "table")
     assert "more" not in _printed(summary, "wide")
 
 
@@ -162,10 +162,10 @@ def test_spans_that_were_lost_are_said_to_be(summary: Summary, tmp_path: Path) -
         spans=Delivery(ended=5, delivered=2, target="c:4317", problem="c:4317 did not answer"),
         span_choice="all",
     )
-    assert "spans were lost: c:4317 did not answer" in _printed(lost, "table")
+    assert "Spans were lost: c:4317 did not answer" in _printed(lost, "table")
 
 
 def test_an_unknown_form_is_refused(summary: Summary) -> None:
     """A mistake in a program is not passed over."""
-    with pytest.raises(ValueError, match="none of table"):
+    with pytest.raises(ValueError, match="formats are table"):
         _printed(summary, "xml")

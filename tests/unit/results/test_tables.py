@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
     with RunTables(run) as tables:
-        return list(tables.ask(sql).rows())
+        return list(tables.select(sql).rows())
 
 
 def test_each_table_has_the_columns_that_are_told_of_it(run: RunDirectory) -> None:

@@ -100,7 +100,7 @@ def test_a_checkpoint_of_another_version_or_format_is_refused_by_name(
 
 
 def test_a_restored_session_is_a_new_one_whose_sequence_begins_anew() -> None:
-    """A checkpoint may be restored more than once; what it was saved of goes on beside it."""
+    """A checkpoint may be restored more than once, while its session continues."""
     sessions = Sessions[str]("queue")
     saved = sessions.create("core")
     saved.sequence, saved.at_ns = 7, 5

@@ -167,7 +167,7 @@ def test_decoding_leaves_the_message_alone() -> None:
         ),
         (
             {"spec": {"containers": [{"ports": [{"hostPort": 70000}]}]}},
-            "pod.spec.containers[0].ports[0].hostPort: 70000 is no port",
+            "pod.spec.containers[0].ports[0].hostPort: 70000 is not a port",
         ),
         ({"status": {"phase": "Gone"}}, 'pod.status.phase: unknown value "Gone"'),
         (

@@ -104,7 +104,7 @@ def test_a_bare_number_is_a_quantity(number: float, text: str) -> None:
         ),
         (
             {"metadata": {"name": "\ud800"}},
-            "Pod: holds text that is no Unicode: surrogates not allowed",
+            "Pod: has text that is not Unicode: surrogates not allowed",
         ),
         ([], "Pod: a list where an object is wanted"),
     ],
@@ -163,7 +163,7 @@ def test_numbers_are_written_as_numbers() -> None:
 
 
 def test_an_int_or_string_comes_back_as_it_was() -> None:
-    """Numbers stay whole numbers; protobuf's own JSON names which of the two it is."""
+    """Integers stay integers; protobuf's own JSON has the name of the case."""
     spec = {"minAvailable": 2.0, "maxUnavailable": "50%"}
     budget = parse(PodDisruptionBudget, {"spec": spec})
     assert repr(to_json(budget)) == repr({"spec": {"minAvailable": 2, "maxUnavailable": "50%"}})

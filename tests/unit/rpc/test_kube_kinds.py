@@ -49,5 +49,5 @@ def test_what_is_no_object_cannot_be_written() -> None:
     """An empty Object and a part of one have no kind."""
     with pytest.raises(ValueError, match="holds no object"):
         object_to_json(KubernetesObject())
-    with pytest.raises(ValueError, match="no kind"):
+    with pytest.raises(ValueError, match="not a kind"):
         object_to_json(ObjectMeta())

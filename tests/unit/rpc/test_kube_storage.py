@@ -73,7 +73,7 @@ def test_a_volume_that_says_little_has_the_defaults() -> None:
 def test_the_old_annotation_names_a_claims_class_first(
     annotations: dict[str, str], spec: dict[str, Any], name: str
 ) -> None:
-    """An absent class stays absent, which differs from none."""
+    """An absent class is None, which differs from an empty one."""
     message = parse(
         storage_pb2.PersistentVolumeClaim, {"metadata": {"annotations": annotations}, "spec": spec}
     )

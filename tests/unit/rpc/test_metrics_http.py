@@ -24,7 +24,7 @@ from services.rpc.prometheus import serve_metrics
 def test_a_scrape_is_answered_and_nothing_else(
     request_bytes: bytes, status: bytes, body: bytes
 ) -> None:
-    """The answer says how long it is and closes the connection."""
+    """The response has its length and closes the connection."""
     answer = asyncio.run(asked(request_bytes))
     assert answer.startswith(b"HTTP/1.1 " + status if status else b"")
     assert answer.partition(b"\r\n\r\n")[2] == body

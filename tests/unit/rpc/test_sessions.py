@@ -1,4 +1,4 @@
-"""Sessions: names that nobody can guess, and requests that are repeated or out of order."""
+"""Sessions: unguessable names, and requests that are repeated or out of order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def after_request_7() -> Session[str]:
 def test_the_next_number_goes_on_and_the_last_one_again_gets_the_last_answer(
     session: Session[str],
 ) -> None:
-    """The first is nobody's yet, the second a safe retry."""
+    """The first has no response yet, the second is a safe retry."""
     assert session.repeated(request(8)) is None
     assert session.repeated(request(7, heads=1)) == "answer"
 
@@ -53,7 +53,7 @@ def test_a_retry_may_belong_to_another_span(session: Session[str]) -> None:
 def test_the_last_number_with_another_request_is_refused(
     session: Session[str], traceparent: str
 ) -> None:
-    """The refusal says which number comes next."""
+    """The error has the expected number."""
     with pytest.raises(SequenceReusedError) as error:
         session.repeated(request(7, heads=2, traceparent=traceparent))
     assert error.value.reason == "SEQUENCE_REUSED"

@@ -15,10 +15,9 @@ from services.kube.selector import (
     UnsatisfiableAction,
     WeightedPodAffinityTerm,
 )
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE
-from services.scheduler.core.plugins.args import PluginArgs
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod, requirement
 
@@ -86,17 +85,17 @@ def placed(snapshot: Snapshot, each: Pod, node: str) -> Pod:
     return on_node
 
 
-def by_name(each: Verdicts) -> dict[str, str]:
+def by_name(each: NodeVerdicts) -> dict[str, str]:
     """Return the first reason of each node that does not fit."""
     return {name: status.reasons[0] for name, status in each.refusals.items()}
 
 
-def scores(each: Verdicts, plugin: str) -> dict[str, int]:
+def scores(each: NodeVerdicts, plugin: str) -> dict[str, int]:
     """Return a plugin's normalised scores."""
     return {name: score.normalized for name, score in each.scores[plugin].items()}
 
 
-def judged(snapshot: Snapshot, each: Pod, args: Mapping[str, PluginArgs] | None = None) -> Verdicts:
+def judged(snapshot: Snapshot, each: Pod, args: Mapping[str, object] | None = None) -> NodeVerdicts:
     """Return every verdict about a pod under the default profile with these arguments."""
     return evaluate(Framework(snapshot, replace(DEFAULT_PROFILE, args=args or {})), each)
 

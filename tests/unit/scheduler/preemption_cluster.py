@@ -44,7 +44,7 @@ class Cluster:
         """Return the nodes refused with UNSCHEDULABLE."""
         return [node for node in self.allocatable if self.code(node) is Code.UNSCHEDULABLE]
 
-    def survey(self, now_ns: int) -> None:
+    def batch_dry_run(self, now_ns: int) -> None:
         """Leave the nodes to be tried one by one."""
         del now_ns
 

@@ -8,7 +8,7 @@ from replay.kube.kinds import to_object
 from reprieve.kube.v1beta1 import object_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.cluster_events import Change, PutOther, Unread, decode_object
+from services.scheduler.cluster_events import ClusterChange, PutObject, UnreadObject, decode_object
 
 KINDS = {
     "Namespace": "v1",
@@ -26,7 +26,7 @@ KINDS = {
 }
 
 
-def decoded(kind: str, version: str, **fields: object) -> Change:
+def decoded(kind: str, version: str, **fields: object) -> ClusterChange:
     """Return the change that an object of Kubernetes JSON makes."""
     whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
     message = to_object(whole)
@@ -37,14 +37,14 @@ def decoded(kind: str, version: str, **fields: object) -> Change:
 def test_what_plugins_read_is_kept_with_its_message(kind: str) -> None:
     """By its name, and as it came."""
     change = decoded(kind, KINDS[kind])
-    assert isinstance(change, PutOther)
+    assert isinstance(change, PutObject)
     assert change.value.name == "x"
     assert change.message.WhichOneof("object") is not None
 
 
 def test_what_no_plugin_reads_is_not_kept() -> None:
     """A deployment, for instance."""
-    assert isinstance(decoded("Deployment", "apps/v1"), Unread)
+    assert isinstance(decoded("Deployment", "apps/v1"), UnreadObject)
 
 
 def test_an_object_without_meaning_is_refused_with_its_path() -> None:

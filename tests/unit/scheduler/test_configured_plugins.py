@@ -12,8 +12,8 @@ from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.codec import StepEncoder
 from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.cycle.cycle import Cycle, Errored, Suggested, Unschedulable
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.cycle import Cycle, CycleError, FitError, ScheduleResult
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Failed, Refused
 from services.scheduler.core.framework.diagnosis import fit_error_text
@@ -21,9 +21,9 @@ from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.profile import (
     ALL,
     DEFAULT_PROFILE,
+    ExtensionPoint,
     PluginSet,
     PluginSetting,
-    Point,
     Profile,
 )
 from services.scheduler.core.framework.registry import SERVED
@@ -42,9 +42,9 @@ from services.scheduler.core.plugins.args import (
     ScoringType,
     ShapePoint,
 )
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
@@ -54,7 +54,7 @@ FIT = "NodeResourcesFit"
 
 
 def profile_with(
-    at: Mapping[Point, PluginSet] | None = None, args: Mapping[str, object] | None = None
+    at: Mapping[ExtensionPoint, PluginSet] | None = None, args: Mapping[str, object] | None = None
 ) -> Profile:
     """Return the default profile with more said of points and plugins."""
     return Profile(plugins=DEFAULT_PROFILE.plugins, at=at or {}, args=args or {})
@@ -75,7 +75,7 @@ def framework_of(profile: Profile, *nodes: Node, pods: tuple[Pod, ...] = ()) -> 
     return Framework(snapshot, profile)
 
 
-def judged(profile: Profile, pod: Pod, *nodes: Node, pods: tuple[Pod, ...] = ()) -> Verdicts:
+def judged(profile: Profile, pod: Pod, *nodes: Node, pods: tuple[Pod, ...] = ()) -> NodeVerdicts:
     """Return the verdicts under a profile."""
     return evaluate(framework_of(profile, *nodes, pods=pods), pod)
 
@@ -87,39 +87,41 @@ def roomy(name: str, **amounts: str) -> Node:
 
 def test_a_filter_without_its_prefilter_ends_the_cycle() -> None:
     """NodeResourcesFit reads what PreFilter prepared, and says that it cannot."""
-    profile = profile_with({Point.PRE_FILTER: off(FIT)})
+    profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, roomy("a"))
     found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, Errored)
+    assert isinstance(found, CycleError)
     assert found.message.startswith('running "NodeResourcesFit" filter plugin: ')
     assert judged(profile, make_pod().obj(), roomy("a")).error == found.message
 
 
 def test_a_node_that_is_refused_before_hides_the_failure() -> None:
     """No node is left for the failing filter to look at, so the pod is unschedulable."""
-    profile = profile_with({Point.PRE_FILTER: off(FIT)})
+    profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, make_node("a").unschedulable().obj())
     found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, Unschedulable)
+    assert isinstance(found, FitError)
 
 
 def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() -> None:
     """One node alone is taken without a score."""
-    profile = profile_with({Point.PRE_SCORE: off("TaintToleration")})
+    profile = profile_with({ExtensionPoint.PRE_SCORE: off("TaintToleration")})
     both = framework_of(profile, roomy("a"), roomy("b"))
     found = Cycle(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, Errored)
+    assert isinstance(found, CycleError)
     assert 'plugin "TaintToleration" failed' in found.message
     alone = framework_of(profile, roomy("a"))
     assert isinstance(
-        Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Suggested
+        Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), ScheduleResult
     )
 
 
 def test_a_failed_cycle_is_told_the_queue_as_an_error() -> None:
     """The pod waits for no plugin, and says what went wrong."""
-    profile = profile_with({Point.PRE_FILTER: off(FIT)})
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+    )
     scheduler = Scheduler(options)
     scheduler.put_node(roomy("a"))
     pod = make_pod().obj()
@@ -136,7 +138,7 @@ def test_a_failed_cycle_is_told_the_queue_as_an_error() -> None:
 )
 def test_a_resource_score_prepares_itself_without_prescore(plugin: str, scored: bool) -> None:
     """And is none of those that were skipped; a pod without requests is balanced nowhere."""
-    profile = profile_with({Point.PRE_SCORE: off(plugin)})
+    profile = profile_with({ExtensionPoint.PRE_SCORE: off(plugin)})
     found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
     assert (plugin in found.scores) is scored
     assert plugin not in found.skipped_scores
@@ -146,7 +148,7 @@ def test_a_resource_score_prepares_itself_without_prescore(plugin: str, scored: 
 
 def test_a_plugin_that_only_prescores_is_named_where_it_skips() -> None:
     """Its score is off, its PreScore is not."""
-    profile = profile_with({Point.SCORE: off("NodeAffinity")})
+    profile = profile_with({ExtensionPoint.SCORE: off("NodeAffinity")})
     found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
     assert "NodeAffinity" in found.skipped_scores
     assert "NodeAffinity" not in found.scores
@@ -156,14 +158,14 @@ def test_without_its_filter_node_affinity_still_narrows() -> None:
     """By the names in matchFields, in PreFilter; a nominated node is tried all the same."""
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
     pod = make_pod().required_terms(term)
-    profile = profile_with({Point.FILTER: off("NodeAffinity")})
+    profile = profile_with({ExtensionPoint.FILTER: off("NodeAffinity")})
     found = judged(profile, pod.obj(), roomy("a"), roomy("b"))
     assert found.feasible == ("b",)
     assert found.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
     framework = framework_of(profile, roomy("a"), roomy("b"))
     nominated = pod.nominated("a").obj()
     taken = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
-    assert isinstance(taken, Suggested)
+    assert isinstance(taken, ScheduleResult)
     assert taken.node_name == "a"
     assert evaluate(framework, nominated).feasible == ("a", "b")
 
@@ -172,12 +174,12 @@ def test_a_filter_that_fails_on_a_nominated_node_elsewhere_is_passed_over() -> N
     """That node stays one of those that PreFilter left out, and the others are tried."""
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
     pod = make_pod().required_terms(term).nominated("a").obj()
-    switched_off = {Point.PRE_FILTER: off(FIT), Point.FILTER: off("NodeAffinity")}
+    switched_off = {ExtensionPoint.PRE_FILTER: off(FIT), ExtensionPoint.FILTER: off("NodeAffinity")}
     framework = framework_of(
         profile_with(switched_off), roomy("a"), make_node("b").unschedulable().obj()
     )
     found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
-    assert isinstance(found, Unschedulable)
+    assert isinstance(found, FitError)
     assert fit_error_text(found.diagnosis) == (
         "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], "
         "1 node(s) were unschedulable."
@@ -191,7 +193,7 @@ def test_without_its_prefilter_node_affinity_still_filters() -> None:
     """Node by node."""
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
     pod = make_pod().required_terms(term).obj()
-    profile = profile_with({Point.PRE_FILTER: off("NodeAffinity")})
+    profile = profile_with({ExtensionPoint.PRE_FILTER: off("NodeAffinity")})
     found = judged(profile, pod, roomy("a"), roomy("b"))
     assert found.refusals["a"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
 
@@ -199,7 +201,7 @@ def test_without_its_prefilter_node_affinity_still_filters() -> None:
 def test_a_filter_that_is_listed_comes_first_and_reports_first() -> None:
     """Before the others of multiPoint, in the order in which it is listed."""
     enabled = (PluginSetting(name=FIT), PluginSetting(name="NodeName"))
-    profile = profile_with({Point.FILTER: PluginSet(enabled=enabled)})
+    profile = profile_with({ExtensionPoint.FILTER: PluginSet(enabled=enabled)})
     node = make_node("a").unschedulable().capacity(cpu="1", memory="1Gi").obj()
     framework = framework_of(profile, node)
     assert framework.filter_order[:3] == (FIT, "NodeName", "NodeUnschedulable")
@@ -210,14 +212,14 @@ def test_a_filter_that_is_listed_comes_first_and_reports_first() -> None:
 def test_a_point_of_which_all_is_off_has_what_is_listed() -> None:
     """In the order in which it is listed."""
     enabled = (PluginSetting(name="NodeName"), PluginSetting(name="NodeUnschedulable"))
-    profile = profile_with({Point.FILTER: PluginSet(enabled=enabled, disabled=(ALL,))})
+    profile = profile_with({ExtensionPoint.FILTER: PluginSet(enabled=enabled, disabled=(ALL,))})
     assert framework_of(profile).filter_order == ("NodeName", "NodeUnschedulable")
 
 
 def test_a_weight_at_score_beats_that_of_all_points() -> None:
     """The others keep theirs."""
     enabled = (PluginSetting(name="TaintToleration", weight=7),)
-    weights = framework_of(profile_with({Point.SCORE: PluginSet(enabled=enabled)})).weights
+    weights = framework_of(profile_with({ExtensionPoint.SCORE: PluginSet(enabled=enabled)})).weights
     assert (weights["TaintToleration"], weights["NodeAffinity"]) == (7, 2)
 
 
@@ -331,7 +333,7 @@ def test_a_score_plugin_that_fails_ends_the_cycle_by_its_name() -> None:
     cycle = Cycle(framework, KeyedChoice(seed=1))
     text = 'running Score plugins: plugin "Moody" failed with: not today'
     Moody.mood = "bad"
-    assert cycle.schedule_pod(make_pod().obj(), 1) == Errored(message=text)
+    assert cycle.schedule_pod(make_pod().obj(), 1) == CycleError(message=text)
     assert evaluate(framework, make_pod().obj()).error == text
     Moody.mood = "good"
     snapshot.set_node(roomy("c"))
@@ -354,13 +356,15 @@ def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> N
     """In the operations that add a pod or change it."""
     plugins = tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "PrioritySort")
     profile = Profile(plugins=(*plugins, PluginSetting(name="ByName")))
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+    )
     scheduler = Scheduler(options, registry={**SERVED, "ByName": ByName})
     pod = make_pod("zeta").obj()
     encoder = StepEncoder(
         {pod.uid: pod_pb2.Pod()},
         scheduler.sort_key,
-        scheduler.namespace_labels,
+        scheduler.snapshot.catalog.namespace_labels,
         scheduler.reads_objects,
     )
     (step,) = scheduler.put_pod(pod)
@@ -394,8 +398,10 @@ class Refuser(Nobody):
 def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -> None:
     """It is not assumed any more either."""
     enabled = PluginSet(enabled=(PluginSetting(name=name),), disabled=(ALL,))
-    profile = profile_with({Point.BIND: enabled})
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    profile = profile_with({ExtensionPoint.BIND: enabled})
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+    )
     registry = {**SERVED, "Nobody": Nobody, "Refuser": Refuser}
     scheduler = Scheduler(options, registry=registry)
     scheduler.put_node(roomy("a"))
@@ -408,7 +414,9 @@ def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -
 
 def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
     """Return how a pod is refused."""
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+    )
     scheduler = Scheduler(options)
     for node in nodes:
         scheduler.put_node(node)
@@ -424,7 +432,7 @@ def test_devices_are_asked_before_preemption_and_have_nothing_to_give() -> None:
     pod = make_pod().req(cpu="99").obj()
     said = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message
     assert said.startswith("no new claims to deallocate, preemption: 0/1 nodes are available")
-    without = profile_with({Point.POST_FILTER: off("DynamicResources")})
+    without = profile_with({ExtensionPoint.POST_FILTER: off("DynamicResources")})
     assert refused(without, pod, roomy("a")).preemption_message.startswith("preemption: ")
 
 
@@ -448,10 +456,12 @@ def test_profiles_are_chosen_by_the_pods_scheduler_name() -> None:
     strict = Profile(plugins=DEFAULT_PROFILE.plugins)
     loose = Profile(
         plugins=DEFAULT_PROFILE.plugins,
-        at={Point.FILTER: off("NodeUnschedulable", "TaintToleration")},
+        at={ExtensionPoint.FILTER: off("NodeUnschedulable", "TaintToleration")},
         scheduler_name="loose",
     )
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(strict, loose))
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(strict, loose)
+    )
     scheduler = Scheduler(options)
     scheduler.put_node(make_node("a").unschedulable().obj())
     for name, feasible in (("default-scheduler", ()), ("loose", ("a",))):

@@ -13,9 +13,9 @@ from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.cycle import (
     Cycle,
     CycleResult,
-    NoNodes,
-    Suggested,
-    Unschedulable,
+    FitError,
+    NoNodesAvailable,
+    ScheduleResult,
 )
 from services.scheduler.core.cycle.evaluate import evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
@@ -46,14 +46,14 @@ def names(*nodes: str) -> NodeSelectorTerm:
 
 def node_of(result: CycleResult) -> str:
     """Return the node of a suggestion."""
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     return result.node_name
 
 
 def test_the_node_with_the_best_total_is_taken() -> None:
     """The larger one is emptier afterwards."""
     result = schedule(cluster({"small": "2", "large": "8"}), make_pod().req(cpu="1").obj())
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert (result.node_name, result.feasible, result.evaluated) == ("large", 2, 2)
     assert result.tied == 1
     assert result.total is not None
@@ -61,13 +61,13 @@ def test_the_node_with_the_best_total_is_taken() -> None:
 
 def test_without_any_node_nothing_can_be_done() -> None:
     """Not even preemption."""
-    assert schedule(Snapshot(), make_pod().obj()) == NoNodes()
+    assert schedule(Snapshot(), make_pod().obj()) == NoNodesAvailable()
 
 
 def test_the_only_node_that_fits_is_not_scored() -> None:
     """As upstream returns at once."""
     result = schedule(cluster({"a": "1", "b": "4"}), make_pod().req(cpu="2").obj())
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert (result.node_name, result.feasible, result.total) == ("b", 1, None)
 
 
@@ -76,7 +76,7 @@ def test_reasons_are_counted_and_sorted_as_texts() -> None:
     snapshot = cluster({"a": "1", "b": "1", "c": "1"})
     snapshot.set_node(make_node("d").taint("k", "v").obj())
     result = schedule(snapshot, make_pod().req(cpu="2").obj())
-    assert isinstance(result, Unschedulable)
+    assert isinstance(result, FitError)
     text = "0/4 nodes are available: 1 node(s) had untolerated taint {k: v}, 3 Insufficient cpu."
     assert fit_error_text(result.diagnosis) == text
     after = "preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
@@ -93,7 +93,7 @@ def test_a_diagnosis_lists_rows_by_code() -> None:
     snapshot = cluster({"tiny": "1", "full": "4"})
     snapshot.set_pod(make_pod("holder").req(cpu="3").node("full").obj())
     result = schedule(snapshot, make_pod().req(cpu="2").obj())
-    assert isinstance(result, Unschedulable)
+    assert isinstance(result, FitError)
     rows = snapshot.rows_in_order()
     said = {code: rows[result.diagnosis.refused_with(code, rows)].tolist() for code in Code}
     assert said[Code.UNSCHEDULABLE] == [snapshot.row("full")]
@@ -145,7 +145,7 @@ def test_ties_by_name_take_the_least_name_among_the_best() -> None:
     assert {node_of(cycle.schedule_pod(pod, 1)) for pod in pods} == {"n10"}
     snapshot.set_node(make_node("n1").capacity(cpu="4", memory="8Gi").obj())
     result = cycle.schedule_pod(pods[0], 1)
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert (result.node_name, result.tied, result.feasible) == ("n1", 4, 5)
 
 
@@ -153,7 +153,7 @@ def test_a_nominated_node_is_taken_without_looking_further() -> None:
     """Even where another one scores better."""
     snapshot = cluster({"small": "2", "large": "8"})
     result = schedule(snapshot, make_pod().req(cpu="1").nominated("small").obj())
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert (result.node_name, result.evaluated) == ("small", 1)
 
 
@@ -180,7 +180,7 @@ def test_a_nominated_node_is_tried_although_pre_filter_names_others() -> None:
     snapshot = cluster(dict.fromkeys("abc", "4"))
     pod = make_pod().req(cpu="8").required_terms(names("a")).nominated("b").obj()
     result = schedule(snapshot, pod)
-    assert isinstance(result, Unschedulable)
+    assert isinstance(result, FitError)
     diagnosis = result.diagnosis
     assert fit_error_text(diagnosis) == (
         "0/3 nodes are available: 1 Insufficient cpu, "
@@ -199,7 +199,7 @@ def test_a_nominated_node_among_many_counts_as_evaluated_once() -> None:
     for nominated, evaluated in (("b", 2), ("a", 1), ("gone", 1), ("", 1)):
         pod = make_pod().req(cpu="1").required_terms(names("a")).nominated(nominated).obj()
         result = schedule(snapshot, pod)
-        assert isinstance(result, Suggested)
+        assert isinstance(result, ScheduleResult)
         assert (result.node_name, result.evaluated) == ("a", evaluated)
 
 
@@ -217,7 +217,7 @@ def test_room_is_left_for_nominated_pods_of_equal_or_higher_priority() -> None:
     waiting = make_pod("waiting").req(cpu="3").priority(5).obj()
     snapshot.nominations.put(waiting, "a")
     result = schedule(snapshot, make_pod().req(cpu="2").priority(5).obj())
-    assert isinstance(result, Unschedulable)
+    assert isinstance(result, FitError)
     assert fit_error_text(result.diagnosis) == "0/1 nodes are available: 1 Insufficient cpu."
     assert node_of(schedule(snapshot, make_pod().req(cpu="2").priority(6).obj())) == "a"
     assert node_of(schedule(snapshot, waiting)) == "a"
@@ -234,9 +234,9 @@ def test_a_nominated_pod_may_ask_for_what_no_node_ever_had() -> None:
 def test_only_named_nodes_count_as_evaluated() -> None:
     """PreFilter leaves the others out."""
     snapshot = cluster(dict.fromkeys("abc", "4"))
-    pod = make_pod().required_terms(names("a", "b")).obj()
+    pod = make_pod().required_terms(names("a"), names("b")).obj()
     result = schedule(snapshot, pod)
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert (result.evaluated, result.feasible) == (2, 2)
 
 
@@ -246,7 +246,7 @@ def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:
     framework = Framework(cluster({"a": "4", "b": "4"}))
     timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
     result = timed.schedule_pod(make_pod().obj(), 1)
-    assert isinstance(result, Suggested)
+    assert isinstance(result, ScheduleResult)
     assert result.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
 
 
@@ -257,8 +257,8 @@ def test_only_phases_that_ran_are_timed() -> None:
     timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
     pod = make_pod().req(cpu="2").obj()
     results = [timed.schedule_pod(each, 1) for each in (pod, pod)]
-    assert all(isinstance(result, Suggested) for result in results)
-    phases = [list(result.phases_ns) for result in results if isinstance(result, Suggested)]
+    assert all(isinstance(result, ScheduleResult) for result in results)
+    phases = [list(result.phases_ns) for result in results if isinstance(result, ScheduleResult)]
     assert phases == [["PreFilter", "Filter"], ["Filter"]]
 
 

@@ -28,17 +28,17 @@ from services.scheduler.config.extenders import ExtenderConfig, TlsConfig
 from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.extenders.connect import Connected, connected
-from services.scheduler.extenders.grpc_extender import Sources
+from services.scheduler.extenders.connect import ConnectedExtender, connect_extenders
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from tests.builders import make_node, make_pod
 
 POD = make_pod("p").label("app", "x").obj()
 NODES = [make_node("a").obj(), make_node("b").obj()]
 
 
-def extender_of(config: ExtenderConfig) -> Connected:
+def extender_of(config: ExtenderConfig) -> ConnectedExtender:
     """Return the extender of a configuration."""
-    (made,) = connected([config], Sources(), "extenders")
+    (made,) = connect_extenders([config], ExtenderObjects(), "extenders")
     return made
 
 
@@ -98,7 +98,7 @@ class Extender(extender_service_pb2_grpc.ExtenderServiceServicer):
 @contextmanager
 def over_grpc(
     config: ExtenderConfig, mood: str = "", tls: trustme.CA | None = None
-) -> Iterator[Connected]:
+) -> Iterator[ConnectedExtender]:
     """Serve an extender over gRPC, and yield it connected."""
     server = grpc.server(futures.ThreadPoolExecutor(2))
     servicer = Extender()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,15 +14,20 @@ import pytest
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.framework.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.framework.profile import (
+    ALL,
+    DEFAULT_PROFILE,
+    ExtensionPoint,
+    PluginSet,
+)
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.extenders.connect import connected, without_ignored
-from services.scheduler.extenders.grpc_extender import Sources
-from tests.builders import make_node, make_pod, resources
-from tests.extenders import Json, Raw, Verb, Webhook, webhook
+from services.scheduler.extenders.connect import connect_extenders, without_ignored
+from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from tests.builders import make_node, make_pod
+from tests.extenders import Json, Raw, ThenClosed, Verb, Webhook, webhook
 
 NODES = ("a", "b", "c")
 FILTER = ExtenderConfig(filter_verb="filter", node_cache_capable=True)
@@ -47,9 +53,9 @@ def served(config: ExtenderConfig, *, plain: bool = True, **verbs: Verb) -> Iter
     """Begin a case; no plugin scores where it is `plain`."""
     with webhook(**verbs) as hook:
         configs = [replace(config, url_prefix=hook.url)]
-        profile = replace(DEFAULT_PROFILE, at={Point.SCORE: PluginSet(disabled=(ALL,))})
-        (extender,) = connected(configs, Sources(), "extenders")
-        options = Options(
+        profile = replace(DEFAULT_PROFILE, at={ExtensionPoint.SCORE: PluginSet(disabled=(ALL,))})
+        (extender,) = connect_extenders(configs, ExtenderObjects(), "extenders")
+        options = SchedulerOptions(
             rules=RULES["v1.34"],
             queue=QUEUE_RULES["v1.34"],
             profiles=without_ignored([profile if plain else DEFAULT_PROFILE], configs),
@@ -236,12 +242,12 @@ def test_a_service_that_is_not_there_fails_the_cycle() -> None:
     assert "cannot be reached: Connection refused" in failed(case.decide(pod()))
 
 
-def test_a_kept_connection_that_was_closed_is_made_anew() -> None:
+def test_a_kept_connection_that_was_closed_is_opened_again() -> None:
     """A pause between two pods is no failure."""
-    with served(FILTER, filter=only("a")) as case:
-        bound(case.decide(pod("one")))
-        extender = case.scheduler._extenders._extenders[0]
-        extender._caller._connection.sock.shutdown(2)  # type: ignore[attr-defined] # the transport
+    answer = only("a")
+    closing = lambda args: ThenClosed(json.dumps(answer(args)).encode())  # noqa: E731
+    with served(FILTER, filter=closing) as case:
+        assert bound(case.decide(pod("one"))).node_name == "a"
         assert bound(case.decide(pod("two"))).node_name == "a"
 
 
@@ -250,7 +256,7 @@ def test_only_pods_that_want_its_resources_are_an_extenders_business() -> None:
     config = replace(FILTER, managed_resources=(ManagedResource(name=GPU, ignored=True),))
     with served(config, filter=only("c")) as case:
         assert bound(case.decide(pod("plain"))).feasible == 3
-        wants = make_pod("gpu").container(limits=resources({GPU: 1}), requests={GPU: 1}).obj()
+        wants = make_pod("gpu").container(limits={GPU: 1}, requests={GPU: 1}).obj()
         assert bound(case.decide(wants)).node_name == "c"
         assert len(case.served.asked("filter")) == 1
 

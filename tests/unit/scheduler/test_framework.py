@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.cycle import Cycle, Suggested, Unschedulable
+from services.scheduler.core.cycle.cycle import Cycle, FitError, ScheduleResult
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.framework.active_plugins import pre_filter_outcome
 from services.scheduler.core.framework.framework import Framework
@@ -106,13 +106,13 @@ def test_a_plugin_that_knows_single_nodes_only_is_lifted_to_rows_and_owns_a_colu
     taken = set()
     for _ in range(2):
         result = cycle.schedule_pod(make_pod().obj(), 1)
-        assert isinstance(result, Suggested)
+        assert isinstance(result, ScheduleResult)
         assert made.reserve(make_pod().obj(), result.row) is None
         taken.add(result.node_name)
     assert taken == {"a", "b"}
-    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Unschedulable)
+    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), FitError)
     made.unreserve(make_pod().obj(), 0)
-    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Suggested)
+    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), ScheduleResult)
 
 
 def test_a_refused_reservation_is_undone() -> None:
@@ -154,8 +154,8 @@ def test_resources_alone_are_in_the_way_of_most_pods() -> None:
     """A pod with host ports has a filter before that pods change, which is no bound."""
     made = framework("NodePorts", "NodeResourcesFit")
     rows = made.snapshot.rows_in_order()
-    assert made.shape(make_pod().req(cpu="1").obj()).bounded(rows) == []
-    assert made.shape(make_pod().host_port(80).obj()).bounded(rows) is None
+    assert made.equivalence_class(make_pod().req(cpu="1").obj()).bounded(rows) == []
+    assert made.equivalence_class(make_pod().host_port(80).obj()).bounded(rows) is None
 
 
 def test_plugins_that_name_no_node_in_common_refuse_the_pod() -> None:
@@ -205,9 +205,9 @@ def test_old_shapes_make_room_for_new_ones() -> None:
     """The cache of shapes is bounded."""
     made = framework("NodeResourcesFit")
     first = make_pod("first").req(cpu="1").obj()
-    shape = made.shape(first)
-    assert made.shape(first) is shape
-    made.shapes_max = 2
-    made.shape(make_pod().obj())
-    made.shape(make_pod().obj())
-    assert made.shape(first) is not shape
+    equivalence = made.equivalence_class(first)
+    assert made.equivalence_class(first) is equivalence
+    made.classes_max = 2
+    made.equivalence_class(make_pod().obj())
+    made.equivalence_class(make_pod().obj())
+    assert made.equivalence_class(first) is not equivalence

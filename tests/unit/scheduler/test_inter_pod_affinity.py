@@ -163,11 +163,11 @@ def test_a_namespace_that_changes_changes_verdicts() -> None:
     team = LabelSelector(requirements=(requirement("team", "Exists"),))
     placed(snapshot, pod("w", "web", namespace="other"), "a1")
     pending = pod("p", away=near(term(selected=team)))
-    assert not framework.shape(pending).refuser[:4].any()
+    assert not framework.equivalence_class(pending).refuser[:4].any()
     snapshot.catalog.put(Namespace(name="other", labels={"team": "x"}))
-    assert framework.shape(pending).refuser[:4].any()
+    assert framework.equivalence_class(pending).refuser[:4].any()
     snapshot.catalog.remove("Namespace", "", "other")
-    assert not framework.shape(pending).refuser[:4].any()
+    assert not framework.equivalence_class(pending).refuser[:4].any()
 
 
 def test_label_keys_are_merged_into_the_selector() -> None:
@@ -250,15 +250,15 @@ def test_preferences_of_its_own_bring_others_terms_back() -> None:
 
 
 def test_pods_that_meet_the_same_terms_share_their_verdicts() -> None:
-    """Labels that nobody asks for make no new shape."""
+    """Labels that nobody asks for make no new equivalence."""
     snapshot = two_zones()
     placed(snapshot, pod("hermit", away=near(term())), "a1")
     framework = Framework(snapshot)
     first = pod("p0", "web", labels={"index": "0"})
     second = replace(pod("p1", "web", labels={"index": "1"}), spec=first.spec)
     third = replace(pod("p2", "db"), spec=first.spec)
-    assert framework.shape(first) is framework.shape(second)
-    assert framework.shape(first) is not framework.shape(third)
+    assert framework.equivalence_class(first) is framework.equivalence_class(second)
+    assert framework.equivalence_class(first) is not framework.equivalence_class(third)
 
 
 def test_a_dry_run_takes_counts_along_and_back() -> None:

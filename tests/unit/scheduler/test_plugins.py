@@ -7,7 +7,7 @@ import pytest
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code
@@ -16,7 +16,7 @@ from tests.builders import make_node, make_pod, requirement
 ROOMY = {"cpu": "8", "memory": "16Gi", "example.com/gpu": "2"}
 
 
-def verdicts(pod: Pod, *nodes: Node, assigned: tuple[Pod, ...] = ()) -> Verdicts:
+def verdicts(pod: Pod, *nodes: Node, assigned: tuple[Pod, ...] = ()) -> NodeVerdicts:
     """Return the verdicts about `pod` on nodes with pods."""
     snapshot = Snapshot()
     for node in nodes:

@@ -9,6 +9,7 @@ import pytest
 
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector, Operator, Requirement
+from services.scheduler.core.preemption.batch_dry_run import CandidateSampling
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
 from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
 from services.scheduler.core.preemption.preemptor import (
@@ -24,7 +25,6 @@ from services.scheduler.core.preemption.rules import (
     after_deletion_refused,
     after_status_refused,
 )
-from services.scheduler.core.preemption.survey import CandidateSampling
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.core.status import Code
 from tests.builders import PodBuilder, make_budget, make_pod

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from replay.conform.vectors.vectors import RECORDED
-from services.kube import quantity
-from services.kube.pod import Condition, Container, Pod, PodSpec, PreemptionPolicy
-from services.kube.selector import LabelSelector, Operator, Requirement
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2, policy_pb2
+from services.kube.node import Node
+from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
+from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
+from services.rpc.kube.json_codec import parse
+from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_34
@@ -58,71 +61,17 @@ def _ns(text: str | None) -> int | None:
     return None if text is None else int(datetime.fromisoformat(text).timestamp()) * SECOND
 
 
-def _amounts(texts: Json) -> dict[str, int]:
-    return {
-        name: quantity.milli(str(text)) if name == "cpu" else quantity.value(str(text))
-        for name, text in texts.items()
-    }
-
-
 def _pod(raw: Json) -> Pod:
-    meta, spec, status = raw["metadata"], raw["spec"], raw.get("status", {})
-    containers = tuple(
-        Container(
-            name=each["name"],
-            requests=_amounts(each.get("resources", {}).get("requests", {})),
-        )
-        for each in spec["containers"]
-    )
-    conditions = tuple(
-        Condition(type=each["type"], status=each["status"], reason=each.get("reason", ""))
-        for each in status.get("conditions", [])
-    )
-    return Pod(
-        uid=meta.get("uid", meta["name"]),
-        namespace=meta["namespace"],
-        name=meta["name"],
-        labels=meta.get("labels", {}),
-        spec=PodSpec(
-            containers=containers,
-            priority=spec.get("priority", 0),
-            preemption_policy=PreemptionPolicy(
-                spec.get("preemptionPolicy") or "PreemptLowerPriority"
-            ),
-        ),
-        node_name=spec.get("nodeName", ""),
-        nominated_node_name=status.get("nominatedNodeName", ""),
-        conditions=conditions,
-        start_time_ns=_ns(status.get("startTime")),
-        deletion_ns=_ns(meta.get("deletionTimestamp")),
-    )
+    raw["metadata"].setdefault("uid", raw["metadata"]["name"])
+    return pod_from_message(parse(pod_pb2.Pod, raw), PodSpecInterner())
 
 
-def _requirements(selector: Json) -> tuple[Requirement, ...]:
-    exact = [
-        Requirement(key=key, operator=Operator.IN, values=(value,))
-        for key, value in selector.get("matchLabels", {}).items()
-    ]
-    listed = [
-        Requirement(
-            key=each["key"],
-            operator=Operator(each["operator"]),
-            values=tuple(each.get("values", ())),
-        )
-        for each in selector.get("matchExpressions", [])
-    ]
-    return (*exact, *listed)
+def _node(raw: Json) -> Node:
+    return node_from_message(parse(node_pb2.Node, raw))
 
 
 def _budget(raw: Json) -> PodDisruptionBudget:
-    selector, status = raw["spec"].get("selector"), raw.get("status", {})
-    return PodDisruptionBudget(
-        namespace=raw["metadata"]["namespace"],
-        name=raw["metadata"]["name"],
-        selector=None if selector is None else LabelSelector(requirements=_requirements(selector)),
-        disruptions_allowed=status.get("disruptionsAllowed", 0),
-        disrupted_pods=dict.fromkeys(status.get("disruptedPods") or {}, 0),
-    )
+    return budget_from_message(parse(policy_pb2.PodDisruptionBudget, raw))
 
 
 def _cluster(vector: Json) -> Cluster:
@@ -131,10 +80,7 @@ def _cluster(vector: Json) -> Cluster:
     pods = [_pod(raw) for raw in scenario["pods"]]
     return Cluster(
         pod=_pod(scenario["pending"]),
-        allocatable={
-            node["metadata"]["name"]: _amounts(node["status"]["allocatable"])
-            for node in scenario["nodes"]
-        },
+        allocatable={node.name: node.allocatable for node in map(_node, scenario["nodes"])},
         assigned=pods,
         nominated=[_pod(raw) for raw in scenario.get("nominated", [])],
         all_budgets=[_budget(raw) for raw in scenario.get("pdbs", [])],

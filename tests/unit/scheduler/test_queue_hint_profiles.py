@@ -8,7 +8,7 @@ from services.kube.node import LABEL_ZONE
 from services.kube.selector import LabelSelector, TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
-from services.queue.core.cluster_event import happened
+from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.scheduler.batch import Batch
@@ -17,9 +17,9 @@ from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
 from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
@@ -55,7 +55,7 @@ def says(plugin: str, registrations: tuple[Registration, ...], scheduler: str) -
     """Return what a plugin's hint answers to a new node without labels."""
     spec = make_pod().scheduler(scheduler).obj().spec
     pod = QueuedPod(uid="u", namespace="default", name="p", spec=spec)
-    event = happened("NodeAdd", None, make_node("n").obj())
+    event = ObjectEvent.of("NodeAdd", None, make_node("n").obj())
     (hint,) = [
         each.hint
         for each in registrations
@@ -89,7 +89,9 @@ def refused_by_defaults() -> Decision:
         default_constraints=(constraint,), defaulting_type=DefaultingType.LIST
     )
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, args={"PodTopologySpread": args})
-    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+    )
     scheduler = Scheduler(options)
     scheduler.put_object(Service(namespace="default", name="s", selector={"app": "web"}))
     scheduler.put_node(make_node("a").obj())

@@ -42,7 +42,7 @@ def test_the_most_of_what_is_asked_given_and_admitted_counts(
     builder = make_pod("p").req(cpu="1").node("n")
     if reason:
         builder.condition("PodResizePending", "True", reason)
-    pod = replace(builder.obj(), given=(given("c0", actual, allocated),))
+    pod = replace(builder.obj(), container_resources=(given("c0", actual, allocated),))
     assert cpu_held(pod) == held
 
 
@@ -50,7 +50,7 @@ def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:
     """An init container has finished by then."""
     pod = make_pod("p").req(cpu="1").init_req(cpu="1", sidecar=True).init_req(cpu="1").node("n")
     statuses = tuple(given(name, 3000, 3000) for name in ("i0", "i1"))
-    assert cpu_held(replace(pod.obj(), given=statuses)) == 4000
+    assert cpu_held(replace(pod.obj(), container_resources=statuses)) == 4000
 
 
 def test_a_resize_is_noticed_and_undone() -> None:
@@ -59,7 +59,7 @@ def test_a_resize_is_noticed_and_undone() -> None:
     snapshot.set_node(make_node("n").capacity(cpu="64").obj())
     pod = make_pod("p").req(cpu="1").node("n").obj()
     snapshot.set_pod(pod)
-    snapshot.set_pod(replace(pod, given=(given("c0", 2000, 2000),)))
+    snapshot.set_pod(replace(pod, container_resources=(given("c0", 2000, 2000),)))
     row = snapshot.row("n")
     assert snapshot.columns.requested[row, 0] == 2000
     snapshot.remove_pod(pod.uid)

@@ -11,9 +11,9 @@ from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
@@ -48,7 +48,7 @@ def scheduler_of(
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
     rules = RULES["v1.34"]
     scheduler = Scheduler(
-        Options(
+        SchedulerOptions(
             rules=replace(rules, host_choice=lambda _seed: NamedChoice()) if by_name else rules,
             queue=QUEUE_RULES["v1.34"],
             profiles=(profile,),

@@ -22,7 +22,7 @@ from services.scheduler.core.plugin_api.plugin import (
 )
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import (
     CommitUnschedulable,
     DeleteNomination,
@@ -30,7 +30,7 @@ from services.scheduler.core.queueing.steps import (
     Move,
     PopId,
 )
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
@@ -100,7 +100,7 @@ def scheduler_with(*names: str, queue: str = "v1.34", **options: Any) -> Schedul
     plugins = tuple(PluginSetting(name=name) for name in ("NodeResourcesFit", *names))
     ticks = count(0, 10)
     made = Scheduler(
-        Options(
+        SchedulerOptions(
             rules=RULES["v1.34"],
             queue=QUEUE_RULES[queue],
             profiles=(Profile(plugins=plugins),),
@@ -247,7 +247,7 @@ def test_without_preemption_no_post_filter_is_run_or_measured(names: Sequence[st
 
 def test_in_v1_16_all_feasible_nodes_are_equal_and_taken_in_turn() -> None:
     """No priorities are configured, so each node scores 1 and lastNodeIndex decides."""
-    scheduler = Scheduler(Options(rules=RULES["v1.16"], queue=QUEUE_RULES["v1.16"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.16"], queue=QUEUE_RULES["v1.16"]))
     for name, cpu in [("small", "4"), ("large", "64")]:
         scheduler.put_node(make_node(name).capacity(cpu=cpu, memory="64Gi").obj())
     taken = []

@@ -26,9 +26,9 @@ from services.scheduler.core.plugin_api.plugin import (
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
@@ -151,7 +151,7 @@ def scheduler_of(text: str, *plugins: str) -> Scheduler:
     """Return a scheduler of two nodes under a file's profiles."""
     registry = registry_with(plugins)
     file = read_scheduler_configuration(HEAD + text, registry)
-    options = Options(
+    options = SchedulerOptions(
         rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=file.profiles, seed=1
     )
     made = Scheduler(options, registry=registry)
@@ -264,7 +264,7 @@ def test_nothing_waits_to_be_told_while_a_pod_waits_for_a_users_plugin() -> None
         ("nonsense", "must be MODULE:NAME"),
         ("no.such.module:X", "ModuleNotFoundError"),
         (f"{HERE}:Nobody", "AttributeError"),
-        ("services.scheduler.core.plugins.node_fields:NodeName", "another one of that name"),
+        ("services.scheduler.core.plugins.node_fields:NodeName", "another plugin has that name"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(plugin: str, said: str) -> None:

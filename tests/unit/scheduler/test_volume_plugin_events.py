@@ -15,9 +15,9 @@ from services.kube.storage import (
 )
 from services.kube.workloads import Namespace
 from services.scheduler.core.queueing.changes import V1_20, V1_34, ObjectEvents, on_object
-from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Move
-from services.scheduler.core.session.options import RULES, Options
+from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 
 CLAIM = PersistentVolumeClaim(namespace="default", name="c")
@@ -56,7 +56,7 @@ def test_a_change_of_an_object_moves_pods_as_the_queues_version_does(
 
 def test_the_scheduler_tells_what_an_object_was_before() -> None:
     """An unknown one that goes is passed over."""
-    scheduler = Scheduler(Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"]))
     later = replace(CLAIM, volume_name="pv")
     steps = [*scheduler.put_object(CLAIM), *scheduler.put_object(later)]
     assert [(step.old, step.new) for step in steps if isinstance(step, Move)] == [

@@ -39,12 +39,17 @@ from services.kube.volumes import (
     Volume,
     VsphereDisk,
 )
-from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSet, Point, Profile
+from services.scheduler.core.framework.profile import (
+    DEFAULT_PROFILE,
+    ExtensionPoint,
+    PluginSet,
+    Profile,
+)
 from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.catalog import CatalogObject
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code
@@ -86,7 +91,7 @@ def on(key: str, *values: str) -> NodeSelector:
 
 
 def snapshot_of(
-    nodes: Iterable[Node], objects: Iterable[Kept], pods: Iterable[Pod] = ()
+    nodes: Iterable[Node], objects: Iterable[CatalogObject], pods: Iterable[Pod] = ()
 ) -> Snapshot:
     """Return a cluster."""
     snapshot = Snapshot()
@@ -101,17 +106,19 @@ def snapshot_of(
 
 def judged(
     pod: Pod,
-    *objects: Kept,
+    *objects: CatalogObject,
     nodes: Iterable[Node] = (),
     pods: Iterable[Pod] = (),
     profile: Profile = DEFAULT_PROFILE,
-) -> Verdicts:
+) -> NodeVerdicts:
     """Return the verdicts about a pod, on one plain node "n" where none is given."""
     made = list(nodes) or [make_node("n").obj()]
     return evaluate(Framework(snapshot_of(made, objects, pods), profile), pod)
 
 
-def refusal(pod: Pod, *objects: Kept, pods: Iterable[Pod] = ()) -> tuple[str, Code, str] | None:
+def refusal(
+    pod: Pod, *objects: CatalogObject, pods: Iterable[Pod] = ()
+) -> tuple[str, Code, str] | None:
     """Return who refuses a pod on the one node, how and why."""
     status = judged(pod, *objects, pods=pods).refusals.get("n")
     return (status.plugin, status.code, status.message) if status is not None else None
@@ -253,7 +260,7 @@ def test_when_the_holder_goes_the_claim_is_free() -> None:
     ],
 )
 def test_a_claim_that_cannot_be_used_refuses_the_pod(
-    source: object, objects: list[Kept], plugin: str, text: str
+    source: object, objects: list[CatalogObject], plugin: str, text: str
 ) -> None:
     """In PreFilter, by the first plugin that looks."""
     found = judged(pod_with(source), *objects)
@@ -283,8 +290,11 @@ def test_a_bound_volume_is_reached_by_some_nodes() -> None:
 
 def test_without_the_zone_plugin_a_volume_that_has_gone_refuses_node_after_node() -> None:
     """VolumeBinding's own reason."""
-    at = {Point.PRE_FILTER: PluginSet(disabled=("VolumeZone",)), Point.FILTER: PluginSet()}
-    at[Point.FILTER] = PluginSet(disabled=("VolumeZone",))
+    at = {
+        ExtensionPoint.PRE_FILTER: PluginSet(disabled=("VolumeZone",)),
+        ExtensionPoint.FILTER: PluginSet(),
+    }
+    at[ExtensionPoint.FILTER] = PluginSet(disabled=("VolumeZone",))
     found = judged(
         pod_with(ClaimSource(claim_name="c")),
         claim(volume="pv"),
@@ -466,7 +476,7 @@ def csi(name: str) -> tuple[PersistentVolumeClaim, PersistentVolume]:
 
 def test_a_driver_attaches_so_many_volumes_each_counted_once() -> None:
     """Volumes that a pod on the node uses already are not counted again."""
-    objects: list[Kept] = [*csi("c"), *csi("d"), csi_node(1)]
+    objects: list[CatalogObject] = [*csi("c"), *csi("d"), csi_node(1)]
     other = pod_with(ClaimSource(claim_name="d"), name="other", node="n")
     full = ("NodeVolumeLimits", Code.UNSCHEDULABLE, "node(s) exceed max volume count")
     assert refusal(pod_with(ClaimSource(claim_name="c")), *objects, pods=[other]) == full
@@ -476,7 +486,7 @@ def test_a_driver_attaches_so_many_volumes_each_counted_once() -> None:
 
 def test_attachments_count_beside_pods() -> None:
     """Those of volumes that no pod on the node uses."""
-    objects: list[Kept] = [*csi("c"), *csi("d"), csi_node(1)]
+    objects: list[CatalogObject] = [*csi("c"), *csi("d"), csi_node(1)]
     attachment = VolumeAttachment(
         name="va", attacher="csi.x", node_name="n", persistent_volume_name="pv-d"
     )
@@ -520,8 +530,10 @@ def test_an_inline_disk_counts_for_the_driver_it_was_migrated_to(
 def test_an_aws_disk_without_a_volume_id_is_an_error() -> None:
     """It cannot be translated, which ends the cycle."""
     snapshot = snapshot_of([make_node("n").obj()], [csi_node(1, "ebs.csi.aws.com")])
-    shape = Framework(snapshot).shape(pod_with(AwsElasticBlockStore(volume_id="aws://zone/x")))
-    failure = shape.filter_failure(shape.refuser)
+    equivalence = Framework(snapshot).equivalence_class(
+        pod_with(AwsElasticBlockStore(volume_id="aws://zone/x"))
+    )
+    failure = equivalence.filter_failure(equivalence.refuser)
     assert failure is not None
     assert failure.plugin == "NodeVolumeLimits"
 
@@ -602,7 +614,7 @@ def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle
     odd = bound_disk(GcePersistentDisk(pd_name="d"), {ZONE: "za__zb"})
     far = replace(odd, name="far", source=None, node_affinity=on(ZONE, "zc"))
     moved = csi_node(9, GCE, "kubernetes.io/gce-pd")
-    objects: list[Kept] = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
+    objects: list[CatalogObject] = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
     pod = pod_with(ClaimSource(claim_name="c"))
     found = judged(pod, *objects)
     assert found.error == (

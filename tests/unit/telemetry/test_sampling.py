@@ -11,7 +11,7 @@ from services.telemetry.span import Sampling
     ("text", "share"), [("off", 0.0), ("all", 1.0), ("1%", 0.01), ("0.5%", 0.005), ("50%", 0.5)]
 )
 def test_a_choice_is_read_and_printed_alike(text: str, share: float) -> None:
-    """What the summary states is what was asked for."""
+    """The summary shows what was requested."""
     sampling = Sampling.parse(text)
     assert sampling.share == pytest.approx(share)
     assert str(sampling) == text
@@ -19,8 +19,8 @@ def test_a_choice_is_read_and_printed_alike(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "some", "1", "101%", "-1%", "nan%", "%"])
 def test_anything_else_is_refused(text: str) -> None:
-    """The text says what may be asked for."""
-    with pytest.raises(ValueError, match="none of"):
+    """The error has the accepted forms."""
+    with pytest.raises(ValueError, match="is not"):
         Sampling.parse(text)
 
 

@@ -1,4 +1,4 @@
-"""Where spans go: OTLP JSON lines, a collector, and what is said of those that did not arrive."""
+"""Where spans go: OTLP JSON lines, a collector, and the report of those that were not delivered."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_a_loss_that_is_told() -> None:
-    """The run goes on, and its spans are counted as lost."""
+    """The run continues, and its spans are counted as lost."""
     sink = FileSpanSink(Path("/dev/full"), resource("0.1.0"))
     for number in range(1, 601):
         sink.end(_span(number))
@@ -157,7 +157,7 @@ def test_without_a_collector_spans_go_to_the_file(tmp_path: Path) -> None:
 
 
 def test_another_protocol_is_refused(tmp_path: Path) -> None:
-    """Rather than spans sent where nobody listens."""
+    """Rather than sending spans that no server receives."""
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
@@ -167,7 +167,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The standard variables have the last word."""
+    """The standard variables override the defaults."""
     assert resource("0.1.0").attributes["service.name"] == "reprieve"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=platform")

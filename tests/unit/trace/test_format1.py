@@ -118,7 +118,7 @@ def test_what_was_read_is_written_as_a_trace_of_today(
     write(converted, read(path))
     write(made, _records())
     assert converted.read_bytes() == made.read_bytes()
-    assert list(read(converted, former=False)) == _records()
+    assert list(read(converted, converts=False)) == _records()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.suffix))
@@ -139,7 +139,7 @@ def test_a_bound_that_is_no_whole_number_stays_wrong(number: float) -> None:
     spec = PodDisruptionBudgetSpec.FromString(value)
     record = trace_pb2.Record()
     record.create.pod_disruption_budget.spec.CopyFrom(spec)
-    reader.convert(record, is_text=False)
+    reader.convert_from_format_1(record, is_text=False)
     converted = record.create.pod_disruption_budget
     assert converted.spec.min_available.string_value == str(number)
     with pytest.raises(FieldError, match="minAvailable"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.generate.draw import Draw
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
+from replay.hashing import KeyedRandom
 from replay.trace.reader import read
 from replay.trace.validate import validate
 from replay.trace.writer import write
@@ -60,7 +60,7 @@ def test_the_look_alike_of_openb_has_its_counts() -> None:
 
 def test_a_draw_depends_on_what_is_drawn_alone() -> None:
     """Not on what was drawn before."""
-    one, other = Draw(1), Draw(1)
+    one, other = KeyedRandom(1), KeyedRandom(1)
     other.below(10, "something", 1)
     assert [one.below(1000, "x", n) for n in range(9)] == [
         other.below(1000, "x", n) for n in range(9)

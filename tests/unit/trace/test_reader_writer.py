@@ -209,5 +209,5 @@ def test_a_missing_file_and_a_wrong_name_are_refused(tmp_path: Path) -> None:
     """The text says what is wanted."""
     with pytest.raises(TraceError, match="No such file"):
         list(read(tmp_path / "no.ktr"))
-    with pytest.raises(TraceError, match=r"ends in \.ktr"):
+    with pytest.raises(TraceError, match=r"write \.ktr"):
         Writer(tmp_path / "t.bin")

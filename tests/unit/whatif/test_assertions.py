@@ -6,23 +6,18 @@ from collections import Counter
 
 import pytest
 
-from replay.whatif.facts import PodFacts, RunFacts
-from replay.whatif.figures import (
-    FIGURES,
-    FigureError,
-    all_figures,
-    check,
-    failures,
-    parse_assertion,
-)
+from replay.results.summary.figures import FIGURES
+from replay.whatif.assertions import FigureError, check, failures, parse_assertion
+from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
 
 def facts(preempted: int = 1) -> RunFacts:
     """Return a run of two pods."""
     low = PodFacts(namespace="prod", name="low", priority=10, priority_class="batch")
-    low.preempted, low.pending, low.waited_ns = preempted, True, [4_000_000_000]
+    low.pending, low.waited_ns = True, [4_000_000_000]
+    low.counts.decisions["preempted"] = preempted
     high = PodFacts(namespace="prod", name="high", priority=1000, priority_class="web")
-    high.waited_ns, high.evicted = [1_500_000_000], Counter({"memory.available": 2})
+    high.waited_ns, high.counts.evicted["memory.available"] = [1_500_000_000], 2
     return RunFacts(
         pods={"prod/low": low, "prod/high": high},
         allocatable=Counter(cpu=4000),
@@ -54,11 +49,11 @@ def test_a_check_is_of_the_pods_that_meet_its_conditions(text: str, holds: bool)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("colour == 1", "'colour' is no figure; there are pods, bound,"),
+        ("colour == 1", "'colour' is not a figure; figures are pods, bound,"),
         ("bound{colour=1} == 1", "bound has no label 'colour'"),
-        ("bound", "is no check; write preempted"),
-        ("bound{priority} == 1", "'priority' is no condition"),
-        ("bound == many", "is no check"),
+        ("bound", "is not a check; write preempted"),
+        ("bound{priority} == 1", "'priority' is not a condition"),
+        ("bound == many", "is not a check"),
     ],
 )
 def test_what_is_no_check_is_refused_before_a_run(text: str, told: str) -> None:
@@ -70,15 +65,15 @@ def test_what_is_no_check_is_refused_before_a_run(text: str, told: str) -> None:
 
 def test_a_share_of_what_no_node_has_is_refused() -> None:
     """With the resources that there are."""
-    with pytest.raises(FigureError, match="wants a resource that nodes have: cpu"):
+    with pytest.raises(FigureError, match="needs a resource of the nodes: cpu"):
         check(parse_assertion("allocated{resource=gpu} > 1"), facts())
 
 
 def test_a_change_is_what_b_has_more_than_a() -> None:
-    """And there is none of a single run."""
+    """A single run has no change."""
     change = parse_assertion("preempted.change == 2")
     assert check(change, facts(preempted=3), facts()).holds
-    with pytest.raises(FigureError, match="a change is one between two runs"):
+    with pytest.raises(FigureError, match="change needs two runs"):
         check(change, facts())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from replay.whatif.comparison import compare
 from replay.whatif.facts import PodFacts, RunFacts
 
@@ -13,8 +11,8 @@ def pod(name: str, node: str = "", **what: int) -> PodFacts:
     found = PodFacts(namespace="prod", name=name, priority=0, priority_class="web", node=node)
     found.waited_ns = [what.get("waited", 0) * 10**9] if node else []
     found.pending, found.pending_since_ns = not node, what.get("came", 0) * 10**9
-    found.preempted = what.get("preempted", 0)
-    found.evicted = Counter({"memory.available": what.get("evicted", 0)})
+    found.counts.decisions["preempted"] = what.get("preempted", 0)
+    found.counts.evicted["memory.available"] = what.get("evicted", 0)
     return found
 
 

@@ -1,11 +1,11 @@
-"""Where two runs part."""
+"""The first decision that differs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from replay.results.run.directory import RunDirectory
-from replay.whatif.flip import first_divergence, told
+from replay.whatif.divergence import first_divergence, sentence_of
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -34,7 +34,7 @@ def run(path: Path, *decisions: trace_pb2.Decision, start_ns: int = 0) -> RunDir
 
 
 def test_runs_that_begin_at_other_times_are_compared_from_their_beginnings(tmp_path: Path) -> None:
-    """And what was tied is no decision."""
+    """And ties are not compared."""
     a = run(tmp_path / "a", bound("x", "n1", at_ns=5))
     b = run(tmp_path / "b", bound("x", "n1", at_ns=5, tied=3), start_ns=1000)
     assert first_divergence(a, b) is None
@@ -50,7 +50,7 @@ def test_runs_part_at_another_node_another_pod_and_another_time(tmp_path: Path) 
         assert found is not None
         assert found.same == 1
         assert found.b is not None
-        assert told(found.b) == told(other)
+        assert sentence_of(found.b) == sentence_of(other)
 
 
 def test_a_run_that_decides_no_further_parts_from_one_that_does(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_a_run_that_decides_no_further_parts_from_one_that_does(tmp_path: Path) 
     assert found is not None
     assert found.a is None
     assert found.b is not None
-    assert told(found.b) == "bound prod/y to n1"
+    assert sentence_of(found.b) == "bound prod/y to n1"

@@ -8,11 +8,11 @@ import pytest
 
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from replay.whatif.facts import read_facts
-from replay.whatif.figures import all_figures
+from replay.whatif.facts import all_figures, read_facts
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from tests.builders import make_node
 from tests.unit.results import messages
 
 NODE = "worker"
@@ -38,10 +38,7 @@ def run_of(
 
 def node(cpu: str) -> node_pb2.Node:
     """Return the node."""
-    made = node_pb2.Node()
-    made.metadata.name = NODE
-    made.status.allocatable.update({"cpu": cpu, "pods": "10"})
-    return made
+    return make_node(NODE).capacity(cpu=cpu, pods=10).message()
 
 
 def held(name: str, cpu: str, of_the_pod: str = "", sidecar: str = "") -> pod_pb2.Pod:

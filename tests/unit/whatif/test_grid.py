@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from replay.whatif.sweep import Finished, GridError, cells, parse_axis
+from replay.whatif.sweep import FinishedCell, GridError, cells, parse_axis
 from replay.whatif.sweep_table import cells_csv, plot, table, table_csv
 
 
@@ -39,11 +39,11 @@ def test_a_flag_is_given_or_left_out() -> None:
     ("text", "told"),
     [
         ("seed", "write seed=1..10"),
-        ("seed=2..1", "a range goes up"),
-        ("seed=1,1", "a value comes twice"),
-        ("run=a,b", "the sweep itself sets --run"),
-        ("--x=1", "is no option of replay"),
-        ("seed=1,,2", "an empty value"),
+        ("seed=2..1", "a range must ascend"),
+        ("seed=1,1", "a value is given twice"),
+        ("run=a,b", "--run is set by the sweep itself"),
+        ("--x=1", "is not an option of replay"),
+        ("seed=1,,2", "a value is empty"),
     ],
 )
 def test_what_is_no_axis_is_refused(text: str, told: str) -> None:
@@ -53,13 +53,13 @@ def test_what_is_no_axis_is_refused(text: str, told: str) -> None:
     assert told in str(found.value)
 
 
-def finished() -> list[Finished]:
+def finished() -> list[FinishedCell]:
     """Return a grid of two places with three seeds each, one of which failed."""
     grid = cells([parse_axis("rules=v1.34,v1.16"), parse_axis("seed=1..3")], ["t"])
     return [
-        Finished(cell=cell, figures={"bound": 10.0 + number})
+        FinishedCell(cell=cell, figures={"bound": 10.0 + number})
         if number < 5
-        else Finished(cell=cell, figures={}, problem="no room")
+        else FinishedCell(cell=cell, figures={}, problem="no room")
         for number, cell in enumerate(grid)
     ]
 

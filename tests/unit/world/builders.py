@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from replay.world.api.admission import PriorityAdmission
-from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.controllers import Controllers
-from replay.world.controllers.disruption import DisruptionController, Evictions
-from replay.world.controllers.node_lifecycle import NODE_KINDS, NodeLives
-from replay.world.controllers.taint_eviction import TaintEviction
+from replay.world.controllers.disruption import DisruptionController, EvictionApi
+from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
+from replay.world.controllers.pod_deletion import TaintEviction
 from replay.world.journal import Journal
-from replay.world.kubelet.pod_lifecycle import Lives
-from replay.world.kubelet.pressure import EvictionBackend, Pressure
-from replay.world.loop.inputs import Inputs
-from replay.world.loop.outcomes import Outcomes
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.kubelet.pressure import EvictionBackend, NodePressure
+from replay.world.loop.inputs import RecordFeed
+from replay.world.loop.outcomes import OutcomeExecutor
 from replay.world.models import Models
-from replay.world.timeline import Action, Kind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import (
     meta_pb2,
     node_pb2,
@@ -28,9 +27,10 @@ from reprieve.kube.v1beta1 import (
     scheduling_pb2,
     workloads_pb2,
 )
-from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import PodPhase
+from tests import builders
 
 S = 1_000_000_000
 
@@ -46,37 +46,20 @@ def make_pod(
     ready: bool = False,
 ) -> pod_pb2.Pod:
     """Return a pod of the default namespace with one container; its UID is "uid-<name>"."""
-    pod = pod_pb2.Pod()
-    pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = name, "default", f"uid-{name}"
-    pod.metadata.labels.update(labels or {})
-    pod.spec.node_name = node
-    pod.spec.containers.add(name="c").resources.requests["memory"] = "1Gi"
+    pod = builders.make_pod(name).uid(f"uid-{name}").labels(labels).node(node).grace_period(grace_s)
+    pod.container("c", requests={"memory": "1Gi"})
     if priority is not None:
-        pod.spec.priority = priority
-        pod.spec.priority_class_name = "system-node-critical"
-    if grace_s is not None:
-        pod.spec.termination_grace_period_seconds = grace_s
+        pod.priority(priority, class_name="system-node-critical")
     if owner:
-        pod.metadata.owner_references.add(
-            kind="ReplicaSet", name=owner, uid=f"uid-{owner}", controller=True
-        )
+        pod.owner("ReplicaSet", owner)
     if ready:
-        pod.status.phase = "Running"
-        pod.status.start_time.FromNanoseconds(0)
-        pod.status.conditions.add(type="Ready", status="True")
-    return pod
+        pod.phase(PodPhase.RUNNING).started(0).condition("Ready")
+    return pod.message()
 
 
 def make_node(name: str = "n", memory: str = "4Gi") -> node_pb2.Node:
     """Return a node."""
-    node = node_pb2.Node()
-    node.metadata.name = name
-    node.metadata.uid = f"uid-{name}"
-    for amounts in (node.status.capacity, node.status.allocatable):
-        amounts["memory"] = memory
-        amounts["cpu"] = "4"
-        amounts["pods"] = "110"
-    return node
+    return builders.make_node(name).capacity(cpu="4", memory=memory).message()
 
 
 def make_class(
@@ -122,20 +105,10 @@ def make_budget(
     labels: Mapping[str, str] | None = None,
 ) -> policy_pb2.PodDisruptionBudget:
     """Return a budget over the pods with `labels` (app=web by default)."""
-    made = policy_pb2.PodDisruptionBudget()
-    made.metadata.name, made.metadata.namespace, made.metadata.generation = name, "default", 3
-    made.spec.selector.match_labels.update({"app": "web"} if labels is None else labels)
-    if min_available is not None:
-        made.spec.min_available.CopyFrom(_value(min_available))
-    if max_unavailable is not None:
-        made.spec.max_unavailable.CopyFrom(_value(max_unavailable))
+    budget = builders.make_budget(name).match_labels({"app": "web"} if labels is None else labels)
+    made = budget.min_available(min_available).max_unavailable(max_unavailable).message()
+    made.metadata.uid, made.metadata.generation = "", 3
     return made
-
-
-def _value(amount: int | str) -> IntOrString:
-    if isinstance(amount, str):
-        return IntOrString(string_value=amount)
-    return IntOrString(int_value=amount)
 
 
 def create(message: object) -> trace_pb2.Record:
@@ -180,44 +153,21 @@ class World:
     def __post_init__(self) -> None:
         """Put the parts together as a replay does."""
         self.entries: list[trace_pb2.Decision] = []
-        self.cluster = Cluster()
-        self.timeline = Timeline()
-        self.journal = Journal(self.entries.append)
-        self.admission = PriorityAdmission()
-        self.lives = Lives(self.cluster, self.timeline, self.admission, self.models, self.journal)
-        self.controllers = Controllers(self.cluster, self.lives, self.journal, self.timeline)
-        self.budgets = DisruptionController(
-            self.cluster,
-            self.timeline,
-            recorded_status=self.models.recorded_budget_status,
+        state = WorldState(journal=Journal(self.entries.append), models=self.models)
+        self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
+        self.journal, self.admission = state.journal, state.admission
+        self.lifecycle = PodLifecycle(state)
+        self.controllers = Controllers(state, self.lifecycle)
+        self.budgets = DisruptionController(state)
+        self.outcomes = OutcomeExecutor(state, self.lifecycle)
+        self.pressure = NodePressure(state, self.lifecycle, self.backend)
+        self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
+        self.taints = TaintEviction(state, self.lifecycle)
+        self.nodes = NodeLifecycle(
+            state, self.lifecycle, self.controllers, self.pressure, self.eviction_api
         )
-        self.outcomes = Outcomes(self.cluster, self.lives, self.journal)
-        self.pressure = Pressure(
-            self.cluster, self.timeline, self.lives, self.journal, self.backend
-        )
-        self.evictions = Evictions(self.cluster, self.lives, self.budgets)
-        self.taints = TaintEviction(
-            self.cluster, self.lives, self.timeline, self.models.toleration_s
-        )
-        self.nodes = NodeLives(
-            self.cluster,
-            self.timeline,
-            self.lives,
-            self.controllers,
-            self.pressure,
-            self.evictions,
-            models=self.models,
-            journal=self.journal,
-        )
-        self.inputs = Inputs(
-            self.cluster,
-            self.lives,
-            self.controllers,
-            self.budgets,
-            self.admission,
-            self.pressure,
-            self.journal,
-            nodes=self.nodes,
+        self.inputs = RecordFeed(
+            state, self.lifecycle, self.controllers, self.budgets, self.pressure, self.nodes
         )
 
     def feed(self, now_ns: int, *records: trace_pb2.Record) -> None:
@@ -250,17 +200,17 @@ class World:
     def act(self, now_ns: int, action: Action) -> None:
         """Carry out one action."""
         pod = self.cluster.pods.get(action.key)
-        if action.kind is Kind.RECHECK:
+        if action.kind is ActionKind.RECHECK:
             self.budgets.recheck(action.key)
-        elif action.kind is Kind.LOOK:
+        elif action.kind is ActionKind.LOOK:
             self.controllers.look(action.key)
-        elif action.kind in NODE_KINDS:
+        elif action.kind in NODE_ACTION_KINDS:
             self.nodes.act(now_ns, action.kind, action.key)
         elif pod is not None and not self.nodes.holds_back(action, pod):
-            if action.kind is Kind.TAINT:
+            if action.kind is ActionKind.TAINT:
                 self.taints.act(now_ns, pod)
             else:
-                self.lives.act(now_ns, action.kind, pod)
+                self.lifecycle.act(now_ns, action.kind, pod)
 
     def pod(self, name: str) -> PodRecord:
         """Return a pod of the default namespace."""

@@ -124,7 +124,7 @@ def test_a_deployments_scale_counts_once_whatever_its_replica_sets_ask_for() -> 
     world.feed(0, create(make_deployment(replicas=3, image="a")))
     for pod in list(world.cluster.pods.values()):
         world.cluster.bind(0, pod, "n")
-        world.lives.bound(0, pod)
+        world.lifecycle.bound(0, pod)
     world.run_until(0)
     world.feed(S, update(make_deployment(replicas=3, image="b")))
     assert len(world.names()) == 6

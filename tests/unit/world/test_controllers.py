@@ -36,7 +36,7 @@ def place(world: World, node: str = "n") -> None:
     """Bind all pending pods to a node and let them run."""
     for pod in list(world.cluster.pending.values()):
         world.cluster.bind(0, pod, node)
-        world.lives.bound(0, pod)
+        world.lifecycle.bound(0, pod)
     world.run_until(0)
 
 

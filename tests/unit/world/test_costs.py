@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from replay.world.loop.outcomes import Costs
+from replay.world.loop.outcomes import SchedulingCosts
 from replay.world.models import Models
 from replay.world.timeline import Timeline
-from tests.unit.world.builders import bind, unschedulable
+from tests.unit.world.builders import World, bind, unschedulable
 
 MS = 1_000_000
 
 
+def made(models: Models) -> tuple[SchedulingCosts, Timeline]:
+    """Return the costs of these models, and the timeline that they plan on."""
+    state = World(models).state
+    return SchedulingCosts(state), state.timeline
+
+
 def test_without_costs_everything_is_carried_out_now() -> None:
     """And nobody is ever busy."""
-    costs = Costs(timeline := Timeline(), Models())
+    costs, timeline = made(Models())
     outcomes = [bind("a", "n"), unschedulable("b")]
     assert costs.ready(0, outcomes) == outcomes
     assert (costs.one_by_one, costs.is_busy(0), len(timeline)) == (False, False, 0)
@@ -21,7 +27,7 @@ def test_without_costs_everything_is_carried_out_now() -> None:
 
 def test_a_cycle_is_over_after_its_cost_and_a_binding_later_still() -> None:
     """Meanwhile the scheduler cannot be woken."""
-    costs = Costs(timeline := Timeline(), Models(cycle_cost_ns=2 * MS, bind_cost_ns=5 * MS))
+    costs, timeline = made(Models(cycle_cost_ns=2 * MS, bind_cost_ns=5 * MS))
     outcomes = [bind("a", "n"), unschedulable("b")]
     assert costs.ready(0, outcomes[:1]) == []
     assert (costs.is_busy(2 * MS - 1), costs.is_busy(2 * MS)) == (True, False)
@@ -36,7 +42,7 @@ def test_a_cycle_is_over_after_its_cost_and_a_binding_later_still() -> None:
 
 def test_a_binding_that_costs_holds_up_nobody() -> None:
     """Only itself."""
-    costs = Costs(timeline := Timeline(), Models(bind_cost_ns=5 * MS))
+    costs, timeline = made(Models(bind_cost_ns=5 * MS))
     late = unschedulable("b")
     assert costs.ready(0, [bind("a", "n"), late]) == [late]
     assert (costs.is_busy(0), timeline.next_ns()) == (False, 5 * MS)

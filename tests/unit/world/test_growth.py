@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.world.kubelet.annotations import Growth, Rising, UsageRule, parse_growth
-from replay.world.kubelet.look_ahead import (
+from replay.world.kubelet.annotations import Growth, GrowthCurve, UsageRule, parse_growth
+from replay.world.kubelet.usage_curves import (
     HORIZON_NS,
-    Bounds,
-    Sources,
+    NodeUsage,
+    UsageLimits,
     look_again_ns,
     next_change_ns,
 )
@@ -52,7 +52,7 @@ def test_what_is_no_usage_is_refused(text: str) -> None:
 
 def test_usage_grows_every_ten_seconds_until_the_node_has_no_more() -> None:
     """As often as a kubelet looks."""
-    curve = Rising(growth=parse_growth("100Mi+60Mi/m"), most_bytes=125 * MIB)
+    curve = GrowthCurve(growth=parse_growth("100Mi+60Mi/m"), most_bytes=125 * MIB)
     assert [curve.used(at_s * S) // MIB for at_s in (-1, 0, 9, 10, 29, 30, 99)] == [
         0,
         100,
@@ -83,7 +83,7 @@ def test_a_curve_says_the_same_in_all_its_ways(
     growth: Growth, most_bytes: int, offset_s: int, length_s: int
 ) -> None:
     """Changes and the most that is used follow from what is used at each second."""
-    curve = Rising(growth=growth, most_bytes=most_bytes)
+    curve = GrowthCurve(growth=growth, most_bytes=most_bytes)
     seconds = range(offset_s, offset_s + length_s + 1)
     used = {second: curve.used(second * S) for second in (offset_s, *seconds)}
     assert curve.most(offset_s * S, seconds[-1] * S) == max(used.values()) <= most_bytes
@@ -99,10 +99,10 @@ def test_a_curve_says_the_same_in_all_its_ways(
 
 def test_a_slow_growth_is_found_in_a_few_looks() -> None:
     """1 MiB a day comes to 100 MiB on day 100, to within 10 s."""
-    sources = Sources()
-    curve = Rising(growth=parse_growth("+1Mi/d"), most_bytes=1024 * MIB)
+    sources = NodeUsage()
+    curve = GrowthCurve(growth=parse_growth("+1Mi/d"), most_bytes=1024 * MIB)
     sources.memory.append((0, curve))
-    bounds, now_ns, looks = Bounds(memory=100 * MIB), 0, 0
+    bounds, now_ns, looks = UsageLimits(memory=100 * MIB), 0, 0
     while curve.used(now_ns) <= 100 * MIB:
         at_ns = look_again_ns(sources, now_ns, bounds)
         assert at_ns is not None
@@ -112,7 +112,7 @@ def test_a_slow_growth_is_found_in_a_few_looks() -> None:
     assert day_100 < now_ns <= day_100 + 10 * S
     assert looks < 24
     assert now_ns > HORIZON_NS
-    assert look_again_ns(sources, 0, Bounds(memory=1024 * MIB)) is None
+    assert look_again_ns(sources, 0, UsageLimits(memory=1024 * MIB)) is None
     assert next_change_ns(sources, 0) == 10 * S
 
 

@@ -83,7 +83,7 @@ def test_a_record_is_never_changed(record: trace_pb2.Record) -> None:
     before = record.SerializeToString(deterministic=True)
     world.feed(S, record)
     for pod in list(world.cluster.pods.values()):
-        world.lives.delete(S, pod, None, "deleted")
+        world.lifecycle.delete(S, pod, None, "deleted")
     for node in world.cluster.nodes.values():
         node.spec.unschedulable = True
     assert record.SerializeToString(deterministic=True) == before

@@ -25,7 +25,7 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
     if grace_s is not None:
         eviction.grace_period_override_seconds = grace_s
     eviction.condition.type, eviction.condition.status = "DisruptionTarget", "True"
-    return world.lives.evict(now_ns, pod, eviction)
+    return world.lifecycle.evict(now_ns, pod, eviction)
 
 
 def ready(pod: PodRecord) -> tuple[str, str]:

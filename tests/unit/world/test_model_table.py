@@ -23,11 +23,11 @@ def test_a_value_is_read_by_the_models_name_and_off_switches_it_off() -> None:
     ("text", "said"),
     [
         ("none=1s", "there is no model 'none'"),
-        ("start-delay", "gives no value"),
-        ("start-delay=soon", "no length of time"),
-        ("taint-eviction=1500ms", "whole seconds"),
+        ("start-delay", "has no value"),
+        ("start-delay=soon", "not a duration"),
+        ("taint-eviction=1500ms", "whole number of seconds"),
         ("eviction=maybe", "neither on nor off"),
-        ("terminated-pod-gc=0", "no number of 1 to"),
+        ("terminated-pod-gc=0", "not a number from 1 to"),
     ],
 )
 def test_what_is_none_is_refused_and_says_what_to_write(text: str, said: str) -> None:

@@ -280,5 +280,5 @@ def test_what_cannot_be_is_refused_and_named() -> None:
     assert list(world.cluster.nodes) == ["n"]
     first, second, third = world.refusals()
     assert "reprieve/drain-at" in first
-    assert "is not there" in second
+    assert "does not exist" in second
     assert "unknown type" in third

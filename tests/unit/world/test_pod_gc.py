@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from replay.world.controllers.taint_eviction import PodGarbageCollection
-from replay.world.loop.replay import End, Limits, Replay
+from replay.world.controllers.pod_deletion import PodGarbageCollection
+from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
-from replay.world.timeline import Kind
+from replay.world.timeline import ActionKind
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
 from tests.unit.world.test_replay import FakeScheduler, Silent, at, bind_all
@@ -15,7 +15,7 @@ def world_with_gc(threshold: int) -> tuple[World, PodGarbageCollection]:
     """Return a world with one node, and its collection of ended pods."""
     world = World(Models(ended_pods_max=threshold))
     world.feed(0, create(make_node()))
-    gc = PodGarbageCollection(world.cluster, world.lives, world.timeline, threshold)
+    gc = PodGarbageCollection(world.state, world.lifecycle)
     return world, gc
 
 
@@ -42,7 +42,7 @@ def test_the_look_is_on_the_next_whole_twenty_seconds_and_planned_once() -> None
     gc.reconcile(21 * S)
     end(world, 39, "c")
     gc.reconcile(39 * S)
-    assert world.timeline.planned_ns(Kind.POD_GC, "") == 40 * S
+    assert world.timeline.planned_ns(ActionKind.POD_GC, "") == 40 * S
     end(world, 60, "d")
     assert len(world.timeline) == 1
 
@@ -93,7 +93,7 @@ def test_a_replay_tells_its_scheduler_of_what_was_collected() -> None:
     models = Models(ended_pods_max=1)
     replay = Replay(scheduler, None, models=models, sink=log.append, observer=Silent())
     pods = [at(i * S, create_pod(make_pod(f"p{i}"), service_time_ns=S)) for i in range(3)]
-    assert replay.run(iter([create(make_node()), *pods]), Limits()) is End.SETTLED
+    assert replay.run(iter([create(make_node()), *pods]), Limits()) is ReplayEnd.FINISHED
     deleted = [
         (round_.at_ns, event.remove.name)
         for round_ in scheduler.rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from replay.world.kubelet.annotations import UsageRule, parse_growth
-from replay.world.loop.replay import End, Limits, Replay
+from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.kube.v1beta1 import node_pb2
@@ -113,15 +113,15 @@ class NoRoom:
     def __init__(self) -> None:
         self.rounds: list[scheduler_pb2.Round] = []
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self.rounds.append(round_)
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer it."""
         return scheduler_pb2.RoundOutcomes()
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Observe nothing."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
@@ -157,7 +157,7 @@ def play(
     *records: trace_pb2.Record,
     until_s: int | None = None,
     rules: Sequence[UsageRule] = (),
-) -> tuple[Replay, NoRoom, End, list[trace_pb2.Decision]]:
+) -> tuple[Replay, NoRoom, ReplayEnd, list[trace_pb2.Decision]]:
     """Play records on a node "n" of 4 GiB."""
     scheduler, entries = NoRoom(), list[trace_pb2.Decision]()
     models = Models(pod_gc_ns=0)
@@ -191,7 +191,7 @@ def test_a_node_is_stepped_on_a_grid_of_10_s_after_what_it_observes_has_changed(
     kubelets = FakeKubelets()
     records = [usage((0, 100), (33, 200)), at(4, pod("a", service_time_ns=60 * S))]
     _, _, end, _ = play(kubelets, *records)
-    assert (seconds(kubelets), end) == ([10, 40, 70], End.SETTLED)
+    assert (seconds(kubelets), end) == ([10, 40, 70], ReplayEnd.FINISHED)
     memory = [step.observations.memory.available_bytes >> 20 for step in kubelets.steps]
     assert memory == [3996, 3896, 4096]
 
@@ -222,7 +222,7 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     assert changes == [(20, "True"), (52, "False")]
     taints = [[taint.key for taint in node.spec.taints] for node in scheduler.nodes()]
     assert taints == [[], [TAINT], []]
-    assert end is End.SETTLED
+    assert end is ReplayEnd.FINISHED
     evicted = replay.cluster.pods["uid-a"].message.status
     assert (evicted.phase, evicted.reason, evicted.message) == ("Failed", "Evicted", "low")
     assert replay.cluster.pods["uid-b"].message.status.phase == "Running"
@@ -232,11 +232,11 @@ def test_a_pressure_that_nobody_relieves_is_stepped_on_and_does_not_keep_a_repla
     """With a limit the steps go on to it."""
     kubelets = FakeKubelets(evicts=False)
     _, scheduler, end, _ = play(kubelets, usage((0, 3500)), pod("a"))
-    assert (seconds(kubelets), end) == ([0], End.SETTLED)
+    assert (seconds(kubelets), end) == ([0], ReplayEnd.FINISHED)
     assert [len(node.spec.taints) for node in scheduler.nodes()] == [0, 1]
     kubelets = FakeKubelets(evicts=False)
     _, _, end, _ = play(kubelets, usage((0, 3500)), pod("a"), until_s=35)
-    assert (seconds(kubelets), end) == ([0, 10, 20, 30], End.UNTIL)
+    assert (seconds(kubelets), end) == ([0, 10, 20, 30], ReplayEnd.UNTIL)
 
 
 def test_an_idle_step_matters_again_once_something_changes() -> None:
@@ -251,7 +251,7 @@ def test_a_node_that_has_gone_is_forgotten() -> None:
     kubelets = FakeKubelets(evicts=False)
     records = [usage((0, 3500)), pod("a"), at(15, delete("Node", "n")), at(25, create(make_node()))]
     replay, _, end, _ = play(kubelets, *records)
-    assert (kubelets.removed, end) == (["n"], End.SETTLED)
+    assert (kubelets.removed, end) == (["n"], ReplayEnd.FINISHED)
     assert seconds(kubelets) == [0, 10]
     assert list(replay.cluster.nodes["n"].spec.taints) == []
 
@@ -279,7 +279,7 @@ def test_a_collection_is_answered_with_the_observations_after_it() -> None:
     """The same step goes on; a replay frees nothing."""
     kubelets = FakeKubelets(reclaims=True)
     _, _, end, entries = play(kubelets, usage((0, 3500)), pod("a"))
-    assert (seconds(kubelets), end) == ([0], End.SETTLED)
+    assert (seconds(kubelets), end) == ([0], ReplayEnd.FINISHED)
     assert [each.observed.WhichOneof("observed") for each in entries] == ["started"]
 
 
@@ -288,7 +288,7 @@ def test_without_an_eviction_service_nothing_is_stepped() -> None:
     scheduler = NoRoom()
     replay = Replay(scheduler, None, models=Models(), sink=lambda _entry: None, observer=scheduler)
     records = [create(make_node()), usage((0, 3500), (5, 1)), pod("a")]
-    assert replay.run(iter(records), Limits()) is End.SETTLED
+    assert replay.run(iter(records), Limits()) is ReplayEnd.FINISHED
     assert replay.now_ns == 0
 
 
@@ -395,7 +395,7 @@ def test_a_pod_that_is_said_to_grow_is_evicted_in_time() -> None:
     evicted = [each for each in entries if each.observed.HasField("evicted")]
     assert [each.at_ns // S for each in evicted] == [2980]
     assert mib_left(kubelets)[:2] == [(0, 3996), (2980, 1016)]
-    assert end is End.SETTLED
+    assert end is ReplayEnd.FINISHED
 
 
 def test_a_growth_without_a_start_comes_on_top_of_what_the_trace_tells() -> None:
@@ -433,7 +433,7 @@ def test_an_annotation_says_what_a_pod_uses() -> None:
     made.metadata.annotations["reprieve/usage-memory"] = "lots"
     replay, _, _, _ = play(FakeKubelets(), create_pod(made))
     ((_, note),) = replay.journal.notes
-    assert "[reprieve/usage-memory]: 'lots' is no usage; write 200Mi" in note
+    assert "[reprieve/usage-memory]: 'lots' is not a usage; write 200Mi" in note
 
 
 def test_a_replay_does_not_go_on_for_what_grows_again_in_the_place_of_the_evicted() -> None:
@@ -444,7 +444,7 @@ def test_a_replay_does_not_go_on_for_what_grows_again_in_the_place_of_the_evicte
     told = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
     replay, _, end, entries = play(kubelets, *told, rules=rules)
     evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
-    assert (evicted, end) == ([540], End.SETTLED)
+    assert (evicted, end) == ([540], ReplayEnd.FINISHED)
     assert "usage" in {kind for kind, _ in replay.journal.notes}
     _, _, _, entries = play(kubelets, *told, rules=rules, until_s=5000)
     evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from replay.world.loop import replay as loop
-from replay.world.loop.replay import End, Limits, LoopError, Replay
+from replay.world.loop.replay import Limits, LoopError, Replay, ReplayEnd
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -36,12 +36,12 @@ class FakeScheduler:
         self._told: deque[scheduler_pb2.Round] = deque()
         self.rounds: list[scheduler_pb2.Round] = []
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self.rounds.append(round_)
         self._told.append(round_)
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer the first message that waits."""
         round_ = self._told.popleft()
         outcomes = self._script(round_)
@@ -53,7 +53,7 @@ class FakeScheduler:
 class Silent:
     """Observes nothing."""
 
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
+    def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Ignore it."""
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
@@ -73,7 +73,7 @@ def header(*, window_end_ns: int = 0) -> trace_pb2.Record:
 
 def play(
     script: Script, records: Iterable[trace_pb2.Record], *, until_ns: int | None = None
-) -> tuple[FakeScheduler, Replay, End]:
+) -> tuple[FakeScheduler, Replay, ReplayEnd]:
     """Play records and return the scheduler, the replay, and why it ended."""
     scheduler = FakeScheduler(script)
     models = Models(pod_gc_ns=0)
@@ -109,7 +109,7 @@ def test_an_instant_is_told_in_rounds_until_nothing_is_left() -> None:
         (0, 1, 2),
     ]
     assert [each.WhichOneof("event") for each in scheduler.rounds[1].events] == ["patch", "patch"]
-    assert (end, replay.rounds, replay.instants) == (End.SETTLED, 2, 1)
+    assert (end, replay.rounds, replay.instants) == (ReplayEnd.FINISHED, 2, 1)
 
 
 def test_answers_come_before_the_events_that_they_cause() -> None:
@@ -232,14 +232,14 @@ def ticks(scheduler: FakeScheduler) -> list[int]:
 def test_a_replay_ends_once_each_pending_pod_was_tried_on_the_snapshot_as_it_stands() -> None:
     """Ticks alone do not keep it going."""
     scheduler, _, end = play(tick_script(30), [create(make_node()), create_pod(make_pod())])
-    assert (ticks(scheduler), end) == ([], End.SETTLED)
+    assert (ticks(scheduler), end) == ([], ReplayEnd.FINISHED)
 
 
 def test_a_pod_is_tried_again_after_the_snapshot_has_changed() -> None:
     """The first tick after the node went tries it, and then nothing is left."""
     records = [create(make_node()), create_pod(make_pod()), at(45 * S, delete("Node", "n"))]
     scheduler, replay, end = play(tick_script(30), records)
-    assert (ticks(scheduler), end) == ([30, 60], End.SETTLED)
+    assert (ticks(scheduler), end) == ([30, 60], ReplayEnd.FINISHED)
     assert replay.cluster.all_tried()
 
 
@@ -247,14 +247,14 @@ def test_a_pod_that_no_tick_ever_tries_does_not_keep_a_replay_going() -> None:
     """Ten minutes without a change are enough."""
     records = [create(make_node()), create_pod(make_pod())]
     scheduler, replay, end = play(tick_script(30, tries=False), records)
-    assert (end, ticks(scheduler)[-1]) == (End.SETTLED, 600)
+    assert (end, ticks(scheduler)[-1]) == (ReplayEnd.FINISHED, 600)
     assert list(replay.cluster.pending) == ["uid-p"]
 
 
 def test_a_pod_that_waits_for_no_tick_does_not_keep_a_replay_going() -> None:
     """Nothing is to come at all."""
     scheduler, _, end = play(idle, [create(make_node()), create_pod(make_pod())])
-    assert (len(scheduler.rounds), end) == (1, End.SETTLED)
+    assert (len(scheduler.rounds), end) == (1, ReplayEnd.FINISHED)
 
 
 def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() -> None:
@@ -266,7 +266,7 @@ def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() 
         at(S, delete("Pod", "long", grace_s=0)),
     ]
     scheduler, replay, end = play(tick_script(30), records)
-    assert (end, replay.now_ns, ticks(scheduler)) == (End.SETTLED, 30 * S, [30])
+    assert (end, replay.now_ns, ticks(scheduler)) == (ReplayEnd.FINISHED, 30 * S, [30])
 
 
 def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
@@ -279,8 +279,8 @@ def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
     ]
     scheduler, replay, end = play(tick_script(30), records)
     tried = ticks(scheduler)
-    assert (end, tried[:20], tried[20:]) == (End.SETTLED, list(range(30, 630, 30)), [days])
-    assert ("retries", loop.FUTILE) in replay.journal.notes
+    assert (end, tried[:20], tried[20:]) == (ReplayEnd.FINISHED, list(range(30, 630, 30)), [days])
+    assert ("retries", loop.RETRIES_SKIPPED) in replay.journal.notes
 
 
 def test_retries_go_on_to_a_limit_and_to_a_record_that_is_to_come() -> None:
@@ -294,7 +294,7 @@ def test_retries_go_on_to_a_limit_and_to_a_record_that_is_to_come() -> None:
     assert ticks(scheduler) == list(range(30, 930, 30))
     scheduler, replay, _ = play(tick_script(30), [*records, at(900 * S, create(make_node("m")))])
     assert ticks(scheduler)[:30] == list(range(30, 930, 30))
-    assert ("retries", loop.FUTILE) in replay.journal.notes
+    assert ("retries", loop.RETRIES_SKIPPED) in replay.journal.notes
 
 
 def test_until_ends_a_replay_before_the_first_moment_after_it() -> None:
@@ -305,7 +305,7 @@ def test_until_ends_a_replay_before_the_first_moment_after_it() -> None:
         at(61 * S, delete("Node", "n")),
     ]
     scheduler, replay, end = play(tick_script(30), records, until_ns=60 * S)
-    assert (end, replay.now_ns) == (End.UNTIL, 60 * S)
+    assert (end, replay.now_ns) == (ReplayEnd.UNTIL, 60 * S)
     assert list(replay.cluster.nodes) == ["n"]
     assert ticks(scheduler) == [30, 60]
 
@@ -314,17 +314,17 @@ def test_with_a_limit_ticks_go_on_to_it() -> None:
     """A pod that waits is tried as often as it would have been."""
     records = [header(window_end_ns=100 * S), create_pod(make_pod())]
     scheduler, _, end = play(tick_script(30), records)
-    assert (ticks(scheduler), end) == ([30, 60, 90], End.WINDOW)
+    assert (ticks(scheduler), end) == ([30, 60, 90], ReplayEnd.WINDOW)
     scheduler, _, end = play(tick_script(30), records, until_ns=60 * S)
-    assert (ticks(scheduler), end) == ([30, 60], End.UNTIL)
+    assert (ticks(scheduler), end) == ([30, 60], ReplayEnd.UNTIL)
     scheduler, _, end = play(tick_script(30), records, until_ns=200 * S)
-    assert end is End.WINDOW
+    assert end is ReplayEnd.WINDOW
 
 
 def test_without_anything_to_come_a_limit_is_not_waited_for() -> None:
     """The replay has settled."""
     _, _, end = play(bind_all, [create(make_node())], until_ns=100 * S)
-    assert end is End.SETTLED
+    assert end is ReplayEnd.FINISHED
 
 
 def test_every_tick_comes_first_in_its_round() -> None:

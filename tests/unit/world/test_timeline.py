@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from replay.world.timeline import Action, Kind, Timeline
+from replay.world.timeline import Action, ActionKind, Timeline
 
 
 def test_actions_come_by_time_and_then_in_the_order_of_planning() -> None:
     """A heap breaks ties by when an action was planned."""
     timeline = Timeline()
-    timeline.plan(5, Kind.START, "late")
-    timeline.plan(3, Kind.START, "b")
-    timeline.plan(3, Kind.FINISH, "a")
+    timeline.plan(5, ActionKind.START, "late")
+    timeline.plan(3, ActionKind.START, "b")
+    timeline.plan(3, ActionKind.FINISH, "a")
     assert timeline.next_ns() == 3
-    assert timeline.take_due(3) == [Action(Kind.START, "b"), Action(Kind.FINISH, "a")]
+    assert timeline.take_due(3) == [Action(ActionKind.START, "b"), Action(ActionKind.FINISH, "a")]
     assert timeline.take_due(4) == []
-    assert timeline.take_due(9) == [Action(Kind.START, "late")]
+    assert timeline.take_due(9) == [Action(ActionKind.START, "late")]
     assert timeline.next_ns() is None
 
 
 def test_an_object_has_one_action_of_a_kind_to_come() -> None:
     """Planning again moves the action; another kind of the same object stays."""
     timeline = Timeline()
-    timeline.plan(5, Kind.STOPPED, "p")
-    timeline.plan(4, Kind.FINISH, "p")
-    timeline.plan(2, Kind.STOPPED, "p")
+    timeline.plan(5, ActionKind.STOPPED, "p")
+    timeline.plan(4, ActionKind.FINISH, "p")
+    timeline.plan(2, ActionKind.STOPPED, "p")
     assert len(timeline) == 2
-    assert timeline.planned_ns(Kind.STOPPED, "p") == 2
-    assert timeline.take_due(9) == [Action(Kind.STOPPED, "p"), Action(Kind.FINISH, "p")]
+    assert timeline.planned_ns(ActionKind.STOPPED, "p") == 2
+    assert timeline.take_due(9) == [Action(ActionKind.STOPPED, "p"), Action(ActionKind.FINISH, "p")]
     assert len(timeline) == 0
 
 
 def test_what_is_cancelled_never_comes_and_leaves_no_moment_behind() -> None:
     """So a pod that has gone does not keep a replay alive."""
     timeline = Timeline()
-    timeline.plan(2, Kind.FINISH, "p")
-    timeline.plan(3, Kind.FINISH, "p")
-    timeline.plan(7, Kind.STEP, "p")
+    timeline.plan(2, ActionKind.FINISH, "p")
+    timeline.plan(3, ActionKind.FINISH, "p")
+    timeline.plan(7, ActionKind.STEP, "p")
     timeline.cancel_pod("p")
-    timeline.cancel(Kind.RECHECK, "unknown")
+    timeline.cancel(ActionKind.RECHECK, "unknown")
     assert timeline.next_ns() == 7
-    assert timeline.take_due(9) == [Action(Kind.STEP, "p")]
+    assert timeline.take_due(9) == [Action(ActionKind.STEP, "p")]
     assert timeline.is_idle
 
 
@@ -47,14 +47,14 @@ def test_a_timeline_is_idle_while_only_idle_actions_are_to_come() -> None:
     """An action that is planned anew for the same time takes on the new wish."""
     timeline = Timeline()
     assert timeline.is_idle
-    timeline.plan(2, Kind.STEP, "n", idle=True)
+    timeline.plan(2, ActionKind.STEP, "n", idle=True)
     assert timeline.is_idle
-    timeline.plan(2, Kind.STEP, "n")
+    timeline.plan(2, ActionKind.STEP, "n")
     assert not timeline.is_idle
-    timeline.plan(2, Kind.STEP, "n", idle=True)
-    timeline.plan(4, Kind.STEP, "n", idle=True)
+    timeline.plan(2, ActionKind.STEP, "n", idle=True)
+    timeline.plan(4, ActionKind.STEP, "n", idle=True)
     assert timeline.is_idle
-    timeline.plan(1, Kind.START, "p")
+    timeline.plan(1, ActionKind.START, "p")
     assert not timeline.is_idle
     timeline.take_due(1)
     assert timeline.is_idle
@@ -66,8 +66,8 @@ def test_cancelled_actions_do_not_pile_up() -> None:
     """However late they would have come; those that are left come in their order."""
     timeline = Timeline()
     for number in range(10_000):
-        timeline.plan(10**9 + number, Kind.FINISH, str(number))
+        timeline.plan(10**9 + number, ActionKind.FINISH, str(number))
         if number not in {3, 7_000}:
-            timeline.cancel(Kind.FINISH, str(number))
+            timeline.cancel(ActionKind.FINISH, str(number))
     assert len(timeline._heap) < 3_000
     assert [each.key for each in timeline.take_due(2 * 10**9)] == ["3", "7000"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.kubelet.look_ahead import Bounds, next_change_ns
 from replay.world.kubelet.usage import MEMORY, UsageProfiles
+from replay.world.kubelet.usage_curves import UsageLimits, next_change_ns
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, make_node, make_pod
 
@@ -68,7 +68,7 @@ def test_pods_that_do_not_run_or_have_no_profile_have_no_statistics() -> None:
     pods = [running("waits", 1, since_s=None), running("unknown", 7), running("p", 1)]
     observed = profiles.observe(make_node(), 0, pods, S)
     assert [each.pod.name for each in observed.pods] == ["p"]
-    assert [profiles.is_known(pod) for pod in pods] == [True, False, True]
+    assert [profiles.has_usage(pod) for pod in pods] == [True, False, True]
 
 
 def test_without_any_profile_nothing_is_observed_of_the_node() -> None:
@@ -125,7 +125,7 @@ def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:
     profiles = UsageProfiles()
     profiles.add(profile(1, (5, 1), (10, 2)))
     profiles.add(profile(2, (0, 0), (107, 1), node="n"))
-    sources = profiles.sources(make_node(), 0, [running("p", 1, since_s=100)])
+    sources = profiles.node_usage(make_node(), 0, [running("p", 1, since_s=100)])
     seen = [next_change_ns(sources, now_s * S) for now_s in (100, 105, 107, 110)]
     assert seen == [105 * S, 107 * S, 110 * S, None]
 
@@ -134,7 +134,7 @@ def test_bounds_follow_from_what_must_stay_available_of_what_is_observed() -> No
     """Signals that the trace tells nothing of bound nothing, nor does an amount of 0."""
     profiles, node = UsageProfiles(), make_node(memory="8Gi")
     least = {MEMORY: 3 * GIB, "nodefs.available": GIB, "pid.available": 7}
-    assert profiles.bounds(node, least) == Bounds()
+    assert profiles.limits(node, least) == UsageLimits()
     profiles.add(profile(1, (0, 1)))
-    assert profiles.bounds(node, least) == Bounds(memory=5 * GIB)
-    assert profiles.bounds(node, {MEMORY: 0}) == Bounds()
+    assert profiles.limits(node, least) == UsageLimits(memory=5 * GIB)
+    assert profiles.limits(node, {MEMORY: 0}) == UsageLimits()

@@ -44,11 +44,11 @@ class Binding:
         self._told: deque[scheduler_pb2.Round] = deque()
         self._nominated: list[int] = []
 
-    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
+    def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a round."""
         self._told.append(round_)
 
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer the first round that waits."""
         round_ = self._told.popleft()
         events = round_.events

@@ -1,1 +1,1 @@
-"""Queueing hints of upstream's plugins: may an event make a plugin pass a pod it refused."""
+"""Queueing hints of upstream's plugins: whether an event may make a plugin pass a pod."""

@@ -1,4 +1,4 @@
-"""Upstream's plugins: which events each registers for, and which hint judges them.
+"""Upstream's plugins: the events that each registers for, and the hints that decide on them.
 
 A registration without a hint always queues.
 
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from services.queue.core.cluster_event import Happening, HintFunction, event_of
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, event_of
 from services.queue.core.hints import inter_pod_affinity, nodes, pod_topology_spread, volumes
 from services.queue.core.hints.objects import HintProfiles, hint
 from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 
 
-def _no_help(_pod: QueuedPod, _happening: Happening) -> bool:
-    """Skip: what made room for a preemptor was another plugin's refusal, whose hint decides.
+def _skip(_pod: QueuedPod, _happening: ObjectEvent) -> bool:
+    """Skip: the hints of the plugins that refused the preemptor decide.
 
-    The registration lets an event through to a pod that the plugin gates.
+    The registration only has the event reach pods that the plugin gates.
     Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
     isPodSchedulableAfterAssignedPodDeletion.
     """
@@ -41,8 +41,8 @@ _ROWS: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
     ("NodePorts", "NodeAdd", None),
     ("NodeResourcesFit", "PodDelete", nodes.resources_freed),
     ("NodeResourcesFit", "PodScaleDown", nodes.resources_freed),
-    ("NodeResourcesFit", "NodeAdd", nodes.room_grown),
-    ("NodeResourcesFit", "NodeAllocatableChange", nodes.room_grown),
+    ("NodeResourcesFit", "NodeAdd", nodes.allocatable_grown),
+    ("NodeResourcesFit", "NodeAllocatableChange", nodes.allocatable_grown),
     ("InterPodAffinity", "PodAdd", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodDelete", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodLabelChange", inter_pod_affinity.after_pod_change),
@@ -63,8 +63,8 @@ _ROWS: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
     ("VolumeBinding", "PersistentVolumeUpdate", None),
     ("VolumeBinding", "NodeAdd", None),
     ("VolumeBinding", "NodeLabelChange", None),
-    ("VolumeBinding", "CSINodeAdd", volumes.migrated_otherwise),
-    ("VolumeBinding", "CSINodeUpdate", volumes.migrated_otherwise),
+    ("VolumeBinding", "CSINodeAdd", volumes.migration_changed),
+    ("VolumeBinding", "CSINodeUpdate", volumes.migration_changed),
     ("VolumeBinding", "CSIDriverUpdate", volumes.capacity_ignored),
     ("VolumeBinding", "CSIStorageCapacityAdd", volumes.capacity_grown),
     ("VolumeBinding", "CSIStorageCapacityUpdate", volumes.capacity_grown),
@@ -75,12 +75,12 @@ _ROWS: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
     ("VolumeZone", "PersistentVolumeClaimUpdate", volumes.claim_named),
     ("VolumeZone", "PersistentVolumeAdd", volumes.volume_moved),
     ("VolumeZone", "PersistentVolumeUpdate", volumes.volume_moved),
-    ("DefaultPreemption", "AssignedPodDelete", _no_help),
+    ("DefaultPreemption", "AssignedPodDelete", _skip),
 )
 
 _PROFILED_ROWS: tuple[tuple[str, str, Callable[..., bool]], ...] = (
-    ("NodeAffinity", "NodeAdd", nodes.comes_to_match),
-    ("NodeAffinity", "NodeLabelChange", nodes.comes_to_match),
+    ("NodeAffinity", "NodeAdd", nodes.affinity_matched),
+    ("NodeAffinity", "NodeLabelChange", nodes.affinity_matched),
     ("PodTopologySpread", "PodAdd", pod_topology_spread.after_pod_change),
     ("PodTopologySpread", "PodDelete", pod_topology_spread.after_pod_change),
     ("PodTopologySpread", "PodLabelChange", pod_topology_spread.after_pod_change),
@@ -91,31 +91,31 @@ _PROFILED_ROWS: tuple[tuple[str, str, Callable[..., bool]], ...] = (
     ("PodTopologySpread", "NodeTaintChange", pod_topology_spread.after_node_change),
 )
 
-_WHOLE = frozenset({inter_pod_affinity.after_pod_change, _no_help})
-"""The hints that are asked with the event itself, not with its objects alone."""
+_READS_EVENT = frozenset({inter_pod_affinity.after_pod_change, _skip})
+"""The hints that receive the event itself, not its objects alone."""
 
 
-def _registered(plugin: str, label: str, judge: Callable[..., bool] | None) -> Registration:
+def _registration(plugin: str, label: str, judge: Callable[..., bool] | None) -> Registration:
     event = event_of(label)
-    if judge is None or judge in _WHOLE:
+    if judge is None or judge in _READS_EVENT:
         return Registration(plugin=plugin, event=event, hint=judge)
     return Registration(plugin=plugin, event=event, hint=hint(event, judge))
 
 
-_PLAIN = tuple(_registered(*row) for row in _ROWS)
+_PLAIN = tuple(_registration(*row) for row in _ROWS)
 
 
 def in_tree(profiles: HintProfiles) -> tuple[Registration, ...]:
     """Return the registrations of upstream's plugins, with the arguments of `profiles`."""
     profiled = [
-        _registered(plugin, label, partial(judge, profiles=profiles))
+        _registration(plugin, label, partial(judge, profiles=profiles))
         for plugin, label, judge in _PROFILED_ROWS
     ]
     return (*_PLAIN, *profiled)
 
 
 IN_TREE: tuple[Registration, ...] = in_tree({})
-"""The same with upstream's default arguments."""
+"""The registrations with upstream's default arguments."""
 
 _NODE_ADD = event_of("NodeAdd")
 WITHOUT_HINTS: tuple[Registration, ...] = tuple(
@@ -127,17 +127,17 @@ WITHOUT_HINTS: tuple[Registration, ...] = tuple(
         for label in ("NodeLabelChange", "NodeTaintChange")
     ]
 )
-"""The same where hints are off: whoever waits for a node waits for its labels and taints too.
+"""The registrations without queueing hints: plugins with NodeAdd have label and taint changes, too.
 
-A check of the node may then have kept the pod back when the node came.
+A check of the node may then have skipped the pod when the node was added.
 Source: kubernetes#109437, and the notes beside each plugin's EventsToRegister.
 """
 
 
 def hint_of(
     plugin: str, label: str, registered: Iterable[Registration] = IN_TREE
-) -> HintFunction | None:
-    """Return the hint that a plugin `registered` for an event; None where it has none."""
+) -> QueueingHintFn | None:
+    """Return the hint that a plugin registered for an event; None without one."""
     event = event_of(label)
     for each in registered:
         if each.plugin == plugin and (each.event.covers(event) or event.covers(each.event)):

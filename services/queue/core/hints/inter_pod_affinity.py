@@ -1,8 +1,7 @@
-"""InterPodAffinity: a pod on a node comes to match the affinity, or no longer the anti-affinity.
+"""InterPodAffinity: an assigned pod newly matches the affinity, or no longer the anti-affinity.
 
-A term that selects namespaces is asked with the labels of the other pod's namespace. Upstream's
-hint forgets to give them, so that its pods wait for the leftover flush; what the term means is
-served.
+A term that selects namespaces is evaluated with the labels of the other pod's namespace. Upstream's
+hint leaves them out, so that its pods wait for the leftover flush; here the term's meaning decides.
 
 Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, isSchedulableAfterPodChange,
 isSchedulableAfterNodeChange; filtering.go, podMatchesAllAffinityTerms; framework/types.go,
@@ -15,21 +14,21 @@ from collections.abc import Mapping
 
 from services.kube.node import Node
 from services.kube.selector import PodAffinity, PodAffinityTerm
-from services.queue.core.cluster_event import Happening
+from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.hints.objects import AnyPod, pods, spec_of
 from services.queue.core.queued_pod import QueuedPod
 
 _Terms = tuple[PodAffinityTerm, ...]
 
 
-def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
-    """Queue where an assigned pod's coming, going or change turns a match the right way."""
-    old, new = pods(happening)
+def after_pod_change(pod: QueuedPod, object_event: ObjectEvent) -> bool:
+    """Queue where an assigned pod newly matches the affinity, or no longer the anti-affinity."""
+    old, new = pods(object_event)
     if old is None and new is None:
         return True
     if any(each is not None and not each.node_name for each in (old, new)):
         return False
-    spaces = happening.namespace_labels
+    spaces = object_event.namespace_labels
     near, away = _terms(pod, spec_of(pod).pod_affinity), _terms(pod, spec_of(pod).pod_anti_affinity)
     was_near, is_near = _matches(near, pod, old, spaces), _matches(near, pod, new, spaces)
     was_away, is_away = _matches(away, pod, old, spaces), _matches(away, pod, new, spaces)
@@ -37,7 +36,7 @@ def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
 
 
 def after_node_change(pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where a node joins a domain of the affinity or leaves one of the anti-affinity."""
+    """Queue where a node joins a domain of the affinity, or leaves one of the anti-affinity."""
     if new is None:
         return True
     spec = spec_of(pod)
@@ -60,7 +59,7 @@ def _differs(term: PodAffinityTerm, old: Node, new: Node) -> bool:
 def _matches(
     terms: _Terms, pod: QueuedPod, other: AnyPod | None, namespace_labels: Mapping[str, str]
 ) -> bool:
-    """Tell whether `other` matches all terms; with no terms, or no pod, there is no match."""
+    """Return whether `other` matches all terms; without terms, or without a pod, it does not."""
     if other is None or not terms:
         return False
     return all(_matches_one(term, pod, other, namespace_labels) for term in terms)
@@ -69,8 +68,8 @@ def _matches(
 def _matches_one(
     term: PodAffinityTerm, pod: QueuedPod, other: AnyPod, namespace_labels: Mapping[str, str]
 ) -> bool:
-    picks = term.namespace_selector
-    named = term.namespaces or ((pod.namespace,) if picks is None else ())
-    if other.namespace not in named and (picks is None or not picks.matches(namespace_labels)):
+    selects = term.namespace_selector
+    named = term.namespaces or ((pod.namespace,) if selects is None else ())
+    if other.namespace not in named and (selects is None or not selects.matches(namespace_labels)):
         return False
     return term.selector is not None and term.selector.matches(other.labels)

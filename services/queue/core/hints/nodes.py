@@ -1,4 +1,4 @@
-"""The plugins that compare a pod with one node: its labels, taints, ports and free resources.
+"""Hints of the plugins that look at one node: its labels, taints, ports and free resources.
 
 Source: kubernetes v1.34 plugins/nodeunschedulable/node_unschedulable.go,
 tainttoleration/taint_toleration.go, nodeaffinity/node_affinity.go, nodeports/node_ports.go and
@@ -13,7 +13,7 @@ from services.kube.taints import Taint, TaintEffect, repels, tolerated
 from services.queue.core.hints.objects import (
     AnyPod,
     HintProfiles,
-    left_a_node,
+    frees_a_node,
     profile_of,
     spec_of,
 )
@@ -23,24 +23,24 @@ _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SC
 
 
 def uncordoned(_pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the node takes pods and did not before."""
+    """Queue where the node is schedulable and was not before."""
     return new is None or (not new.unschedulable and (old is None or old.unschedulable))
 
 
 def cordon_tolerated(pod: QueuedPod, _old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where the pod itself has come to tolerate a cordon."""
+    """Queue where the update of the pod itself makes it tolerate a cordon."""
     if new is None:
         return True
     return new.uid == pod.uid and tolerated(_CORDON, spec_of(new).tolerations)
 
 
 def untainted(pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the node repels the pod no longer."""
+    """Queue where the node's taints no longer repel the pod."""
     return new is None or (not _repels(new, pod) and (old is None or _repels(old, pod)))
 
 
 def own_pod(pod: QueuedPod, _old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where the pod is this one: its own toleration has come, or its last gate has gone.
+    """Queue where the updated pod is this one: a new toleration, or its last gate is removed.
 
     Source: plugins/schedulinggates/scheduling_gates.go too.
     """
@@ -52,13 +52,14 @@ def _repels(node: Node, pod: QueuedPod) -> bool:
     return any(repels(taint, tolerations) for taint in node.taints)
 
 
-def comes_to_match(
+def affinity_matched(
     pod: QueuedPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where the node matches the pod's affinity now and did not before.
+    """Queue where the node matches the pod's affinity and did not before.
 
-    The affinity that a profile adds must match too. Upstream asks that of the node as it is now
-    only: a pod that the added affinity alone kept away is not queued by the change that ends it.
+    The affinity that a profile adds must match, too. Upstream checks that only of the node as it is
+    now: a pod that the added affinity alone refused is not queued by the change that makes it
+    match.
     """
     if new is None:
         return True
@@ -75,20 +76,20 @@ def _matches(pod: QueuedPod, node: Node) -> bool:
 
 
 def port_freed(pod: QueuedPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where a port of the pod that has gone would have conflicted."""
+    """Queue where a port of the deleted pod conflicted with this one's."""
     if old is None:
         return True
     freed = dict.fromkeys(host_ports(spec_of(old)), 1)
-    return left_a_node(old) and conflicts(host_ports(spec_of(pod)), freed)
+    return frees_a_node(old) and conflicts(host_ports(spec_of(pod)), freed)
 
 
 def resources_freed(pod: QueuedPod, old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where a pod has left a node, or one on a node asks for less of what this one wants.
+    """Queue where a deleted pod had a node, or an assigned one requests less of what this one does.
 
-    The pod's own smaller request queues it too.
+    A scale-down of the pod itself queues it, too.
     """
     if new is None:
-        return old is None or left_a_node(old)
+        return old is None or frees_a_node(old)
     if new.uid == pod.uid:
         return True
     return bool(new.node_name) and old is not None and _frees(pod, old, new)
@@ -103,15 +104,17 @@ def _frees(pod: QueuedPod, old: AnyPod, new: AnyPod) -> bool:
     )
 
 
-def room_grown(pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the pod would fit on the empty node, and the node is new or has grown."""
+def allocatable_grown(pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
+    """Queue where the pod fits on the empty node, and the node is new or has more of a resource."""
     if new is None:
         return True
     wanted = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
-    room = new.allocatable
-    if room.get(PODS, 0) < 1 or any(amount > room.get(name, 0) for name, amount in wanted.items()):
+    allocatable = new.allocatable
+    if allocatable.get(PODS, 0) < 1:
+        return False
+    if any(amount > allocatable.get(name, 0) for name, amount in wanted.items()):
         return False
     if old is None:
         return True
     before = old.allocatable
-    return any(room.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+    return any(allocatable.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))

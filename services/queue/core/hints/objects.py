@@ -1,7 +1,7 @@
-"""What hints read: the objects of an event, and what profiles ask beside what the pods say.
+"""What hints read: the objects of an event, and the arguments of profiles' plugins.
 
-A hint is made of a judgement on the objects before and after, of the kind that the event is about.
-Where the event carries neither, the hint answers as if upstream's had failed: queue.
+Most hints are made of a function of the object before and after, of the event's kind. Where the
+event has neither, the hint returns Queue, as upstream does when a hint fails.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from services.kube import storage
 from services.kube.node import Node
 from services.kube.pod import DEFAULT_SCHEDULER, Pod, PodSpec
 from services.kube.selector import NodeSelector, TopologySpreadConstraint
-from services.queue.core.cluster_event import NODE, ClusterEvent, Happening, HintFunction
+from services.queue.core.cluster_event import NODE, ClusterEvent, ObjectEvent, QueueingHintFn
 from services.queue.core.queued_pod import QueuedPod
 
 AnyPod = Pod | QueuedPod
-"""An assigned pod, or the waiting one's own two versions."""
+"""An assigned pod, or a version of the pending pod itself."""
 
-Judgement = Callable[[QueuedPod, Any, Any], bool]
-"""Whether a plugin may let the pod pass, by the objects before and after; one of them is there."""
+ObjectHint = Callable[[QueuedPod, Any, Any], bool]
+"""Whether a plugin may pass the pod, by the object before and after, not both None."""
 
 _EMPTY = PodSpec()
 _PODS = (Pod, QueuedPod)
@@ -37,32 +37,32 @@ _KINDS: Mapping[str, type] = {
 }
 
 
-def hint(event: ClusterEvent, judge: Judgement) -> HintFunction:
-    """Return the hint that asks `judge` about the objects of `event`."""
+def hint(event: ClusterEvent, judge: ObjectHint) -> QueueingHintFn:
+    """Return the hint that calls `judge` with the objects of `event`."""
     kind = _KINDS.get(event.resource, _PODS)
 
-    def asked(pod: QueuedPod, happening: Happening) -> bool:
-        old = happening.old if isinstance(happening.old, kind) else None
-        new = happening.new if isinstance(happening.new, kind) else None
+    def hint_fn(pod: QueuedPod, object_event: ObjectEvent) -> bool:
+        old = object_event.old if isinstance(object_event.old, kind) else None
+        new = object_event.new if isinstance(object_event.new, kind) else None
         return (old is None and new is None) or judge(pod, old, new)
 
-    return asked
+    return hint_fn
 
 
-def pods(happening: Happening) -> tuple[AnyPod | None, AnyPod | None]:
-    """Return the pod before and after."""
-    old = happening.old if isinstance(happening.old, _PODS) else None
-    new = happening.new if isinstance(happening.new, _PODS) else None
+def pods(object_event: ObjectEvent) -> tuple[AnyPod | None, AnyPod | None]:
+    """Return the event's pod before and after, None where it has none."""
+    old = object_event.old if isinstance(object_event.old, _PODS) else None
+    new = object_event.new if isinstance(object_event.new, _PODS) else None
     return old, new
 
 
 def spec_of(pod: AnyPod) -> PodSpec:
-    """Return what the pod asks for; an empty spec where the queue was not told."""
+    """Return the pod's spec; an empty one where the queue has not read it."""
     return pod.spec or _EMPTY
 
 
-def left_a_node(pod: AnyPod) -> bool:
-    """Tell whether a pod that has gone took room somewhere, or was about to."""
+def frees_a_node(pod: AnyPod) -> bool:
+    """Return whether a deleted pod was assigned or nominated to a node."""
     return bool(pod.node_name or pod.nominated_node_name)
 
 
@@ -70,9 +70,9 @@ def left_a_node(pod: AnyPod) -> bool:
 class HintProfile:
     """The arguments of one profile's plugins.
 
-    `added_required` is what NodeAffinity asks of every pod's node, None for nothing.
-    `default_constraints` are what PodTopologySpread asks of pods without constraints of their
-    own; they have no selector, for it follows from a pod's services and controller.
+    `added_required` is the node selector that NodeAffinity adds for every pod, None for none.
+    `default_constraints` are PodTopologySpread's for pods without constraints of their own; they
+    have no selector, since a pod's services and controller determine it.
     """
 
     added_required: NodeSelector | None = None
@@ -80,12 +80,12 @@ class HintProfile:
 
 
 HintProfiles = Mapping[str, HintProfile]
-"""The profiles that say anything, by scheduler name."""
+"""The profiles with arguments, by scheduler name."""
 
-_SAYS_NOTHING = HintProfile()
+_NO_ARGUMENTS = HintProfile()
 
 
 def profile_of(pod: QueuedPod, profiles: HintProfiles) -> HintProfile:
-    """Return the profile that schedules `pod`; one that is not known says nothing."""
+    """Return the profile that schedules `pod`, without arguments where it is not in `profiles`."""
     name = DEFAULT_SCHEDULER if pod.spec is None else pod.spec.scheduler_name
-    return profiles.get(name, _SAYS_NOTHING)
+    return profiles.get(name, _NO_ARGUMENTS)

@@ -1,7 +1,7 @@
-"""PodTopologySpread: a pod that counts comes, goes or changes; a node joins or leaves a domain.
+"""PodTopologySpread: a counted pod is added, deleted or changes; a node joins or leaves a domain.
 
 A pod without constraints of its own has its profile's defaults, for the pods that its services and
-its controller select. The scheduler tells which those were; where it did not, any pod may count.
+its controller select. The scheduler sends that selector; where it did not, any pod may be counted.
 
 Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, isSchedulableAfterPodChange,
 isSchedulableAfterNodeChange, involvedInTopologySpreading, getConstraints; common.go.
@@ -30,7 +30,7 @@ _Constraints = tuple[TopologySpreadConstraint, ...]
 def after_pod_change(
     pod: QueuedPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where a pod in the same namespace, or this one, comes to count or counts no more."""
+    """Queue where a pod in the same namespace, or this one, is newly or no longer counted."""
     if any(each is not None and not _involved(each, pod) for each in (old, new)):
         return False
     hard = _hard_constraints(pod, profiles)
@@ -39,7 +39,7 @@ def after_pod_change(
     if old is None or new is None:
         present = new if new is not None else old
         return present is not None and any(_counts(each, present.labels) for each in hard)
-    if new.uid == pod.uid and _tolerates_otherwise(old, new) and _honours_taints(hard):
+    if new.uid == pod.uid and _tolerations_differ(old, new) and _honours_taints(hard):
         return True
     return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
 
@@ -47,7 +47,7 @@ def after_pod_change(
 def after_node_change(
     pod: QueuedPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where a node that has all topology keys comes, goes, or changes what matters."""
+    """Queue where a node with all topology keys is added, deleted, or changes domain or taints."""
     hard = _hard_constraints(pod, profiles)
     if old is None or new is None:
         present = new if new is not None else old
@@ -75,7 +75,7 @@ def _hard_constraints(pod: QueuedPod, profiles: HintProfiles) -> _Constraints:
 def _keyed(
     constraint: TopologySpreadConstraint, labels: Mapping[str, str]
 ) -> TopologySpreadConstraint:
-    """Return the constraint with the pod's own values of its label keys as conditions."""
+    """Return the constraint with its matchLabelKeys, of the pod's own values, as requirements."""
     if constraint.selector is None or not constraint.match_label_keys:
         return constraint
     own = tuple(
@@ -99,7 +99,7 @@ def _involved(other: AnyPod, pod: QueuedPod) -> bool:
     return other.uid == pod.uid or bool(other.node_name and other.namespace == pod.namespace)
 
 
-def _tolerates_otherwise(old: AnyPod, new: AnyPod) -> bool:
+def _tolerations_differ(old: AnyPod, new: AnyPod) -> bool:
     return spec_of(old).tolerations != spec_of(new).tolerations
 
 

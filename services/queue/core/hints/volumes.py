@@ -1,4 +1,4 @@
-"""The plugins that look at a pod's volumes: disks, claims, classes, and what CSI drivers tell.
+"""Hints of the plugins that look at a pod's volumes: disks, claims, classes, CSI drivers.
 
 Source: kubernetes v1.34 plugins/volumerestrictions/volume_restrictions.go, nodevolumelimits/csi.go,
 volumebinding/volume_binding.go (and binder.go, volumeLimit) and volumezone/volume_zone.go, each
@@ -47,7 +47,7 @@ _DRIVERS: dict[type, str] = {
     VsphereDisk: "csi.vsphere.vmware.com",
     PortworxVolume: "pxd.portworx.com",
 }
-"""The CSI driver that serves an inline volume of an in-tree kind."""
+"""The CSI driver of an inline volume of an in-tree kind."""
 
 
 def claim_named(
@@ -60,7 +60,7 @@ def claim_named(
 def claim_used(
     pod: QueuedPod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
 ) -> bool:
-    """Queue where the pod names the claim, or has it made for an ephemeral volume."""
+    """Queue where a volume of the pod names the claim, or the claim is its ephemeral volume's."""
     if new is None or new.namespace != pod.namespace:
         return False
     return any(name == new.name for name, _ in claim_names(pod.name, spec_of(pod).volumes))
@@ -72,7 +72,7 @@ def _named(pod: AnyPod) -> frozenset[str]:
 
 
 def disk_freed(pod: QueuedPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where the pod that has gone held a disk against this one, or one of its claims."""
+    """Queue where the deleted pod had a conflicting disk, or a claim of this pod."""
     if old is None:
         return True
     if old.namespace != pod.namespace:
@@ -84,7 +84,7 @@ def disk_freed(pod: QueuedPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
 
 
 def slot_freed(_pod: QueuedPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where the pod that has gone from a node had a volume that is counted."""
+    """Queue where the deleted pod was assigned and had a volume that counts."""
     if old is None:
         return True
     return bool(old.node_name) and any(_counts(volume) for volume in spec_of(old).volumes)
@@ -97,7 +97,7 @@ def _counts(volume: Volume) -> bool:
 
 
 def detached(pod: QueuedPod, old: VolumeAttachment | None, _new: VolumeAttachment | None) -> bool:
-    """Queue where the pod names a claim, or has a volume of the driver that has detached one."""
+    """Queue where the pod has a claim, or a volume of the driver that has detached one."""
     if old is None:
         return True
     sources = [volume.source for volume in spec_of(pod).volumes]
@@ -108,7 +108,7 @@ def detached(pod: QueuedPod, old: VolumeAttachment | None, _new: VolumeAttachmen
 
 
 def class_widened(_pod: QueuedPod, old: StorageClass | None, new: StorageClass | None) -> bool:
-    """Queue for a new class, and for other allowed topologies."""
+    """Queue for a new class, and where the allowed topologies have changed."""
     return old is None or new is None or old.allowed_topologies != new.allowed_topologies
 
 
@@ -117,8 +117,8 @@ def class_waits(_pod: QueuedPod, _old: StorageClass | None, new: StorageClass | 
     return new is None or new.binding_mode is BindingMode.WAIT_FOR_FIRST_CONSUMER
 
 
-def migrated_otherwise(_pod: QueuedPod, old: CsiNode | None, new: CsiNode | None) -> bool:
-    """Queue for a new node's drivers, and for other migrated plugins."""
+def migration_changed(_pod: QueuedPod, old: CsiNode | None, new: CsiNode | None) -> bool:
+    """Queue for a new CSINode, and where the migrated plugins have changed."""
     if old is None or new is None:
         return True
     return old.annotations.get(_MIGRATED, "") != new.annotations.get(_MIGRATED, "")
@@ -152,5 +152,5 @@ def _limit(capacity: CsiStorageCapacity) -> int | None:
 def volume_moved(
     _pod: QueuedPod, old: PersistentVolume | None, new: PersistentVolume | None
 ) -> bool:
-    """Queue for a new volume, and for one that is somewhere else now."""
+    """Queue for a new volume, and where its zones have changed."""
     return old is None or new is None or old.zones != new.zones

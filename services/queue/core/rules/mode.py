@@ -1,27 +1,56 @@
-"""The versions of the queue: what each is composed of, chosen once for a session."""
+"""The versions of the queue, and what a session configures of them.
+
+A mode is chosen once for a session: its backoff policy, its rules, its texts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from services.queue.core.backoff import AttemptBackoff, BackoffPolicy, PodBackoffMap, WindowBackoff
-from services.queue.core.registrations import QueueConfig, Registrations
-from services.queue.core.results import Closed, PresentTexts
-from services.queue.core.rules.rules import QueueParts, QueueRules
+from services.queue.core.backoff import (
+    AttemptBackoff,
+    BackoffLimits,
+    BackoffPolicy,
+    PodBackoffMap,
+    WindowBackoff,
+)
+from services.queue.core.registrations import QueueingHintMap, Registration
+from services.queue.core.results import AlreadyPresentTexts, QueueClosed
+from services.queue.core.rules.parts import QueueParts
+from services.queue.core.rules.rules import QueueRules
 from services.queue.core.rules.v120 import RulesV120
-from services.queue.core.rules.v134_kinds import HintRules, NoHintRules
+from services.queue.core.rules.v134_queueing_hints import RulesV134WithHints, RulesV134WithoutHints
 
 _MINUTE_NS = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """A session's configuration; `mode` is a key of MODES.
+
+    A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`;
+    None is the mode's own limit. `pop_from_backoff_q` and `queueing_hints` are feature gates of
+    v1.34, and `registrations` the events and hints of its plugins. A pop's lease ends after
+    `lease_ns` unless its owner renews it; 0 is for ever.
+    """
+
+    mode: str = "v1.20"
+    backoff: BackoffLimits = field(default_factory=BackoffLimits)
+    max_unschedulable_ns: int | None = None
+    pop_from_backoff_q: bool = True
+    queueing_hints: bool = True
+    registrations: tuple[Registration, ...] = ()
+    lease_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMode:
     """One version's strategies.
 
-    `backoff` says how long pods wait, `compose` makes the rules over the shared parts.
-    `ranked` tells, for a session, whether pods whose backoff ends together stand as in
-    activeQ. `has_gates` tells whether PreEnqueue, hints and Activate are known.
+    `backoff` makes the policy that decides how long pods wait, `compose` the rules over the shared
+    parts. `ranked` decides for a configuration whether pods whose backoff ends together are ordered
+    as in activeQ. `has_gates`: the version has PreEnqueue, queueing hints and Activate.
     """
 
     name: str
@@ -29,21 +58,21 @@ class QueueMode:
     backoff: Callable[[QueueConfig], BackoffPolicy]
     compose: Callable[[QueueParts, QueueConfig], QueueRules]
     ranked: Callable[[QueueConfig], bool]
-    closed: Closed
+    closed: QueueClosed
     has_gates: bool
 
 
-_V1_16_TEXTS = PresentTexts(
+_V1_16_TEXTS = AlreadyPresentTexts(
     active="pod is already present in the activeQ",
     backoff="pod is already present in the backoffQ",
     unschedulable="pod is already present in unschedulableQ",
 )
-_V1_20_TEXTS = PresentTexts(
+_V1_20_TEXTS = AlreadyPresentTexts(
     active="pod: {pod} is already present in the active queue",
     backoff="pod {pod} is already present in the backoff queue",
     unschedulable="pod: {pod} is already present in unschedulable queue",
 )
-_V1_34_TEXTS = PresentTexts(
+_V1_34_TEXTS = AlreadyPresentTexts(
     active="Pod {pod} is already present in the active queue",
     backoff="Pod {pod} is already present in the backoff queue",
     unschedulable="Pod {pod} is already present in unschedulable queue",
@@ -51,9 +80,9 @@ _V1_34_TEXTS = PresentTexts(
 
 
 def _compose_v134(parts: QueueParts, config: QueueConfig) -> QueueRules:
-    rules = HintRules if config.queueing_hints else NoHintRules
-    registered = Registrations(config.registrations)
-    return rules(parts, _V1_34_TEXTS, registered, pops_backing_off=config.pop_from_backoff_q)
+    rules = RulesV134WithHints if config.queueing_hints else RulesV134WithoutHints
+    hint_map = QueueingHintMap(config.registrations)
+    return rules(parts, _V1_34_TEXTS, hint_map, pops_backing_off=config.pop_from_backoff_q)
 
 
 V1_16 = QueueMode(
@@ -62,7 +91,7 @@ V1_16 = QueueMode(
     backoff=lambda config: PodBackoffMap(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_16_TEXTS),
     ranked=lambda _config: False,
-    closed=Closed(text="scheduling queue is closed"),
+    closed=QueueClosed(text="scheduling queue is closed"),
     has_gates=False,
 )
 """activeQ, podBackoffQ and unschedulable pods, with the PodBackoffMap."""
@@ -73,10 +102,10 @@ V1_20 = QueueMode(
     backoff=lambda config: AttemptBackoff(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_20_TEXTS),
     ranked=lambda _config: False,
-    closed=Closed(text="scheduling queue is closed"),
+    closed=QueueClosed(text="scheduling queue is closed"),
     has_gates=False,
 )
-"""The same, with backoff by the attempts of a stay."""
+"""The same, with backoff by the attempts since the pod was added."""
 
 V1_34 = QueueMode(
     name="v1.34",
@@ -84,10 +113,10 @@ V1_34 = QueueMode(
     backoff=lambda config: WindowBackoff(config.backoff, aligned=config.pop_from_backoff_q),
     compose=_compose_v134,
     ranked=lambda config: config.pop_from_backoff_q,
-    closed=Closed(),
+    closed=QueueClosed(),
     has_gates=True,
 )
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 
 MODES: Mapping[str, QueueMode] = {mode.name: mode for mode in (V1_34, V1_20, V1_16)}
-"""Every mode that is served, the newest first."""
+"""The supported modes, the newest first."""

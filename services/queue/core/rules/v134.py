@@ -1,10 +1,7 @@
-"""The rules of v1.34: gates, an error backoff, pops from backoffQ, and events that concern few.
+"""The rules of v1.34: gates, an error backoff, pops from backoffQ, and events for few pods.
 
-Two kinds share them (rules_v134_kinds.py): with queueing hints events decide what a refused pod
-waits for, without them the move counters of the older versions do.
-
-Upstream changes a stay in place; here a changed stay replaces the one that it was, where that
-one stands.
+Two subclasses share them (v134_queueing_hints.py): with queueing hints, events decide what a
+refused pod waits for; without, the move counters of the older versions do.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.
 """
@@ -18,100 +15,87 @@ from typing import ClassVar
 
 from services.queue.core import results
 from services.queue.core.cluster_event import (
+    FORCE_ACTIVATE,
     POD_ADD,
     POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
-    Happening,
+    ObjectEvent,
     event_of,
 )
-from services.queue.core.queued_pod import AssignedPod, Entry, Failure, PodRef, QueuedPod
-from services.queue.core.registrations import Registrations, Verdict
-from services.queue.core.results import AlreadyPresent, PresentTexts, Requeued, SubQueue
-from services.queue.core.rules.rules import MoveFilter, QueueParts, QueueRules
+from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
+from services.queue.core.registrations import QueueingStrategy
+from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
+from services.queue.core.rules.rules import PreEnqueueCheck
+from services.queue.core.rules.v134_transitions import TransitionsV134
 
-SPREAD = "PodTopologySpread"
-FORCE_ACTIVATE = "ForceActivate"
-REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
+_SPREAD = "PodTopologySpread"
+_REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 _NO_FAILURE = Failure()
-_NO_FILTER = MoveFilter()
-_UPDATED = POD_UPDATE.label
-_RENOMINATED_BY = frozenset({POD_ADD.label, _UPDATED})
+_ALL_PODS = PreEnqueueCheck()
 _SCALE_DOWN = event_of("PodUpdatePodScaleDown")
-_TIMEOUT = Happening(event=UNSCHEDULABLE_TIMEOUT)
+_TIMEOUT = ObjectEvent(event=UNSCHEDULABLE_TIMEOUT)
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.
 _ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
-_SKIP, _AFTER_BACKOFF = Verdict.SKIP, Verdict.AFTER_BACKOFF
+_SKIP = QueueingStrategy.SKIP
 
 
-class RulesV134(QueueRules):
-    """What v1.34 does with queueing hints and without; `pops_backing_off` is a feature gate."""
+class RulesV134(TransitionsV134):
+    """What v1.34 does with queueing hints and without."""
 
-    __slots__ = ("_pops_backing_off", "_registered")
+    __slots__ = ()
 
     added_by: ClassVar[str] = POD_ADD.label
 
-    def __init__(
-        self,
-        parts: QueueParts,
-        present: PresentTexts,
-        registered: Registrations,
-        *,
-        pops_backing_off: bool,
-    ) -> None:
-        super().__init__(parts, present)
-        self._registered = registered
-        self._pops_backing_off = pops_backing_off
-
-    # What the two kinds do in their own way.
+    # What differs with queueing hints and without.
 
     @abstractmethod
-    def update_waiting(self, old: QueuedPod | None, entry: Entry, /) -> SubQueue:
-        """Judge an unschedulable pod that has changed; `entry` has its new version."""
+    def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
+        """Move an unschedulable pod that has changed; `pod_info` has its new version."""
 
     @abstractmethod
-    def requeue_failed(self, entry: Entry, cycle: int, /) -> SubQueue:
-        """Put a pod back whose cycle failed."""
+    def requeue_failed(self, pod_info: QueuedPodInfo, cycle: int, /) -> SubQueue:
+        """Add a pod to a sub-queue whose cycle failed."""
 
-    def is_duplicate(self, _entry: Entry, /) -> bool:
-        """Tell whether the pod is in flight already, so that a pop drops this copy of it."""
+    def is_duplicate(self, _pod_info: QueuedPodInfo, /) -> bool:
+        """Return whether the pod is in flight already, so that a pop drops this copy."""
         return False
 
-    def noted(self, happening: Happening, /) -> None:
-        """Remember an event for the pods in flight."""
+    def record_event(self, object_event: ObjectEvent, /) -> None:
+        """Record an event for the pods in flight."""
 
     @abstractmethod
-    def not_activated(self, pod: PodRef, /) -> None:
-        """Remember, for a pod in flight, that it was asked for."""
+    def record_activate(self, pod: PodRef, /) -> None:
+        """Record, for a pod in flight, that Activate named it."""
 
-    # Pods come, change and go.
+    # Pods are added, change and are deleted.
 
     def add(self, pod: QueuedPod, /) -> None:
-        """Make a new pod active, unless a PreEnqueue plugin holds it back.
+        """Make a new pod active, unless a PreEnqueue plugin rejects it.
 
-        A gated one is dropped where the queue holds something of its name.
+        A gated one is dropped where the queue has a pod of its name.
         """
-        self.to_active(self._new_entry(pod), self.added_by)
+        self.to_active(self._new_pod_info(pod), self.added_by)
 
     def update_queued(self, old: QueuedPod | None, new: QueuedPod) -> SubQueue:
-        """Take over a pod's new version, where it is not in flight.
+        """Replace a pod that is not in flight by its new version; return its sub-queue.
 
-        An active pod or one that backs off stays where it is, without being gated anew.
+        An active pod or one that backs off stays where it is; PreEnqueue does not run again.
         """
         waiting = self._queues.unschedulable.get(new.key)
         if waiting is not None:
-            new = _of_same_kind(waiting.pod, new)
+            new = _with_spread_selector(waiting.pod, new)
         if old is not None:
             for where, heap in (
                 (SubQueue.ACTIVE, self._queues.active),
                 (SubQueue.BACKOFF, self._queues.backoff),
                 (SubQueue.ERROR_BACKOFF, self._queues.error_backoff),
             ):
-                entry = heap.get(new.key)
-                if entry is not None:
-                    heap.put(entry.with_pod(new))
-                    if waiting is not None and waiting.sequence == entry.sequence:
-                        self._queues.unschedulable.replace(entry.with_pod(new))
+                pod_info = heap.get(new.key)
+                if pod_info is not None:
+                    heap.put(pod_info.with_pod(new))
+                    if waiting is not None and waiting.sequence == pod_info.sequence:
+                        self._queues.unschedulable.replace(pod_info.with_pod(new))
                     self._parts.nominator.follow_update(old, new)
                     return where
         if waiting is not None:
@@ -119,284 +103,212 @@ class RulesV134(QueueRules):
             self._queues.unschedulable.replace(changed)
             self._parts.nominator.follow_update(old, new)
             return self.update_waiting(old, changed)
-        active = self.to_active(self._new_entry(new), _UPDATED)
+        active = self.to_active(self._new_pod_info(new), POD_UPDATE.label)
         return SubQueue.ACTIVE if active else SubQueue.GATED
 
-    def _new_entry(self, pod: QueuedPod) -> Entry:
-        """Return a pod's first stay; the first attempt counts from when it is let in."""
-        return self._parts.new_entry(pod, None if pod.gates else self._parts.now_ns)
+    def _new_pod_info(self, pod: QueuedPod) -> QueuedPodInfo:
+        """Return a new pod's info; initial_attempt_ns is set when it first enters activeQ."""
+        return self._parts.new_pod_info(pod, None if pod.gates else self._parts.now_ns)
 
     def delete(self, pod: PodRef, /) -> None:
-        """Drop the pod's entry: the active one, else one that backs off, else an unschedulable."""
+        """Remove the pod from activeQ, else the backoffQs, else the unschedulable pods."""
         key, queues = pod.key, self._queues
         if queues.active.remove(key) is None and queues.remove_backing_off(key) is None:
             queues.unschedulable.remove(key)
 
     # Scheduling cycles begin and end.
 
-    def upcoming(self, count: int, /) -> list[Entry]:
-        """Return the first active entries, then those that back off, but for duplicates."""
-        found: list[Entry] = []
+    def heads(self, count: int, /) -> list[QueuedPodInfo]:
+        """Return the first active pods, then those that back off, without duplicates."""
+        found: list[QueuedPodInfo] = []
         seen: set[str] = set()
-        for entry in self._in_pop_order():
+        for pod_info in self._in_pop_order():
             if len(found) == count:
                 break
-            if entry.pod.uid not in seen and not self.is_duplicate(entry):
-                seen.add(entry.pod.uid)
-                found.append(entry)
+            if pod_info.pod.uid not in seen and not self.is_duplicate(pod_info):
+                seen.add(pod_info.pod.uid)
+                found.append(pod_info)
         return found
 
-    def _in_pop_order(self) -> Iterator[Entry]:
+    def _in_pop_order(self) -> Iterator[QueuedPodInfo]:
         active = self._queues.active.in_order()
         return chain(active, self._queues.backoff.in_order()) if self._pops_backing_off else active
 
-    def next(self) -> Entry | None:
-        """Return the first entry that is no duplicate."""
+    def next(self) -> QueuedPodInfo | None:
+        """Return the first pod that is not a duplicate."""
         first = self._queues.active.peek()
         if first is None and self._pops_backing_off:
             first = self._queues.backoff.peek()
         if first is None or not self.is_duplicate(first):
             return first
-        return next(iter(self.upcoming(1)), None)
+        return next(iter(self.heads(1)), None)
 
-    def take(self) -> Entry | None:
-        """Take out the next pod, from backoffQ where activeQ has none; duplicates are dropped."""
-        while (entry := self._queues.active.pop()) is not None:
-            if not self.is_duplicate(entry):
-                return entry
-        while self._pops_backing_off and (entry := self._queues.backoff.pop()) is not None:
-            self._queues.incoming.record((_ACTIVE, results.POP_FROM_BACKOFF_Q))
-            if not self.is_duplicate(entry):
-                return entry
+    def take(self) -> QueuedPodInfo | None:
+        """Take the next pod, from backoffQ where activeQ has none; duplicates are dropped."""
+        while (pod_info := self._queues.active.pop()) is not None:
+            if not self.is_duplicate(pod_info):
+                return pod_info
+        while self._pops_backing_off and (pod_info := self._queues.backoff.pop()) is not None:
+            self._queues.incoming.add((_ACTIVE, results.POP_FROM_BACKOFF_Q))
+            if not self.is_duplicate(pod_info):
+                return pod_info
         return None
 
-    def give_back(
-        self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
+    def add_unschedulable(
+        self, popped: QueuedPodInfo, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
-        """Take back a pod whose cycle failed, by plugins or by an error, and end the pop.
+        """Add a pod again whose cycle failed, refused by plugins or by an error, and end the pop.
 
         Source: kubernetes v1.34 scheduling_queue.go, AddUnschedulableIfNotPresent.
         """
         present = self._queues.where(pod.key)
         if present is not None:
-            self.ended(pod.uid)
+            self.end_in_flight(pod.uid)
             return AlreadyPresent(queue=present, text=self._present.text(present, pod))
         if failure.error:
             failure = _NO_FAILURE
-        by_plugins = failure.is_refusal
-        self._registered.meet(failure.plugins)
-        self._registered.meet(failure.pending_plugins)
+        is_refused = failure.is_unschedulable
+        self._hint_map.add_refusing(failure.plugins)
+        self._hint_map.add_refusing(failure.pending_plugins)
         parts = self._parts
-        entry = Entry(
+        pod_info = QueuedPodInfo(  # positional: by keyword this takes twice as long
             pod,
             parts.now_ns,
-            stay.initial_attempt_ns,
-            stay.attempts + 1,
+            popped.initial_attempt_ns,
+            popped.attempts + 1,
             parts.next_sequence(),
             failure,
-            stay.refusals + by_plugins,
-            0 if by_plugins else stay.errors + 1,
+            popped.unschedulable_count + is_refused,
+            0 if is_refused else popped.consecutive_errors + 1,
         )
-        where = self.requeue_failed(entry, cycle)
-        self.ended(pod.uid)
-        return REQUEUED[where]
+        where = self.requeue_failed(pod_info, cycle)
+        self.end_in_flight(pod.uid)
+        return _REQUEUED[where]
 
-    def put_back(self, entry: Entry, /) -> None:
-        """Make a stay active in its old place, unless a plugin holds the pod by now."""
-        self.to_active(entry, results.POP_UNDONE)
+    def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
+        """Make the pod active in its old place, unless a PreEnqueue plugin rejects it by now."""
+        self.to_active(pod_info, results.POP_UNDONE)
 
     # Time passes and the cluster changes.
 
-    def move(self, happening: Happening, wanted: MoveFilter, /) -> int:
-        """Move the pods to which some plugin that refused them says that the event may help.
+    def move(self, object_event: ObjectEvent, pre_check: PreEnqueueCheck, /) -> int:
+        """Move the pods of which a plugin that refused them has a hint that returns Queue.
 
-        An event that interests no plugin does nothing at all; any other is remembered for
-        the pods in flight, also if it moves nothing.
+        An event that no plugin registered does nothing; any other is recorded for the pods in
+        flight, even where it moves none.
         """
-        event = happening.event
-        if not self._registered.interesting(event):
+        event = object_event.event
+        if not self._hint_map.is_of_interest(event):
             return 0
         if event.is_wildcard:
-            waiting = self._queues.unschedulable.entries()
-            return self._move_each((e for e in waiting if wanted.passes(e.pod)), happening)
+            waiting = self._queues.unschedulable.pod_infos()
+            return self._move_each((e for e in waiting if pre_check.passes(e.pod)), object_event)
         moved = 0
-        for (failure, gate), members in self._queues.unschedulable.groups():
-            if gate and not self._registered.concerns(gate, event):
+        for (failure, gating_plugin), members in self._queues.unschedulable.groups():
+            if gating_plugin and not self._hint_map.is_registered(gating_plugin, event):
                 continue
-            plan = self._registered.plan(event, failure)
-            if plan.settled is _SKIP:
+            plan = self._hint_map.plan(event, failure)
+            if plan.decided is _SKIP:
                 continue
-            for entry in tuple(members.values()):
-                if wanted.passes(entry.pod):
-                    moved += self._act(entry, plan.verdict(entry.pod, happening), happening)
-        self._moved(happening)
+            for pod_info in tuple(members.values()):
+                if pre_check.passes(pod_info.pod):
+                    moved += self._requeue(
+                        pod_info, plan.strategy(pod_info.pod, object_event), object_event
+                    )
+        self._record_move(object_event)
         return moved
 
-    def move_awaiting(self, assigned: AssignedPod, happening: Happening, /) -> int:
-        """Do the same for pods with a matching required affinity term, or refused by spread.
+    def move_for_assigned(self, assigned: AssignedPod, object_event: ObjectEvent, /) -> int:
+        """Do the same for pods with a required affinity term that matches, or refused by spread.
 
-        An assigned pod that asks for less makes room, which may help any pod.
+        An assigned pod that is scaled down frees resources, which may help any pod.
         Source: kubernetes v1.34 AssignedPodUpdated, getUnschedulablePodsWithCrossTopologyTerm.
         """
-        if _SCALE_DOWN.covers(happening.event):
-            return self.move(happening, _NO_FILTER)
-        if not self._registered.interesting(happening.event):
+        if _SCALE_DOWN.covers(object_event.event):
+            return self.move(object_event, _ALL_PODS)
+        if not self._hint_map.is_of_interest(object_event.event):
             return 0
-        queued = {entry.key: entry for entry in self._queues.unschedulable.awaiting(assigned)}
+        queued = {
+            pod_info.key: pod_info
+            for pod_info in self._queues.unschedulable.with_term_matching(assigned)
+        }
         for (failure, _gate), members in self._queues.unschedulable.groups():
-            if failure is not None and SPREAD in failure.plugins:
+            if failure is not None and _SPREAD in failure.plugins:
                 queued |= {
-                    key: entry for key, entry in members.items() if key[0] == assigned.namespace
+                    key: pod_info
+                    for key, pod_info in members.items()
+                    if key[0] == assigned.namespace
                 }
-        return self._move_each(queued.values(), happening)
+        return self._move_each(queued.values(), object_event)
 
     def activate(self, pods: Iterable[PodRef], /) -> int:
-        """Make pods active that are unschedulable or back off, whatever their backoff.
+        """Make pods active that are unschedulable or back off, before their backoff is over.
 
-        Others are ignored, but one in flight is requeued when it comes back.
+        Others are ignored, but one in flight is requeued when its cycle fails.
         """
         activated = 0
         for pod in pods:
             if self._activate(pod):
                 activated += 1
             else:
-                self.not_activated(pod)
+                self.record_activate(pod)
         return activated
 
     def _activate(self, pod: PodRef) -> bool:
         waiting = self._queues.unschedulable.get(pod.key)
         if waiting is not None:
-            return self.to_active(waiting, FORCE_ACTIVATE)
+            return self.to_active(waiting, FORCE_ACTIVATE.label)
         backing_off = self._queues.remove_backing_off(pod.key)
         return backing_off is not None and self.to_active(
-            backing_off, FORCE_ACTIVATE, from_backoff=True
+            backing_off, FORCE_ACTIVATE.label, from_backoff=True
         )
 
     def flush_backoff(self) -> int:
-        """Make active what has backed off long enough, errors last."""
-        due: list[Entry] = []
+        """Make active the pods whose backoff is over, those that failed by an error last."""
+        due: list[QueuedPodInfo] = []
         for heap in (self._queues.backoff, self._queues.error_backoff):
-            while (entry := heap.pop_due(self._parts.now_ns)) is not None:
-                due.append(entry)
+            while (pod_info := heap.pop_due(self._parts.now_ns)) is not None:
+                due.append(pod_info)
         return sum(
-            self.to_active(entry, results.BACKOFF_COMPLETE, from_backoff=True) for entry in due
+            self.to_active(pod_info, results.BACKOFF_COMPLETE, from_backoff=True)
+            for pod_info in due
         )
 
     def flush_leftover(self, before_ns: int, /) -> int:
-        """Move what has stayed too long, as an event for all plugins but those that gate."""
+        """Move the pods that have waited too long, as a wildcard event.
+
+        A gated pod stays, unless its gating plugin registered for all events.
+        """
         leftover = self._queues.unschedulable.older(before_ns)
         return self._move_each(leftover, _TIMEOUT) if leftover else 0
 
-    def _move_each(self, entries: Iterable[Entry], happening: Happening) -> int:
+    def _move_each(self, pod_infos: Iterable[QueuedPodInfo], object_event: ObjectEvent) -> int:
         moved = 0
-        for entry in tuple(entries):
-            if not entry.gate or self._registered.concerns(entry.gate, happening.event):
-                verdict = self._registered.verdict(entry, happening)
-                moved += self._act(entry, verdict, happening)
-        self._moved(happening)
+        for pod_info in tuple(pod_infos):
+            if not pod_info.gating_plugin or self._hint_map.is_registered(
+                pod_info.gating_plugin, object_event.event
+            ):
+                strategy = self._hint_map.strategy(pod_info, object_event)
+                moved += self._requeue(pod_info, strategy, object_event)
+        self._record_move(object_event)
         return moved
 
-    def _act(self, entry: Entry, verdict: Verdict, happening: Happening) -> bool:
-        if verdict is _SKIP:
+    def _requeue(
+        self, pod_info: QueuedPodInfo, strategy: QueueingStrategy, object_event: ObjectEvent
+    ) -> bool:
+        if strategy is _SKIP:
             return False
-        self._queues.unschedulable.remove(entry.key)
-        where = self.requeue(entry, verdict, happening.event.label)
+        self._queues.unschedulable.remove(pod_info.key)
+        where = self.requeue(pod_info, strategy, object_event.event.label)
         return where is not _UNSCHEDULABLE
 
-    def _moved(self, happening: Happening) -> None:
-        self._parts.note_move()
-        self.noted(happening)
-
-    # Where a stay goes next.
-
-    def requeue(self, entry: Entry, verdict: Verdict, event: str) -> SubQueue:
-        """Put a stay where `verdict` sends it.
-
-        Source: kubernetes v1.34 requeuePodWithQueueingStrategy.
-        """
-        if verdict is _SKIP:
-            self.park(entry, event)
-            return _UNSCHEDULABLE
-        if verdict is _AFTER_BACKOFF and self._backs_off(entry):
-            return self.to_backoff(entry, event)
-        return _ACTIVE if self.to_active(entry, event) else _UNSCHEDULABLE
-
-    def to_active(self, entry: Entry, event: str, *, from_backoff: bool = False) -> bool:
-        """Make a stay active if no PreEnqueue plugin holds it; tell whether it is.
-
-        Where backoffQ can be popped from, PreEnqueue was asked on the way into it.
-        Source: kubernetes v1.34 moveToActiveQ.
-        """
-        asked = entry
-        if (entry.gate or entry.pod.gates) and not (from_backoff and self._pops_backing_off):
-            asked = _pre_enqueued(entry)
-        key = asked.key
-        if asked.gate:
-            if key not in self._queues.active and not self._queues.backs_off(key):
-                self._hold(asked, entry, event)
-            return False
-        if asked.initial_attempt_ns is None:
-            asked = asked._replace(initial_attempt_ns=self._parts.now_ns)
-        self._queues.leave_waiting(key)
-        self._queues.activate(asked, event)
-        if event in _RENOMINATED_BY:
-            self._parts.nominator.follow_status(asked.pod)
-        return True
-
-    def to_backoff(self, entry: Entry, event: str) -> SubQueue:
-        """Let a stay back off; where backoffQ can be popped from, if no plugin holds it.
-
-        Source: kubernetes v1.34 moveToBackoffQ, backoffQueue.add.
-        """
-        asked = entry
-        if self._pops_backing_off:
-            asked = _pre_enqueued(entry)
-            if asked.gate:
-                self._hold(asked, entry, event)
-                return _UNSCHEDULABLE
-        self._queues.leave_waiting(asked.key)
-        if asked.failed_by_plugins:
-            return self._queues.back_off(asked, event)
-        return self._queues.back_off_error(asked, event)
-
-    def park(self, entry: Entry, event: str) -> None:
-        """Put a stay among the unschedulable pods, in the place of one of its pod."""
-        unschedulable = self._queues.unschedulable
-        known = unschedulable.get(entry.key)
-        if known is None:
-            self._queues.park(entry, event)
-        elif known.timestamp_ns == entry.timestamp_ns:
-            unschedulable.replace(entry)  # in its place, as most updates leave it
-        else:
-            unschedulable.remove(entry.key)
-            unschedulable.put(entry)
-
-    def _hold(self, gated: Entry, entry: Entry, event: str) -> None:
-        known = self._queues.unschedulable.get(gated.key)
-        if known is None:
-            self._queues.park(gated, event)
-        elif known.sequence == entry.sequence:  # the same stay
-            self._queues.unschedulable.replace(gated)
-
-    def _backs_off(self, entry: Entry) -> bool:
-        return self._parts.policy.backs_off(entry, self._parts.now_ns)
+    def _record_move(self, object_event: ObjectEvent) -> None:
+        self._parts.record_move()
+        self.record_event(object_event)
 
 
-def _of_same_kind(old: QueuedPod, new: QueuedPod) -> QueuedPod:
-    """Return the new version with what the old one was spread by, for as long as labels stay."""
+def _with_spread_selector(old: QueuedPod, new: QueuedPod) -> QueuedPod:
+    """Return the new version with the old one's spread selector, unless its labels changed."""
     if old.spread_selector is None or old.labels != new.labels:
         return new
     return new._replace(spread_selector=old.spread_selector)
-
-
-def _pre_enqueued(entry: Entry) -> Entry:
-    """Return the stay as PreEnqueue leaves it: the plugin that held it is asked first.
-
-    Source: kubernetes v1.34 scheduling_queue.go, runPreEnqueuePlugins.
-    """
-    gates = entry.pod.gates
-    if not gates:
-        return entry._replace(gate="") if entry.gate else entry
-    gate = entry.gate if entry.gate in gates else gates[0]
-    failure = (entry.failure or _NO_FAILURE).also_by(gate)
-    return entry._replace(gate=gate, failure=failure)

@@ -1,1 +1,1 @@
-"""The snapshot's numbers: int64 columns with one row a node, and the compiled loops over them."""
+"""The snapshot's numbers: int64 columns with one row per node, and the compiled loops over them."""

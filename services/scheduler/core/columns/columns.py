@@ -1,13 +1,10 @@
-"""The snapshot's numbers, one row a node: which row is whose, and which rows changed.
+"""The snapshot's numbers, one row per node: whose each row is, and which rows changed.
 
-Rows of nodes that went are used again; resources are columns that come as they appear.
+Rows of deleted nodes are used again; each resource is a column that is added on first use.
 
-Which rows changed, so that a cached column recomputes those alone.
-
-A position counts changes since the log began. A reader keeps the position up to which it has
-read; what the log has forgotten in between makes it read every row again.
-
-Which row of a snapshot's columns is whose; rows of nodes that went are taken again.
+A ChangeLog holds the latest changed rows, so that a cached column recomputes those alone. A
+position counts changes since the log began. A reader keeps the position up to which it has read; if
+the log no longer reaches back to it, the reader reads every row again.
 """
 
 from __future__ import annotations
@@ -118,7 +115,7 @@ class Columns:
         while self.capacity < capacity:
             self.grow()
         if (self.capacity, tuple(self.resources)) != (capacity, tuple(resources)):
-            raise ValueError("these are no columns of a snapshot")
+            raise ValueError("the columns are not those of a snapshot")
         self.rows = np.arange(used, dtype=np.int64)
 
     def take(self, row: int) -> None:
@@ -127,7 +124,7 @@ class Columns:
             self.rows = np.arange(row + 1, dtype=np.int64)
 
     def clear(self, row: int) -> None:
-        """Zero a row that is given back."""
+        """Zero a row that is freed."""
         for column in (self.allocatable, self.requested, self.non_zero_requested):
             column[row] = 0
         for column in (self.pod_count, self.pods_max, self.taint_class, *self._owned.values()):
@@ -190,7 +187,7 @@ class LogReader:
         self._again: Sequence[int] = ()
 
     def changed(self, mark: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
-        """Return the rows to look at, some maybe twice; None means every row.
+        """Return the rows to read, some maybe twice; None means every row.
 
         Those are all where `mark` differs from the last one. The rows `now` are read in any case,
         and once more next time.
@@ -202,8 +199,8 @@ class LogReader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where a snapshot keeps what, so that a restored one numbers its rows alike.
+class RowLayout:
+    """Which row and column of a snapshot is whose, so that a restored one numbers them equally.
 
     `rows` are (node name, row), in the order in which they were taken. `free` are the rows to take
     next, the last one first; `used` counts those ever taken.
@@ -250,9 +247,9 @@ class Rows:
         self._columns.clear(row)
         self._free.append(row)
 
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """Return which row is whose."""
-        return Layout(
+        return RowLayout(
             capacity=self._columns.capacity,
             used=len(self._columns.rows),
             resources=tuple(self._columns.resources),
@@ -260,10 +257,10 @@ class Rows:
             free=tuple(self._free),
         )
 
-    def lay_out(self, layout: Layout) -> None:
+    def lay_out(self, layout: RowLayout) -> None:
         """Take the rows of another snapshot, before any is taken here.
 
-        Raises ValueError for rows that are no snapshot's.
+        Raises ValueError for a layout that no snapshot can have.
         """
         assert not self.by_name, "rows are taken already"
         self._columns.lay_out(layout.capacity, layout.used, layout.resources)

@@ -1,8 +1,8 @@
 """The loops over pods and topology domains, compiled.
 
-Each has a plain twin in the property tests, which hold them equal. Columns are int64[nodes] unless
-said otherwise. A `domain` column has the number of each row's topology domain, negative where the
-row has none; sums are by that number.
+Each has a plain twin in the property tests, which compare the two. Columns are int64[nodes] unless
+stated otherwise. A `domain` column has the number of each row's topology domain, negative where the
+row has none; sums are indexed by that number.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def domain_sums(used: int, domain: Int64s, counts: Int64s, sums: Int64s) -> int:
 
 @compiled
 def present(used: int, domain: Int64s, counts: Int64s) -> bool:
-    """Tell whether some row with a domain has a count other than 0."""
+    """Return whether some row with a domain has a count other than 0."""
     row = 0
     while row < used and (counts[row] == 0 or domain[row] < 0):
         row += 1
@@ -91,7 +91,7 @@ def add_sums(used: int, domain: Int64s, sums: Int64s, scores: Int64s) -> None:
 
 @compiled
 def stretch(rows: Int64s, raw: Int64s, scores: Int64s) -> None:
-    """Write the scores of `rows` on the scale 0 to 100: the least is 0, the highest 100.
+    """Write the scores of `rows` on the scale 0 to 100: the lowest is 0, the highest 100.
 
     All 0 where they are equal. raw, scores: int64[rows].
     """
@@ -111,7 +111,7 @@ def spread_sums(
 ) -> tuple[int, int, int, int]:
     """Add up the counts of the `counted` rows by domain, and mark the domains found.
 
-    Return how many they are, the emptiest one's sum (FAR without any), its number, and the least
+    Return how many they are, the emptiest one's sum (FAR without any), its number, and the lowest
     sum of the others.
     """
     for row in range(used):
@@ -173,7 +173,7 @@ def add_spread(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Add one constraint's part to the scores of `rows`, the nodes that fit.
 
-    Domains count that hold a row that is not `ignored` (bool[rows]); a row without a label stands
+    Domains count that hold a row that is not `ignored` (bool[rows]); a row without a label counts
     in the domain `unlabelled`. `size` is above every number of a domain. logarithms: by the number
     of domains. counted: bool[nodes]. scores: float64[rows].
     """

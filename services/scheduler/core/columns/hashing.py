@@ -1,4 +1,4 @@
-"""The keyed hash that breaks ties, so that a choice belongs to its identity.
+"""The keyed hash that breaks ties, so that a choice follows from identities alone.
 
 `node_hash` of each node and `attempt_hash` of (seed, pod UID, attempt) are 64 bits of BLAKE2b;
 their sum goes through splitmix64's finaliser, and the node with the smallest result wins. Two

@@ -1,13 +1,11 @@
-"""The loops over rows that every scheduling cycle runs, plain Python at first, compiled later.
+"""The loops over rows that every scheduling cycle runs: plain Python at first, compiled later.
 
 Importing numba takes 0.4 s of CPU, loading a compiled kernel 10 ms and compiling one 0.3 s, which a
-small cluster never earns back. Both tiers give the same bits: a column's elements are numpy's
-scalars in plain Python, which wrap around and round as machine code does.
+small cluster never recovers. Both tiers give the same bits: a column's elements are numpy's scalars
+in plain Python, which wrap around and round as machine code does.
 
-The loops over rows that every scheduling cycle runs.
-
-Each has a plain twin in the property tests, which hold them equal. `rows` names the rows to
-compute, and results stand at the row's index. Columns are int64 unless said otherwise.
+Each kernel has a plain twin in the property tests, which compare the two. `rows` names the rows to
+compute, and results stand at the row's index. Columns are int64 unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -108,17 +106,6 @@ def _rank(bits: np.uint64) -> np.uint64:
 
 
 @inlined
-def _quotient(dividend: int, divisor: int) -> int:
-    """Divide what is not negative, exactly; a float division and a check beat an integer one."""
-    found = int(float(dividend) / float(divisor))
-    if found * divisor > dividend:
-        return found - 1
-    if (found + 1) * divisor <= dividend:
-        return found + 1
-    return found
-
-
-@inlined
 def _place(code: int, counted: Int64s, length: int) -> int:
     """Count a code once more, and return its place among the `length` counted before or after."""
     place = 0
@@ -142,7 +129,7 @@ def fit(  # noqa: PLR0917 - compiled code takes its arguments by position
     pods_max: Int64s,
     codes: Int64s,
 ) -> None:
-    """Write each row's fit code for a pod that asks `amounts` of the columns `resources`."""
+    """Write each row's fit code for a pod that requests `amounts` of the columns `resources`."""
     for row in rows:
         code = 0
         if pod_count[row] + 1 > pods_max[row]:
@@ -154,34 +141,6 @@ def fit(  # noqa: PLR0917 - compiled code takes its arguments by position
                 if amounts[i] > allocatable[row, column]:
                     code |= UNRESOLVABLE
         codes[row] = code
-
-
-@compiled
-def least_allocated(  # noqa: PLR0917 - compiled code takes its arguments by position
-    rows: Int64s,
-    resources: Int64s,
-    amounts: Int64s,
-    weights: Int64s,
-    allocatable: Int64s,
-    requested: Int64s,
-    non_zero_requested: Int64s,
-    scores: Int64s,
-) -> None:
-    """Write each row's LeastAllocated score, truncated per resource and again in the mean."""
-    for row in rows:
-        total = 0
-        weight = 0
-        for i in range(len(resources)):
-            column = resources[i]
-            capacity = allocatable[row, column]
-            if capacity == 0:
-                continue
-            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
-            used += amounts[i]
-            weight += weights[i]
-            if used <= capacity:
-                total += _quotient((capacity - used) * NODE_SCORE_MAX, capacity) * weights[i]
-        scores[row] = _quotient(total, weight) if weight else 0
 
 
 @compiled
@@ -222,37 +181,37 @@ def balanced_allocation(
 @compiled
 def refuse(
     rows: Int64s,
-    codes: Int64s,
+    answers: Int64s,
     number: int,
     before: Int8s,
-    said_before: Int64s,
+    codes_before: Int64s,
     refuser: Int8s,
-    said: Int64s,
+    codes: Int64s,
 ) -> bool:
     """Write each row's refuser and its code: those `before`, or plugin `number`'s if not 0.
 
-    Return whether any is another one now. The least number stands. before, refuser: int8[nodes], 0
-    where nobody refuses, negative where the filters are not asked. A row may be named twice.
+    Return whether any of them changed. The lowest number wins. before, refuser: int8[nodes], 0
+    where no filter refuses, negative where the filters are not run. A row may be named twice.
     """
     changed = False
     for row in rows:
         found = before[row]
-        code = said_before[row]
-        if codes[row] != 0 and (found == 0 or found > number):
+        code = codes_before[row]
+        if answers[row] != 0 and (found == 0 or found > number):
             found = number
-            code = codes[row]
-        changed |= refuser[row] != found or said[row] != code
+            code = answers[row]
+        changed |= refuser[row] != found or codes[row] != code
         refuser[row] = found
-        said[row] = code
+        codes[row] = code
     return changed
 
 
 @compiled
-def group(refuser: Int8s, said: Int64s, group_of: Int32s, counted: Int64s) -> int:
+def group(refuser: Int8s, codes: Int64s, group_of: Int32s, counted: Int64s) -> int:
     """Group the rows that were refused by their refusers and codes, and number the groups from 0.
 
-    Return how many there are. group_of: int32[nodes], NO_GROUP where nobody refuses, the row is no
-    node (-1) or its status is none of a column (OVERRIDDEN). counted: int64[nodes, 3], number,
+    Return how many there are. group_of: int32[nodes], NO_GROUP where no filter refuses, the row is
+    not a node (-1) or its status is not a column's (OVERRIDDEN). counted: int64[nodes, 3], number,
     refuser and code of each group's rows.
     """
     length = 0
@@ -262,12 +221,12 @@ def group(refuser: Int8s, said: Int64s, group_of: Int32s, counted: Int64s) -> in
             group_of[row] = NO_GROUP
             continue
         place = 0
-        while place < length and (counted[place, 1] != number or counted[place, 2] != said[row]):
+        while place < length and (counted[place, 1] != number or counted[place, 2] != codes[row]):
             place += 1
         if place == length:
             counted[place, 0] = 0
             counted[place, 1] = number
-            counted[place, 2] = said[row]
+            counted[place, 2] = codes[row]
             length += 1
         counted[place, 0] += 1
         group_of[row] = place
@@ -275,7 +234,7 @@ def group(refuser: Int8s, said: Int64s, group_of: Int32s, counted: Int64s) -> in
 
 
 @compiled
-def tally(codes: Int64s, counted: Int64s) -> int:
+def count_codes(codes: Int64s, counted: Int64s) -> int:
     """Return how many distinct codes there are. counted: int64[codes, 2], each with its number."""
     length = 0
     for code in codes:
@@ -289,7 +248,7 @@ def weigh(
 ) -> None:
     """Write each row's total: the one `before` and the weighted scores.
 
-    A row may be named twice. Each number of scores is compiled anew; warming up calls 1 and 2.
+    A row may be named twice. Each number of scores is compiled again; warming up calls 1 and 2.
     """
     for row in rows:
         total = before[row]

@@ -1,7 +1,7 @@
-"""Scores that favour nodes that are used more, compiled.
+"""The scores of NodeResourcesFit by what is used of each resource, compiled.
 
-`used` is with the pod; it may be above the capacity, since the score takes a pod without requests
-for a small one. Columns are as in services.scheduler.core.columns.kernels.
+What is used includes the pod. It may exceed the capacity, since the scores count a default for a
+container without requests. Columns are as in services.scheduler.core.columns.kernels.
 """
 
 from __future__ import annotations
@@ -10,6 +10,51 @@ from services.scheduler.core.columns.columns import Int64s
 from services.scheduler.core.columns.kernels import NODE_SCORE_MAX, compiled, inlined
 
 _UTILIZATION_MAX = 100
+
+
+@inlined
+def _used(row: int, column: int, requested: Int64s, non_zero_requested: Int64s) -> int:
+    """Return what is used of a resource, with the defaults of CPU and memory."""
+    used: int = non_zero_requested[row, column] if column < 2 else requested[row, column]
+    return used
+
+
+@inlined
+def _quotient(dividend: int, divisor: int) -> int:
+    """Divide what is not negative, exactly; a float division and a check beat an integer one."""
+    found = int(float(dividend) / float(divisor))
+    if found * divisor > dividend:
+        return found - 1
+    if (found + 1) * divisor <= dividend:
+        return found + 1
+    return found
+
+
+@compiled
+def least_allocated(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    resources: Int64s,
+    amounts: Int64s,
+    weights: Int64s,
+    allocatable: Int64s,
+    requested: Int64s,
+    non_zero_requested: Int64s,
+    scores: Int64s,
+) -> None:
+    """Write each row's LeastAllocated score, truncated per resource and again in the mean."""
+    for row in rows:
+        total = 0
+        weight = 0
+        for i in range(len(resources)):
+            column = resources[i]
+            capacity = allocatable[row, column]
+            if capacity == 0:
+                continue
+            used = _used(row, column, requested, non_zero_requested) + amounts[i]
+            weight += weights[i]
+            if used <= capacity:
+                total += _quotient((capacity - used) * NODE_SCORE_MAX, capacity) * weights[i]
+        scores[row] = _quotient(total, weight) if weight else 0
 
 
 @compiled
@@ -32,8 +77,7 @@ def most_allocated(  # noqa: PLR0917 - compiled code takes its arguments by posi
             capacity = allocatable[row, column]
             if capacity == 0:
                 continue
-            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
-            used = min(used + amounts[i], capacity)
+            used = min(_used(row, column, requested, non_zero_requested) + amounts[i], capacity)
             weight += weights[i]
             total += used * NODE_SCORE_MAX // capacity * weights[i]
         scores[row] = total // weight if weight else 0
@@ -79,8 +123,7 @@ def requested_to_capacity(  # noqa: PLR0917 - compiled code takes its arguments 
             capacity = allocatable[row, column]
             if capacity == 0:
                 continue
-            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
-            used += amounts[i]
+            used = _used(row, column, requested, non_zero_requested) + amounts[i]
             utilization = _UTILIZATION_MAX
             if used <= capacity:
                 utilization = used * _UTILIZATION_MAX // capacity

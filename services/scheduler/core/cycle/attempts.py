@@ -1,4 +1,4 @@
-"""One pod's attempt, from its scheduling cycle to what the queue is told.
+"""One pod's attempt, from its scheduling cycle to the steps that the queue receives.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleSchedulingFailure.
 """
@@ -12,14 +12,14 @@ from services.kube.pod import Pod, PreemptionPolicy
 from services.kube.selector import LabelSelector
 from services.scheduler.core.cycle.cycle import (
     Cycle,
-    Errored,
-    Suggested,
-    TurnedDown,
-    Unschedulable,
-    why_not_bound,
+    CycleError,
+    FitError,
+    NotBound,
+    ScheduleResult,
+    reserve_and_bind,
 )
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle, Surveyor
+from services.scheduler.core.cycle.failed_cycle import BatchDryRun, SnapshotFailedCycle
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
     Attempt,
@@ -28,7 +28,7 @@ from services.scheduler.core.decisions import (
     Failed,
     Refused,
 )
-from services.scheduler.core.framework.cached_attempt import Outlook
+from services.scheduler.core.framework.cached_attempt import CachedAttempt
 from services.scheduler.core.framework.diagnosis import (
     NO_NODES_TEXT,
     Diagnosis,
@@ -46,8 +46,7 @@ from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import no_extenders
 from services.scheduler.core.queueing import events
-from services.scheduler.core.queueing.mirror import QueueMirror
-from services.scheduler.core.queueing.rules import QueueRules
+from services.scheduler.core.queueing.mirror import QueueMirror, QueueRules
 from services.scheduler.core.queueing.steps import (
     CommitPop,
     CommitUnschedulable,
@@ -67,15 +66,15 @@ class Attempts:
     """Makes attempts on one snapshot, one after the other.
 
     `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock. `keeps_refusals` is
-    off where an attempt that fails changes what later ones look at, as sampling nodes does, and
-    where somebody else is asked. What `extenders` did wrong without harm goes with the decision.
+    off where a failed attempt changes what later ones evaluate, as sampling nodes does, and where
+    extenders are called. Ignored failures of `extenders` become warnings of the decision.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
         mirror: QueueMirror,
-        surveyor: Surveyor,
+        batch_dry_run: BatchDryRun,
         *,
         queue: QueueRules,
         seed: int,
@@ -85,11 +84,11 @@ class Attempts:
     ) -> None:
         self._snapshot = snapshot
         self._mirror = mirror
-        self._surveyor = surveyor
+        self._batch_dry_run = batch_dry_run
         self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
-        self._refusals: dict[str, Refusals] = {}
+        self._refusals: dict[str, CachedRefusals] = {}
         self._keeps_refusals = keeps_refusals
         self._extenders = extenders
 
@@ -103,38 +102,38 @@ class Attempts:
         return replace(decision, warnings=warnings) if warnings else decision
 
     def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
-        begun = cycle.begin(pod)
-        if begun is None:
+        started = cycle.begin(pod)
+        if started is None:
             refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
             return self._give_back(attempt, pod, refused)
         if self._keeps_refusals:
-            known = self._refusals_of(cycle.framework).unchanged(pod, begun.outlook)
-            if known is not None:
-                return self._give_back(attempt, pod, known)
-        result = cycle.complete(pod, attempt.head.attempts, begun)
+            cached = self._refusals_of(cycle.framework).unchanged(pod, started.cached)
+            if cached is not None:
+                return self._give_back(attempt, pod, cached)
+        result = cycle.complete(pod, attempt.head.attempts, started)
         match result:
-            case Suggested():
+            case ScheduleResult():
                 return self._assume(cycle.framework, attempt, pod, result)
-            case Errored(message=message, phases_ns=phases_ns):
+            case CycleError(message=message, phases_ns=phases_ns):
                 return self._give_back(attempt, pod, Failed(message=message), phases_ns)
-            case Unschedulable():
-                return self._refuse(cycle.framework, attempt, pod, begun.outlook, result, now_ns)
+            case FitError():
+                return self._refuse(cycle.framework, attempt, pod, started.cached, result, now_ns)
 
-    def _refusals_of(self, framework: Framework) -> Refusals:
+    def _refusals_of(self, framework: Framework) -> CachedRefusals:
         name = framework.profile.scheduler_name
         found = self._refusals.get(name)
         if found is None:
-            found = self._refusals[name] = Refusals(framework)
+            found = self._refusals[name] = CachedRefusals(framework)
         return found
 
     def _assume(
-        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
+        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: ScheduleResult
     ) -> Decision:
         self._snapshot.assume(pod, suggested.node_name)
-        turned_down = why_not_bound(framework, pod, suggested, self._extenders)
-        if turned_down is not None:
+        not_bound = reserve_and_bind(framework, pod, suggested, self._extenders)
+        if not_bound is not None:
             self._snapshot.forget(pod.uid)
-            return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
+            return self._give_back_unbound(attempt, pod, not_bound, suggested.phases_ns)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
@@ -149,32 +148,32 @@ class Attempts:
         )
         return attempt.decided(binding, steps, suggested.phases_ns)
 
-    def _turn_down(
-        self, attempt: Attempt, pod: Pod, turned_down: TurnedDown, phases_ns: Mapping[str, int]
+    def _give_back_unbound(
+        self, attempt: Attempt, pod: Pod, not_bound: NotBound, phases_ns: Mapping[str, int]
     ) -> Decision:
-        moves = turned_down.in_binding and self._queue.moves_after_failed_binding
+        moves = not_bound.in_binding and self._queue.moves_after_failed_binding
         after = (events.after_failed_binding(pod),) if moves else ()
-        return self._give_back(attempt, pod, turned_down.verdict, phases_ns, after)
+        return self._give_back(attempt, pod, not_bound.verdict, phases_ns, after)
 
     def _refuse(
         self,
         framework: Framework,
         attempt: Attempt,
         pod: Pod,
-        outlook: Outlook,
-        result: Unschedulable,
+        cached: CachedAttempt,
+        result: FitError,
         now_ns: int,
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
-        failed = SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor, outlook)
+        failed = SnapshotFailedCycle(pod, framework, diagnosis, self._batch_dry_run, cached)
         refusals = self._refusals_of(framework)
         key = refusals.key(pod, diagnosis, failed, now_ns)
-        refused = refusals.alike(outlook, key)
+        refused = refusals.alike(cached, key)
         if refused is None:
             refused = self._refused(framework, attempt, pod, failed, diagnosis, now_ns)
             if refused.nomination is None:
-                refusals.keep(pod, outlook, key, refused)
+                refusals.keep(pod, cached, key, refused)
         phases = dict(result.phases_ns)
         if self._stopwatch and framework.post_filters:
             phases["PostFilter"] = self._stopwatch() - began
@@ -189,20 +188,20 @@ class Attempts:
         diagnosis: Diagnosis,
         now_ns: int,
     ) -> Refused:
-        """Run PostFilter, and put into words what became of it."""
+        """Run PostFilter, and describe what became of it."""
         outcome = framework.post_filter(
             pod,
             failed,
             tie_break=hashed_tie_break(seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts),
             now_ns=now_ns,
         )
-        said = outcome.message if isinstance(outcome, CannotHelp) else ""
+        message = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(diagnosis)
         return Refused(
-            message=fit_error_text(diagnosis, said, reasons),
+            message=fit_error_text(diagnosis, message, reasons),
             plugins=diagnosis.unschedulable_plugins,
             pending_plugins=diagnosis.pending_plugins,
-            preemption_message=said,
+            preemption_message=message,
             nominated_node_name=_nominated(outcome),
             nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
@@ -224,7 +223,7 @@ class Attempts:
         if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
             selector = self._spread_selector(pod, verdict)
             why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
-        self._mirror.given_back(pod)
+        self._mirror.requeued(pod)
         cleared = self._nominate(pod, verdict.nominated_node_name)
         steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
         return attempt.decided(verdict, steps, phases_ns)
@@ -254,14 +253,14 @@ def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
     return "" if outcome is not None and outcome.clear_nomination else None
 
 
-class Refusals:
+class CachedRefusals:
     """Refusals under one profile, for as long as what they follow from is the same.
 
-    Pods of one shape are refused alike, and preemption that cannot help one of them cannot help the
-    others. A refusal holds while nothing at all has changed; and its words are the same while as
-    many nodes are refused for the same reasons, and preemption fails on as many for the same. A pod
-    that is nominated itself, and one for which room can be made, are always decided anew. Each
-    shape keeps its latest refusals.
+    Equivalent pods are refused for the same reasons, and preemption that cannot help one of them
+    cannot help the others. A refusal holds while nothing at all has changed. Its message is the
+    same while equally many nodes are refused for the same reasons, and preemption fails on equally
+    many for the same. A pod that is nominated itself, and one for which room can be made, are
+    always decided again. Each equivalence class keeps its latest refusals.
     """
 
     __slots__ = ("_holds", "_preemptor", "_snapshot")
@@ -272,46 +271,46 @@ class Refusals:
         self._preemptor = preemptor_among(plugins)
         self._holds = all(isinstance(each, _FOLLOW_FROM_THE_SHAPE) for each in plugins)
 
-    def unchanged(self, pod: Pod, outlook: Outlook) -> Refused | None:
-        """Return the refusal of a pod if nothing has changed since the last one of its shape."""
-        if outlook.refused is None or not self._follows(pod):
+    def unchanged(self, pod: Pod, cached: CachedAttempt) -> Refused | None:
+        """Return the last refusal of an equivalent pod if nothing has changed since."""
+        if cached.refused is None or not self._follows(pod):
             return None
-        version, refused = outlook.refused
+        version, refused = cached.refused
         return refused if version == self._snapshot.version else None
 
-    def alike(self, outlook: Outlook, key: Hashable) -> Refused | None:
-        """Return the refusal of a pod if one of its shape had the same `key`."""
-        refused = None if key is None else outlook.refusals.get(key)
+    def alike(self, cached: CachedAttempt, key: Hashable) -> Refused | None:
+        """Return the refusal of an equivalent pod that had the same `key`."""
+        refused = None if key is None else cached.refusals.get(key)
         if refused is not None:
-            outlook.refused = (self._snapshot.version, refused)
+            cached.refused = (self._snapshot.version, refused)
         return refused
 
-    def keep(self, pod: Pod, outlook: Outlook, key: Hashable, refused: Refused) -> None:
+    def keep(self, pod: Pod, cached: CachedAttempt, key: Hashable, refused: Refused) -> None:
         """Keep a refusal without a nomination."""
         if not self._follows(pod):
             return
-        outlook.refused = (self._snapshot.version, refused)
+        cached.refused = (self._snapshot.version, refused)
         if key is not None:
-            if len(outlook.refusals) >= _KEPT_MAX:
-                outlook.refusals.clear()
-            outlook.refusals[key] = refused
+            if len(cached.refusals) >= _KEPT_MAX:
+                cached.refusals.clear()
+            cached.refusals[key] = refused
 
     def key(
         self, pod: Pod, diagnosis: Diagnosis, cycle: SnapshotFailedCycle, now_ns: int
     ) -> Hashable:
-        """Return what a refusal's words follow from, None where more has to be looked at."""
+        """Return what a refusal's message follows from, None where that is more than this."""
         preemptor = self._preemptor
         if diagnosis.key is None or not self._follows(pod):
             return None
         if preemptor is None or pod.spec.preemption_policy is PreemptionPolicy.NEVER:
             return (diagnosis.key, ())
-        survey = cycle.survey(now_ns) if preemptor.extenders is no_extenders else None
-        return None if survey is None or len(survey.rows) else (diagnosis.key, survey.key)
+        batch = cycle.batch_dry_run(now_ns) if preemptor.extenders is no_extenders else None
+        return None if batch is None or len(batch.rows) else (diagnosis.key, batch.key)
 
     def _follows(self, pod: Pod) -> bool:
-        """Tell whether the pod's refusal follows from its shape; else it must be decided anew.
+        """Return whether the pod's refusal follows from its class; else it is decided again.
 
-        A PostFilter plugin of another make may read more of a pod than its shape.
+        A user's PostFilter plugin may read more of a pod than what makes it equivalent.
         """
         nominated = pod.nominated_node_name or self._snapshot.nominations.node_of(pod.uid)
         return self._holds and not nominated

@@ -1,22 +1,17 @@
-"""One pod's scheduling cycle: a node is chosen, and plugins reserve and permit it.
+"""One pod's scheduling cycle: a node is chosen, then plugins reserve, permit and bind.
 
-Filters count nominated pods of equal or higher priority: on a node that has some, the pod must
-fit with them and without them. A pod that is nominated itself is tried on its node first, even
-where PreFilter leaves that node out, and takes it without scoring if it fits. If it does not, the
+Filters count nominated pods of equal or higher priority: on a node that has some, the pod must fit
+with them and without them. A pod that is nominated itself is tried on its node first, even where
+PreFilter excludes that node, and takes it without scoring if it fits. If it does not fit, the
 node's own refusal stays in the diagnosis.
 
-Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod, findNodesThatFitPod and
-evaluateNominatedNode.
+A refusal by Reserve or Permit makes the assumed pod unschedulable and names the plugin whose events
+may move it. PreBind is part of the binding cycle: its refusal names no plugin, and the assumed pod
+counts as deleted. Any other status than a refusal is an error; so is WAIT, which is not supported.
 
-What plugins say of a pod that is assumed: Reserve, Permit and PreBind, and what a no means.
-
-A refusal by Reserve or Permit makes the pod unschedulable, with the plugin to wait for. PreBind is
-part of the binding cycle: its refusal names no plugin to wait for, and the pod that had been
-assumed counts as deleted. Anything else than a refusal is an error; so is a wish to wait, which
-is not served yet.
-
-Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, bindingCycle,
-handleBindingCycleError, handleSchedulingFailure.
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod, findNodesThatFitPod,
+evaluateNominatedNode, schedulingCycle, bindingCycle, handleBindingCycleError and
+handleSchedulingFailure.
 """
 
 from __future__ import annotations
@@ -33,8 +28,8 @@ from services.scheduler.core.cycle.extenders import Extenders
 from services.scheduler.core.cycle.host_choice import HostChoice
 from services.scheduler.core.decisions import NOT_MEASURED, Failed, Refused
 from services.scheduler.core.framework.cached_attempt import (
+    CachedAttempt,
     NodeDryRun,
-    Outlook,
     overridden_by,
     still_tried,
 )
@@ -45,20 +40,20 @@ from services.scheduler.core.framework.diagnosis import (
     refused_by_pre_filter,
     refused_when_assumed,
 )
-from services.scheduler.core.framework.equivalence_class import Shape
+from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import SUCCESS, Code, Status
 
 
-class Suggested(NamedTuple):
+class ScheduleResult(NamedTuple):
     """A node to take.
 
-    `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is
-    None where the pod was not scored. `phases_ns` holds what the stopwatch measured, by
-    extension point: those that ran. PreFilter runs for the first pod of a shape, and Filter and
-    Score bring the shape's columns up to date.
+    `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is None
+    where the pod was not scored. `phases_ns` holds what the stopwatch measured, by extension point:
+    those that ran. PreFilter runs for the first pod of a equivalence, and Filter and PreFilter runs
+    for the first pod of an equivalence class, and Filter and Score update the columns of the class.
     """
 
     node_name: str
@@ -71,7 +66,7 @@ class Suggested(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unschedulable:
+class FitError:
     """No node fits; preemption may be tried."""
 
     diagnosis: Diagnosis
@@ -79,26 +74,26 @@ class Unschedulable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoNodes:
+class NoNodesAvailable:
     """The snapshot has no node at all; nothing can be preempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errored:
+class CycleError:
     """A plugin failed, which ends the cycle; `message` names it, as upstream does."""
 
     message: str
     phases_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-class Begun(NamedTuple):
+class StartedCycle(NamedTuple):
     """A cycle after PreFilter."""
 
-    outlook: Outlook
-    laps: Laps
+    cached: CachedAttempt
+    timer: PhaseTimer
 
 
-CycleResult = Suggested | Unschedulable | NoNodes | Errored
+CycleResult = ScheduleResult | FitError | NoNodesAvailable | CycleError
 
 
 class Cycle:
@@ -122,93 +117,108 @@ class Cycle:
         self._snapshot = framework.snapshot
         self._stopwatch = stopwatch
 
-    def begin(self, pod: Pod) -> Begun | None:
-        """Run PreFilter, unless an earlier pod of the shape has; None where there is no node."""
+    def begin(self, pod: Pod) -> StartedCycle | None:
+        """Run PreFilter, unless an equivalent pod did before; None where there is no node."""
         if self._snapshot.node_count == 0:
             return None
-        laps = Laps(self._stopwatch)
-        outlook, ran = self.framework.pre_filtered(pod)
-        if ran or outlook.shape.pre_filter.refusal is not None:
-            laps.take("PreFilter")
-        return Begun(outlook, laps)
+        timer = PhaseTimer(self._stopwatch)
+        cached, ran = self.framework.pre_filtered(pod)
+        if ran or cached.equivalence.pre_filter.refusal is not None:
+            timer.record("PreFilter")
+        return StartedCycle(cached, timer)
 
     def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
         """Return a node for `pod`, or why there is none; `attempt` keys the tie-break."""
-        begun = self.begin(pod)
-        return NoNodes() if begun is None else self.complete(pod, attempt, begun)
+        started = self.begin(pod)
+        return NoNodesAvailable() if started is None else self.complete(pod, attempt, started)
 
-    def complete(self, pod: Pod, attempt: int, begun: Begun) -> Suggested | Unschedulable | Errored:
+    def complete(
+        self, pod: Pod, attempt: int, started: StartedCycle
+    ) -> ScheduleResult | FitError | CycleError:
         """Do the same with what `begin` returned."""
-        outlook, laps = begun
-        refusal = outlook.shape.pre_filter.refusal
+        cached, timer = started
+        refusal = cached.equivalence.pre_filter.refusal
         if refusal is not None:
             message = _pre_filter_error(refusal)
             if message:
-                return Errored(message=message, phases_ns=laps.phases_ns)
+                return CycleError(message=message, phases_ns=timer.phases_ns)
             alive = self._snapshot.columns.alive
-            diagnosis = refused_by_pre_filter(outlook.shape.pre_filter, alive)
-            return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
-        outlook.sync(pod)
-        tried = self._nominated_node(pod, outlook.shape, laps)
-        if isinstance(tried, Suggested):
+            diagnosis = refused_by_pre_filter(cached.equivalence.pre_filter, alive)
+            return FitError(diagnosis=diagnosis, phases_ns=timer.phases_ns)
+        cached.sync(pod)
+        tried = self._nominated_node(pod, cached.equivalence, timer)
+        if isinstance(tried, ScheduleResult):
             return tried
-        return self._all_nodes(pod, attempt, outlook, tried, laps)
+        return self._all_nodes(pod, attempt, cached, tried, timer)
 
-    def _nominated_node(self, pod: Pod, shape: Shape, laps: Laps) -> Suggested | dict[int, Status]:
-        """Return the nominated node if the pod fits there, else what is left to say of it, by row.
+    def _nominated_node(
+        self, pod: Pod, equivalence: EquivalenceClass, timer: PhaseTimer
+    ) -> ScheduleResult | dict[int, Status]:
+        """Return the nominated node if the pod fits there, else its refusal by row.
 
-        A filter's failure there is passed over.
+        A filter's failure there is ignored.
         """
-        tried = try_nominated_node(self._snapshot, pod, shape) if self.nominated_first else None
+        tried = (
+            try_nominated_node(self._snapshot, pod, equivalence) if self.nominated_first else None
+        )
         if tried is None:
             return {}
         row, refusal = tried
         if refusal is not None:
             return {row: refusal} if refusal.code.is_rejected else {}
-        laps.take("Filter")
-        return Suggested(
+        timer.record("Filter")
+        return ScheduleResult(
             node_name=pod.nominated_node_name,
             row=row,
             evaluated=1,
             feasible=1,
-            phases_ns=laps.phases_ns,
+            phases_ns=timer.phases_ns,
         )
 
     def _all_nodes(
-        self, pod: Pod, attempt: int, outlook: Outlook, tried: dict[int, Status], laps: Laps
-    ) -> Suggested | Unschedulable | Errored:
-        shape, overridden = outlook.shape, outlook.overridden
-        refuser = overridden_by(shape.refuser, overridden)
-        laps.take("Filter")
-        message = filter_error(shape, refuser, overridden) or score_error(shape, refuser)
+        self,
+        pod: Pod,
+        attempt: int,
+        cached: CachedAttempt,
+        tried: dict[int, Status],
+        timer: PhaseTimer,
+    ) -> ScheduleResult | FitError | CycleError:
+        equivalence, overridden = cached.equivalence, cached.overridden
+        refuser = overridden_by(equivalence.refuser, overridden)
+        timer.record("Filter")
+        message = filter_error(equivalence, refuser, overridden) or score_error(
+            equivalence, refuser
+        )
         if message:
-            return Errored(message=message, phases_ns=laps.phases_ns)
+            return CycleError(message=message, phases_ns=timer.phases_ns)
         chosen = self._choice.choose(
-            shape, refuser, self._snapshot, pod.uid, attempt, tried=tuple(tried)
+            equivalence, refuser, self._snapshot, pod.uid, attempt, tried=tuple(tried)
         )
         if chosen.feasible > 1 and self.framework.weights:
-            laps.take("Score")
+            timer.record("Score")
         if chosen.row < 0:
-            diagnosis = outlook.diagnosis(pod, tried)
-            return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
-        return Suggested(
+            diagnosis = cached.diagnosis(pod, tried)
+            return FitError(diagnosis=diagnosis, phases_ns=timer.phases_ns)
+        return ScheduleResult(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
-            evaluated=chosen.looked_at or self._evaluated(shape, tried),
+            evaluated=chosen.looked_at or self._evaluated(equivalence, tried),
             feasible=chosen.feasible,
             tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
-            phases_ns=laps.phases_ns,
+            phases_ns=timer.phases_ns,
         )
 
-    def _evaluated(self, shape: Shape, tried: Mapping[int, Status]) -> int:
-        if shape.pre_filter.node_names is None:
+    def _evaluated(self, equivalence: EquivalenceClass, tried: Mapping[int, Status]) -> int:
+        if equivalence.pre_filter.node_names is None:
             return self._snapshot.node_count
-        return int(np.count_nonzero(shape.refuser >= 0)) + len(still_tried(tried, shape.refuser))
+        return int(np.count_nonzero(equivalence.refuser >= 0)) + len(
+            still_tried(tried, equivalence.refuser)
+        )
 
 
 def try_nominated_node(
-    snapshot: Snapshot, pod: Pod, shape: Shape
+    snapshot: Snapshot, pod: Pod, equivalence: EquivalenceClass
 ) -> tuple[int, Status | None] | None:
     """Return the row of the pod's nominated node and how its filters refuse the pod, if they do.
 
@@ -216,7 +226,7 @@ def try_nominated_node(
     Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, evaluateNominatedNode.
     """
     row = snapshot.row(pod.nominated_node_name) if pod.nominated_node_name else None
-    return None if row is None else (row, NodeDryRun(pod, row, shape, snapshot).refusal())
+    return None if row is None else (row, NodeDryRun(pod, row, equivalence, snapshot).refusal())
 
 
 def _pre_filter_error(refusal: Status | None) -> str:
@@ -225,12 +235,14 @@ def _pre_filter_error(refusal: Status | None) -> str:
     return f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
 
 
-def filter_error(shape: Shape, refuser: Int8s, overridden: Mapping[int, Status]) -> str:
+def filter_error(
+    equivalence: EquivalenceClass, refuser: Int8s, overridden: Mapping[int, Status]
+) -> str:
     """Return how a filter failed, "" where none did; a node refused before it hides that."""
-    if not overridden and not shape.can_fail:
+    if not overridden and not equivalence.can_fail:
         return ""
     statuses = [status for status in overridden.values() if status.code is Code.ERROR]
-    failure = statuses[0] if statuses else shape.filter_failure(refuser)
+    failure = statuses[0] if statuses else equivalence.filter_failure(refuser)
     return filter_error_text(failure) if failure else ""
 
 
@@ -239,12 +251,12 @@ def filter_error_text(failure: Status) -> str:
     return f'running "{failure.plugin}" filter plugin: {failure.message}'
 
 
-def score_error(shape: Shape, refuser: Int8s) -> str:
+def score_error(equivalence: EquivalenceClass, refuser: Int8s) -> str:
     """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
-    return shape.score_failure if len(refuser) - np.count_nonzero(refuser) > 1 else ""
+    return equivalence.score_failure if len(refuser) - np.count_nonzero(refuser) > 1 else ""
 
 
-class Laps:
+class PhaseTimer:
     """Times phases by a stopwatch; measures nothing without one."""
 
     __slots__ = ("_last", "_stopwatch", "phases_ns")
@@ -254,8 +266,8 @@ class Laps:
         self._last = stopwatch() if stopwatch is not None else 0
         self.phases_ns: dict[str, int] = {}
 
-    def take(self, phase: str) -> None:
-        """Put down the time since the last lap for `phase`."""
+    def record(self, phase: str) -> None:
+        """Record the time since the last record as that of `phase`."""
         if self._stopwatch is None:
             return
         now = self._stopwatch()
@@ -264,16 +276,16 @@ class Laps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnedDown:
-    """The pod is not bound after all; `in_binding` tells that PreBind or Bind said so."""
+class NotBound:
+    """The assumed pod is not bound; `in_binding` is set where PreBind or Bind refused it."""
 
     verdict: Refused | Failed
     in_binding: bool
 
 
-def why_not_bound(
-    framework: Framework, pod: Pod, suggested: Suggested, extenders: Extenders
-) -> TurnedDown | None:
+def reserve_and_bind(
+    framework: Framework, pod: Pod, suggested: ScheduleResult, extenders: Extenders
+) -> NotBound | None:
     """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
 
     An extender that binds comes before the plugins that do.
@@ -282,22 +294,22 @@ def why_not_bound(
     """
     status = framework.reserve(pod, suggested.row)
     if status is not None:
-        return TurnedDown(verdict=_in_scheduling(status), in_binding=False)
+        return NotBound(verdict=_in_scheduling(status), in_binding=False)
     status = framework.permit(pod, suggested.row)
     if status is not None:
         framework.unreserve(pod, suggested.row)
-        return TurnedDown(verdict=_in_scheduling(status), in_binding=False)
+        return NotBound(verdict=_in_scheduling(status), in_binding=False)
     status = framework.pre_bind(pod, suggested.node_name)
     if status is None:
         by_extender = extenders.bind(pod, suggested.node_name)
         if isinstance(by_extender, ExtenderError):
             framework.unreserve(pod, suggested.row)
-            return TurnedDown(verdict=Failed(message=by_extender.message), in_binding=True)
+            return NotBound(verdict=Failed(message=by_extender.message), in_binding=True)
         bound = SUCCESS if by_extender else framework.bind(pod, suggested.node_name)
         status = None if bound.code is Code.SUCCESS else bound
     if status is not None:
         framework.unreserve(pod, suggested.row)
-        return TurnedDown(verdict=_in_binding(status), in_binding=True)
+        return NotBound(verdict=_in_binding(status), in_binding=True)
     return None
 
 
@@ -326,5 +338,5 @@ def _failed(status: Status) -> Failed:
     if status.code is Code.SKIP:
         return Failed(message="no Bind plugin took the pod")
     waits = status.code is Code.WAIT
-    said = "waiting at Permit is not served" if waits else status.message
-    return Failed(message=f"running plugin {status.plugin!r}: {said}")
+    message = "waiting at Permit is not served" if waits else status.message
+    return Failed(message=f"running plugin {status.plugin!r}: {message}")

@@ -1,10 +1,8 @@
-"""Every verdict about one pending pod: refusals by node, scores, and preemption.
+"""Every verdict about one pending pod: refusals by node, scores, preemption, and the decision.
 
-The queue and the tie-break play no part in it, and neither do the short cuts of a cycle: all
-nodes that PreFilter leaves, and the pod's nominated node, are filtered, and all that fit are
+The queue and the tie-break play no part in the verdicts, and neither do the shortcuts of a cycle:
+all nodes that PreFilter leaves and the pod's nominated node are filtered, and all that fit are
 scored.
-
-Every verdict about one pending pod, preemption's included, and what would be decided.
 """
 
 from __future__ import annotations
@@ -18,19 +16,19 @@ from services.kube.pod import Pod
 from services.scheduler.core.columns.kernels import NODE_SCORE_MAX
 from services.scheduler.core.cycle.cycle import (
     Cycle,
-    Errored,
-    NoNodes,
-    Suggested,
-    Unschedulable,
+    CycleError,
+    FitError,
+    NoNodesAvailable,
+    ScheduleResult,
     filter_error_text,
     try_nominated_node,
 )
 from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
-from services.scheduler.core.cycle.extenders import PLUGIN, Extenders
+from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework.cached_columns import ScoreColumn
 from services.scheduler.core.framework.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
-from services.scheduler.core.framework.equivalence_class import EXCLUDED, Shape
+from services.scheduler.core.framework.equivalence_class import EXCLUDED, EquivalenceClass
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.guard import PluginFailed
 from services.scheduler.core.plugin_api.plugin import Normalization
@@ -43,7 +41,7 @@ from services.scheduler.core.status import Code, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeScore:
-    """One plugin's score of one node: as given, on the scale 0 to 100, and times its weight."""
+    """One plugin's score of one node: raw, normalised to 0 to 100, and times its weight."""
 
     raw: int
     normalized: int
@@ -51,13 +49,13 @@ class NodeScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdicts:
+class NodeVerdicts:
     """The verdicts by node name.
 
     `refusals` holds every node that does not fit; `pre_filtered` names those that PreFilter
     refused; where that was all of them, those count as skipped that came before. Skipped plugins
     have no scores and add 0 to `totals`, which are the sums of the weighted scores. `error` is how
-    a plugin failed, on any node that the plugins before it spared; there are no verdicts then.
+    a plugin failed on a node that passed the plugins before it; there are no verdicts then.
     """
 
     feasible: tuple[str, ...]
@@ -71,9 +69,9 @@ class Verdicts:
     error: str = ""
 
 
-def no_verdicts(error: str) -> Verdicts:
+def no_verdicts(error: str) -> NodeVerdicts:
     """Return those of a cycle that ended in an error."""
-    return Verdicts(
+    return NodeVerdicts(
         feasible=(), refusals={}, pre_filtered=frozenset(), skipped_filters=(), error=error
     )
 
@@ -84,27 +82,27 @@ def evaluate(
     extenders: Extenders | None = None,
     *,
     nominated_first: bool = True,
-) -> Verdicts:
+) -> NodeVerdicts:
     """Return every verdict about `pod` on every node of the snapshot, the extenders' among them.
 
-    `nominated_first` asks the filters about the pod's nominated node even where PreFilter leaves it
-    out, as a cycle does.
+    `nominated_first` runs the filters on the pod's nominated node even where PreFilter excludes it,
+    as a cycle does.
     """
     snapshot = framework.snapshot
-    shape = framework.shape(pod)
+    equivalence = framework.equivalence_class(pod)
     rows = np.flatnonzero(snapshot.columns.alive).tolist()
     names = {row: snapshot.name(row) for row in rows}
-    refusal = shape.pre_filter.refusal
+    refusal = equivalence.pre_filter.refusal
     if refusal is not None:
-        return Verdicts(
+        return NodeVerdicts(
             feasible=(),
             refusals=dict.fromkeys(names.values(), refusal),
             pre_filtered=frozenset(names.values()),
-            skipped_filters=shape.skipped_filters,
+            skipped_filters=equivalence.skipped_filters,
         )
-    refusals = _refusals(framework, pod, shape, rows)
-    excluded = {row for row in rows if shape.refuser[row] == EXCLUDED}
-    tried = try_nominated_node(snapshot, pod, shape) if excluded and nominated_first else None
+    refusals = _refusals(framework, pod, equivalence, rows)
+    excluded = {row for row in rows if equivalence.refuser[row] == EXCLUDED}
+    tried = try_nominated_node(snapshot, pod, equivalence) if excluded and nominated_first else None
     if tried is not None and tried[0] in excluded:
         _put_tried(refusals, excluded, *tried)
     if extenders:
@@ -113,23 +111,23 @@ def evaluate(
             return no_verdicts(failure.message)
     feasible = sorted((row for row in rows if row not in refusals), key=lambda row: names[row])
     failed = [status for status in refusals.values() if status.code is Code.ERROR]
-    if failed or (feasible and shape.score_failure):
-        return no_verdicts(filter_error_text(failed[0]) if failed else shape.score_failure)
+    if failed or (feasible and equivalence.score_failure):
+        return no_verdicts(filter_error_text(failed[0]) if failed else equivalence.score_failure)
     scores = {
         column.plugin.name: _scores(column, weight, feasible, snapshot)
-        for weight, column in shape.scores
+        for weight, column in equivalence.scores
     }
     fitting = [names[row] for row in feasible]
     if extenders and len(feasible) > 1:
         added = extenders.scores(pod, [snapshot.node(row) for row in feasible])
-        scores[PLUGIN] = [_added(added.get(name, 0)) for name in fitting]
+        scores[EXTENDER_PLUGIN] = [_added(added.get(name, 0)) for name in fitting]
     totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
-    return Verdicts(
+    return NodeVerdicts(
         feasible=tuple(fitting),
         refusals={names[row]: status for row, status in refusals.items()},
         pre_filtered=frozenset(names[row] for row in excluded),
-        skipped_filters=shape.skipped_filters,
-        skipped_scores=shape.skipped_scores if feasible else (),
+        skipped_filters=equivalence.skipped_filters,
+        skipped_scores=equivalence.skipped_scores if feasible else (),
         scores={
             plugin: dict(zip(fitting, column, strict=True)) for plugin, column in scores.items()
         },
@@ -145,11 +143,11 @@ def _extend(
     rows = [row for row in snapshot.listed_rows() if row not in refusals]
     if any(status.code is Code.ERROR for status in refusals.values()):
         return None
-    passed = extenders.passed(pod, [snapshot.node(row) for row in rows])
+    passed = extenders.filter(pod, [snapshot.node(row) for row in rows])
     if isinstance(passed, ExtenderError):
         return passed
     left = {node.name for node in passed.nodes}
-    silent = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=PLUGIN)
+    silent = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=EXTENDER_PLUGIN)
     for row in rows:
         name = snapshot.name(row)
         if name not in left:
@@ -165,7 +163,7 @@ def _added(score: int) -> NodeScore:
 def _put_tried(
     refusals: dict[int, Status], excluded: set[int], row: int, refusal: Status | None
 ) -> None:
-    """Put what the filters say of a row in place of PreFilter's word; a failure says nothing."""
+    """Replace PreFilter's refusal of a row by the filters' result; a failure replaces nothing."""
     if refusal is None:
         del refusals[row]
     elif refusal.code.is_rejected:
@@ -176,17 +174,17 @@ def _put_tried(
 
 
 def _refusals(
-    framework: Framework, pod: Pod, shape: Shape, rows: Sequence[int]
+    framework: Framework, pod: Pod, equivalence: EquivalenceClass, rows: Sequence[int]
 ) -> dict[int, Status]:
-    overridden = framework.outlook(pod).nominated_refusals(pod)
-    columns = dict(shape.filters)
+    overridden = framework.cached_attempt(pod).nominated_refusals(pod)
+    columns = dict(equivalence.filters)
     found: dict[int, Status] = {}
     for row in rows:
-        refuser = int(shape.refuser[row])
+        refuser = int(equivalence.refuser[row])
         if row in overridden:
             found[row] = overridden[row]
         elif refuser == EXCLUDED:
-            found[row] = shape.pre_filter.excluded
+            found[row] = equivalence.pre_filter.excluded
         elif refuser:
             found[row] = columns[refuser].status(int(columns[refuser].codes[row]))
     return found
@@ -204,8 +202,8 @@ def _scores(
     elif kind is not Normalization.NONE:
         scaled = normalized(raw, reverse=kind is Normalization.REVERSE)
     return [
-        NodeScore(raw=given, normalized=score, weighted=weight * score)
-        for given, score in zip(raw, scaled, strict=True)
+        NodeScore(raw=raw_score, normalized=score, weighted=weight * score)
+        for raw_score, score in zip(raw, scaled, strict=True)
     ]
 
 
@@ -241,7 +239,7 @@ class PodEvaluation:
     """
 
     profile: str
-    verdicts: Verdicts
+    verdicts: NodeVerdicts
     filter_order: tuple[str, ...]
     weights: Mapping[str, int]
     host: str = ""
@@ -273,14 +271,14 @@ def evaluate_pod(
     )
     try:
         match cycle.schedule_pod(pod, attempt):
-            case Suggested() as suggested:
+            case ScheduleResult() as suggested:
                 fast_path = _fast_path(pod, suggested)
                 found = replace(blank, host=suggested.node_name, fast_path=fast_path)
-            case NoNodes():
+            case NoNodesAvailable():
                 found = replace(blank, fit_error=NO_NODES_TEXT)
-            case Errored(message=message):
+            case CycleError(message=message):
                 return _failed(blank, message)
-            case Unschedulable(diagnosis=diagnosis):
+            case FitError(diagnosis=diagnosis):
                 tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
                 found = replace(
                     blank,
@@ -319,7 +317,7 @@ def _preempted(
     return judged if outcome is None else replace(judged, outcome=outcome)
 
 
-def _fast_path(pod: Pod, suggested: Suggested) -> str:
+def _fast_path(pod: Pod, suggested: ScheduleResult) -> str:
     if suggested.total is not None:
         return ""
     nominated = pod.nominated_node_name == suggested.node_name and suggested.evaluated == 1

@@ -1,7 +1,7 @@
-"""A scheduling cycle in which extenders have their say.
+"""A scheduling cycle with extenders.
 
-They are asked for the nodes that the filters let pass, in the snapshot's order, and what they
-refuse joins the diagnosis. Where several nodes are left, their scores join the totals.
+Extenders are called with the nodes that pass the filters, in the snapshot's order, and their
+refusals join the diagnosis. Where several nodes are left, their scores are added to the totals.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod, findNodesThatFitPod,
 evaluateNominatedNode, prioritizeNodes.
@@ -20,37 +20,41 @@ from services.scheduler.core.columns.columns import Bools, Int64s
 from services.scheduler.core.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
 from services.scheduler.core.cycle.cycle import (
     Cycle,
-    Errored,
-    Laps,
-    Suggested,
-    Unschedulable,
+    CycleError,
+    FitError,
+    PhaseTimer,
+    ScheduleResult,
     filter_error,
     score_error,
 )
-from services.scheduler.core.cycle.extenders import PLUGIN, Extenders, Passed
+from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, FilteredNodes
 from services.scheduler.core.cycle.host_choice import HostChoice, SampledChoice
-from services.scheduler.core.framework.cached_attempt import Outlook, overridden_by, still_tried
-from services.scheduler.core.framework.diagnosis import Diagnosis, Refusals, refused_by_filters
-from services.scheduler.core.framework.equivalence_class import EQUAL_SCORE, Shape
+from services.scheduler.core.framework.cached_attempt import (
+    CachedAttempt,
+    overridden_by,
+    still_tried,
+)
+from services.scheduler.core.framework.diagnosis import Diagnosis, StatusCount, refused_by_filters
+from services.scheduler.core.framework.equivalence_class import EQUAL_SCORE, EquivalenceClass
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.status import Code, Status
 
 ABSENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
-"""What a node counts as that nothing was said of: no deletion cures it, and there is no reason."""
+"""The status of a node that was not evaluated: unresolvable, without a reason."""
 PHASE = "Extenders"
-"""What the time that extenders take stands under."""
+"""The name of the phase that extenders take."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Raised:
-    """A shape's totals with what extenders add, int64[nodes]."""
+class _TotalsWithExtenders:
+    """The totals of an equivalence class with what extenders add, int64[nodes]."""
 
-    shape: Shape
+    equivalence: EquivalenceClass
     added: Int64s
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
-        return self.shape.normalized_totals(refuser) + self.added
+        return self.equivalence.normalized_totals(refuser) + self.added
 
 
 class ExtendedCycle(Cycle):
@@ -68,68 +72,77 @@ class ExtendedCycle(Cycle):
         super().__init__(framework, choice, nominated_first=nominated_first, stopwatch=stopwatch)
         self.extenders = extenders
 
-    def _nominated_node(self, pod: Pod, shape: Shape, laps: Laps) -> Suggested | dict[int, Status]:
+    def _nominated_node(
+        self, pod: Pod, equivalence: EquivalenceClass, timer: PhaseTimer
+    ) -> ScheduleResult | dict[int, Status]:
         """Try the nominated node; an extender's failure leaves it to the other nodes' turn."""
-        found = super()._nominated_node(pod, shape, laps)
-        if not isinstance(found, Suggested):
+        found = super()._nominated_node(pod, equivalence, timer)
+        if not isinstance(found, ScheduleResult):
             return found
-        passed = self.extenders.passed(pod, [self._snapshot.node(found.row)])
-        laps.take(PHASE)
+        passed = self.extenders.filter(pod, [self._snapshot.node(found.row)])
+        timer.record(PHASE)
         if isinstance(passed, ExtenderError):
-            self.extenders.note(passed)
+            self.extenders.warn(passed)
             return {}
         return found if passed.nodes else self._by_row(passed.statuses)
 
     def _all_nodes(
-        self, pod: Pod, attempt: int, outlook: Outlook, tried: dict[int, Status], laps: Laps
-    ) -> Suggested | Unschedulable | Errored:
-        if self.framework.weights and not self.extenders.judge(pod):
-            return super()._all_nodes(pod, attempt, outlook, tried, laps)
-        shape, overridden = outlook.shape, outlook.overridden
-        fitting = overridden_by(shape.refuser, overridden)
-        laps.take("Filter")
-        message = filter_error(shape, fitting, overridden)
+        self,
+        pod: Pod,
+        attempt: int,
+        cached: CachedAttempt,
+        tried: dict[int, Status],
+        timer: PhaseTimer,
+    ) -> ScheduleResult | FitError | CycleError:
+        if self.framework.weights and not self.extenders.filter_or_score(pod):
+            return super()._all_nodes(pod, attempt, cached, tried, timer)
+        equivalence, overridden = cached.equivalence, cached.overridden
+        fitting = overridden_by(equivalence.refuser, overridden)
+        timer.record("Filter")
+        message = filter_error(equivalence, fitting, overridden)
         if message:
-            return Errored(message=message, phases_ns=laps.phases_ns)
+            return CycleError(message=message, phases_ns=timer.phases_ns)
         sample, looked_at = self._sampled(fitting, tried)
         nodes = self._nodes(sample)
-        passed = self.extenders.passed(pod, nodes)
-        laps.take(PHASE)
+        passed = self.extenders.filter(pod, nodes)
+        timer.record(PHASE)
         if isinstance(passed, ExtenderError):
-            return Errored(message=passed.message, phases_ns=laps.phases_ns)
+            return CycleError(message=passed.message, phases_ns=timer.phases_ns)
         if not passed.nodes:
-            diagnosis = self._diagnosis(pod, outlook, sample, tried, passed, looked_at)
-            return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
+            diagnosis = self._diagnosis(pod, cached, sample, tried, passed, looked_at)
+            return FitError(diagnosis=diagnosis, phases_ns=timer.phases_ns)
         left = self._left(sample, passed.nodes)
-        message = score_error(shape, left)
+        message = score_error(equivalence, left)
         if message:
-            return Errored(message=message, phases_ns=laps.phases_ns)
-        evaluated = (looked_at or self._evaluated(shape, tried)) - _silent(nodes, passed)
-        return self._chosen(pod, attempt, shape, left, passed.nodes, evaluated, laps)
+            return CycleError(message=message, phases_ns=timer.phases_ns)
+        evaluated = (looked_at or self._evaluated(equivalence, tried)) - _silent(nodes, passed)
+        return self._chosen(pod, attempt, equivalence, left, passed.nodes, evaluated, timer)
 
     def _chosen(
         self,
         pod: Pod,
         attempt: int,
-        shape: Shape,
+        equivalence: EquivalenceClass,
         left: Int8s,
         nodes: Sequence[Node],
         evaluated: int,
-        laps: Laps,
-    ) -> Suggested:
+        timer: PhaseTimer,
+    ) -> ScheduleResult:
         added = self._added(pod, nodes, left)
         inner = self._choice.inner if isinstance(self._choice, SampledChoice) else self._choice
-        chosen = inner.choose(_Raised(shape, added), left, self._snapshot, pod.uid, attempt)
+        chosen = inner.choose(
+            _TotalsWithExtenders(equivalence, added), left, self._snapshot, pod.uid, attempt
+        )
         if chosen.feasible > 1:
-            laps.take("Score")
-        return Suggested(
+            timer.record("Score")
+        return ScheduleResult(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
             evaluated=evaluated,
             feasible=chosen.feasible,
             tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
-            phases_ns=laps.phases_ns,
+            phases_ns=timer.phases_ns,
         )
 
     def _sampled(self, refuser: Int8s, tried: Mapping[int, Status]) -> tuple[Int8s, int]:
@@ -143,7 +156,7 @@ class ExtendedCycle(Cycle):
         return tuple(self._snapshot.node(row) for row in listed[refuser[listed] == 0].tolist())
 
     def _left(self, refuser: Int8s, nodes: Sequence[Node]) -> Int8s:
-        """Return `refuser` with OVERRIDDEN where it spares a row that is none of `nodes`."""
+        """Return `refuser` with OVERRIDDEN where a feasible row is not one of `nodes`."""
         left = np.where(refuser == 0, np.int8(OVERRIDDEN), refuser)
         left[self._rows(nodes)] = 0
         return left
@@ -174,62 +187,64 @@ class ExtendedCycle(Cycle):
     def _diagnosis(
         self,
         pod: Pod,
-        outlook: Outlook,
+        cached: CachedAttempt,
         sample: Int8s,
         tried: dict[int, Status],
-        passed: Passed,
+        passed: FilteredNodes,
         looked_at: int,
     ) -> Diagnosis:
-        """Return why no node is left; `sample` spares those that the extenders were asked about."""
-        shape, overridden = outlook.shape, outlook.nominated_refusals(pod)
+        """Return why no node is left; `sample` is 0 for the nodes that were sent to extenders."""
+        equivalence, overridden = cached.equivalence, cached.nominated_refusals(pod)
         if looked_at:
             overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
         overridden |= still_tried(tried, sample)
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
         refuser = overridden_by(hidden, overridden)
         count = self._snapshot.node_count
-        by_filters = refused_by_filters(shape, refuser, overridden, count)
-        known = self._by_row(passed.statuses)
+        by_filters = refused_by_filters(equivalence, refuser, overridden, count)
+        by_row = self._by_row(passed.statuses)
         return with_extenders(
             by_filters,
-            said=known,
-            strangers=[
+            by_row=by_row,
+            unknown_nodes=[
                 status
                 for name, status in passed.statuses.items()
                 if self._snapshot.row(name) is None
             ],
-            asked=bool(np.any(sample == 0)),
-            silent=shape.pre_filter.excluded if shape.pre_filter.node_names is not None else ABSENT,
+            any_sent=bool(np.any(sample == 0)),
+            silent=equivalence.pre_filter.excluded
+            if equivalence.pre_filter.node_names is not None
+            else ABSENT,
             alive=self._snapshot.columns.alive,
         )
 
 
-def _silent(asked: Sequence[Node], passed: Passed) -> int:
-    """Return how many nodes were dropped without a word, which upstream does not count."""
-    told = {node.name for node in passed.nodes} | passed.statuses.keys()
-    return sum(node.name not in told for node in asked)
+def _silent(sent: Sequence[Node], passed: FilteredNodes) -> int:
+    """Return how many nodes were dropped without a status, which upstream does not count."""
+    answered = {node.name for node in passed.nodes} | passed.statuses.keys()
+    return sum(node.name not in answered for node in sent)
 
 
 def with_extenders(
     diagnosis: Diagnosis,
     *,
-    said: Mapping[int, Status],
-    strangers: Sequence[Status],
-    asked: bool,
+    by_row: Mapping[int, Status],
+    unknown_nodes: Sequence[Status],
+    any_sent: bool,
     silent: Status,
     alive: Bools,
 ) -> Diagnosis:
     """Return `diagnosis` with the statuses that extenders gave, by row.
 
-    What an extender says of a node replaces what a filter said of it. It may drop a node without a
-    word, which counts as one that was never looked at, and it may name nodes that nobody knows,
-    whose reasons are counted all the same.
+    An extender's status of a node replaces a filter's. It may drop a node without a status, which
+    counts as a node that was never evaluated, and it may name nodes that are not in the snapshot,
+    whose reasons are counted as well.
     Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, findNodesThatFitPod,
     findNodesThatPassExtenders; pkg/scheduler/framework/types.go, NodeToStatus, FitError.Error.
 
-    strangers: those of names that are no nodes. asked: whether there was any node to ask about,
-    of which none is left; a nominated node that was asked about alone does not count. silent: the
-    status of nodes without one. alive: bool[nodes].
+    unknown_nodes: the statuses of names that are not in the snapshot. any_sent: whether any node
+    was sent to extenders, of which none is left; a nominated node sent alone does not count.
+    silent: the status of nodes without one. alive: bool[nodes].
     """
     group_of = diagnosis.group_of.copy()
     statuses = [group.status for group in diagnosis.groups]
@@ -241,17 +256,19 @@ def with_extenders(
             statuses.append(status)
         return places[status]
 
-    for row, status in said.items():
+    for row, status in by_row.items():
         group_of[row] = place(status)
     left = alive & (group_of == NO_GROUP)
     if left.any():
         group_of[left] = place(silent)
     counts = np.bincount(group_of[group_of != NO_GROUP], minlength=len(statuses)).tolist()
-    groups = [Refusals(status, n) for status, n in zip(statuses, counts, strict=True)]
-    plugins = {*diagnosis.unschedulable_plugins} - {PLUGIN} | ({PLUGIN} if asked else set())
+    groups = [StatusCount(status, n) for status, n in zip(statuses, counts, strict=True)]
+    plugins = {*diagnosis.unschedulable_plugins} - {EXTENDER_PLUGIN} | (
+        {EXTENDER_PLUGIN} if any_sent else set()
+    )
     return replace(
         diagnosis,
-        groups=(*groups, *(Refusals(status, 1) for status in strangers)),
+        groups=(*groups, *(StatusCount(status, 1) for status in unknown_nodes)),
         group_of=group_of,
         unschedulable_plugins=tuple(sorted(plugins)),
         key=None,

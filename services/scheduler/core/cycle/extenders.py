@@ -1,19 +1,14 @@
-"""The extenders of a session: what one is, and how they are called one after the other.
+"""The extenders of a session: the interface of one, and how they are called one after the other.
 
-A core asks extenders through the Protocol below and knows nothing of how they are reached. A call
-that fails, or takes longer than it may, returns an ExtenderError: nothing here raises.
+The core calls extenders through the Protocol below and does not know their transport. A call that
+fails or exceeds its timeout returns an ExtenderError: nothing here raises. What a failure means
+depends on the call: a missing score is ignored; elsewhere the failure of an ignorable extender is
+ignored, and any other ends the cycle. An ignored failure becomes a warning of the decision.
 
-Source: kubernetes v1.34 pkg/scheduler/extender.go; staging/src/k8s.io/kube-scheduler/extender/v1.
-
-The extenders of a session, asked one after the other.
-
-What a failure means depends on the call: a score that is missing is passed over; elsewhere the
-failure of an ignorable extender is, and any other ends the cycle. What is passed over is kept as
-a warning until the decision that it belongs to takes it along.
-
-Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, findNodesThatPassExtenders,
-prioritizeNodes, extendersBinding; pkg/scheduler/framework/preemption/preemption.go, callExtenders;
-pkg/scheduler/scheduler.go, buildExtenders.
+Source: kubernetes v1.34 pkg/scheduler/extender.go; staging/src/k8s.io/kube-scheduler/extender/v1;
+pkg/scheduler/schedule_one.go, findNodesThatPassExtenders, prioritizeNodes, extendersBinding;
+pkg/scheduler/framework/preemption/preemption.go, callExtenders; pkg/scheduler/scheduler.go,
+buildExtenders.
 """
 
 from __future__ import annotations
@@ -29,10 +24,10 @@ from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
-PLUGIN = "Extender"
-"""What stands for all extenders among the plugins that refused a pod.
+EXTENDER_PLUGIN = "Extender"
+"""The name of all extenders among the plugins that refused a pod.
 
-A queue knows no hint of that name, so that any event moves the pod, as upstream has it.
+No queueing hint has that name, so any event moves the pod, as upstream.
 Source: kubernetes v1.34 pkg/scheduler/framework/types.go, ExtenderName.
 """
 
@@ -52,7 +47,7 @@ class ExtenderTerms:
     """What is agreed with an extender.
 
     `name` is where it is found. weight: of its scores. ignorable: whether its failures are passed
-    over. managed_resources: it is asked about pods that want one of these alone; empty: about all.
+    over. managed_resources: it is called only for pods that request one of these; empty: for all.
     The flags say which calls it serves.
     """
 
@@ -66,7 +61,7 @@ class ExtenderTerms:
     managed_resources: frozenset[str] = frozenset()
 
     def is_interested(self, pod: Pod) -> bool:
-        """Tell whether the extender has a say about `pod`."""
+        """Return whether the extender has a say about `pod`."""
         if not self.managed_resources:
             return True
         containers = (*pod.spec.containers, *pod.spec.init_containers)
@@ -81,7 +76,7 @@ def _named(container: Container) -> tuple[str, ...]:
 class FilterAnswer:
     """Which nodes an extender lets pass, and why it does not let others, by node name.
 
-    It may be silent about some; it may name others than it was asked about in the reasons.
+    Some nodes may have neither; the reasons may name nodes that it was not sent.
     """
 
     passed: tuple[str, ...]
@@ -99,7 +94,7 @@ class NodeVictims:
 
 
 class Extender(Protocol):
-    """An extender as the core asks it; each call blocks until it is answered or out of time."""
+    """An extender as the core calls it; each call blocks until its response or its timeout."""
 
     @property
     def terms(self) -> ExtenderTerms:
@@ -123,19 +118,19 @@ class Extender(Protocol):
 
 
 def as_int64(score: int) -> int:
-    """Return a score as upstream's 64 bits hold it, whatever an extender answers."""
+    """Return a score wrapped to the 64 bits that upstream holds it in."""
     return (score - _INT64_LEAST) % _INT64_SPAN + _INT64_LEAST
 
 
 _WARNINGS_MAX = 20
-_STRANGERS_MAX = 100
+_UNKNOWN_NODES_MAX = 100
 _TEXT_MAX = 512
-"""What is kept of what an extender says, so that no answer of its outgrows a message of ours."""
+"""Limits to what is kept of an extender's response, so that it fits into our messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
-    """The nodes that all extenders let pass, in the order asked, and what was said of others."""
+class FilteredNodes:
+    """The nodes that all extenders let pass, in the order sent, and the statuses of others."""
 
     nodes: tuple[Node, ...]
     statuses: Mapping[str, Status]
@@ -145,47 +140,47 @@ class Extenders:
     """All extenders of a session, the ignorable ones last; `snapshot` has the pods of nodes."""
 
     def __init__(self, extenders: Iterable[Extender], snapshot: Snapshot) -> None:
-        given = tuple(extenders)
+        all_extenders = tuple(extenders)
         self._snapshot = snapshot
         self._extenders = (
-            *(each for each in given if not each.terms.ignorable),
-            *(each for each in given if each.terms.ignorable),
+            *(each for each in all_extenders if not each.terms.ignorable),
+            *(each for each in all_extenders if each.terms.ignorable),
         )
         self._warnings: list[str] = []
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Return whether there is any."""
         return bool(self._extenders)
 
     @property
-    def look_at_nodes(self) -> bool:
-        """Tell whether any of them filters or scores."""
+    def any_filters_or_scores(self) -> bool:
+        """Return whether any of them filters or scores."""
         return any(each.terms.filters or each.terms.prioritizes for each in self._extenders)
 
     @property
-    def narrow_preemption(self) -> bool:
-        """Tell whether any of them narrows the candidates of a preemption."""
+    def any_preempts(self) -> bool:
+        """Return whether any of them narrows the candidates of a preemption."""
         return any(each.terms.preempts for each in self._extenders)
 
-    def judge(self, pod: Pod) -> bool:
-        """Tell whether any of them filters or scores nodes for `pod`."""
+    def filter_or_score(self, pod: Pod) -> bool:
+        """Return whether any of them filters or scores nodes for `pod`."""
         terms = (each.terms for each in self._extenders)
         return any((e.filters or e.prioritizes) and e.is_interested(pod) for e in terms)
 
     def take_warnings(self) -> tuple[str, ...]:
-        """Return what was passed over since this was last asked."""
+        """Return the failures that were ignored since the last call."""
         taken, self._warnings = tuple(self._warnings), []
         return taken
 
-    def note(self, error: ExtenderError) -> None:
-        """Keep a failure that is passed over."""
+    def warn(self, error: ExtenderError) -> None:
+        """Keep a failure that is ignored."""
         if len(self._warnings) < _WARNINGS_MAX:
             self._warnings.append(_cut(error.message))
 
-    def passed(self, pod: Pod, nodes: Sequence[Node]) -> Passed | ExtenderError:
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilteredNodes | ExtenderError:
         """Return which of `nodes`, in their order, all extenders let pass.
 
-        Of a later extender's word about a node, the last counts.
+        Where several extenders return a status of one node, the last one counts.
         """
         statuses: dict[str, Status] = {}
         left = tuple(nodes)
@@ -198,12 +193,12 @@ class Extenders:
             if isinstance(answer, ExtenderError):
                 if not extender.terms.ignorable:
                     return ExtenderError(message=_cut(answer.message))
-                self.note(answer)
+                self.warn(answer)
                 continue
             statuses |= self._statuses(answer, extender.terms)
             names = frozenset(answer.passed)
             left = tuple(node for node in left if node.name in names)
-        return Passed(nodes=left, statuses=statuses)
+        return FilteredNodes(nodes=left, statuses=statuses)
 
     def scores(self, pod: Pod, nodes: Sequence[Node]) -> dict[str, int]:
         """Return what the extenders add to the nodes' totals, by name; failures add nothing."""
@@ -214,7 +209,7 @@ class Extenders:
                 continue
             answer = extender.prioritize(pod, nodes)
             if isinstance(answer, ExtenderError):
-                self.note(answer)
+                self.warn(answer)
                 continue
             for name, score in answer:
                 added = total.get(name, 0) + score * terms.weight * SCORE_SCALE
@@ -231,7 +226,7 @@ class Extenders:
                 return True
             if not extender.terms.ignorable:
                 return ExtenderError(message=_cut(error.message))
-            self.note(error)
+            self.warn(error)
         return False
 
     def narrowed(
@@ -239,7 +234,7 @@ class Extenders:
     ) -> tuple[Candidate, ...] | ExtenderError:
         """Return the candidates of a preemption that the extenders leave, in their order.
 
-        A node that an extender brings itself comes last. Victims stand in the extender's order.
+        A node that an extender adds comes last. Victims are in the extender's order.
         """
         left = candidates
         for extender in self._extenders:
@@ -253,73 +248,73 @@ class Extenders:
             if isinstance(found, ExtenderError):
                 if not terms.ignorable:
                     return ExtenderError(message=_cut(found.message))
-                self.note(found)
+                self.warn(found)
                 continue
             left = found
         return left
 
     def _statuses(self, answer: FilterAnswer, terms: ExtenderTerms) -> dict[str, Status]:
-        """Return what is said of nodes, and of some that are none.
+        """Return the statuses by name, of unknown nodes up to a limit.
 
-        What no deletion cures beats the other.
+        An unresolvable status takes precedence.
         """
-        said = [
+        by_code = [
             (answer.failed, Code.UNSCHEDULABLE),
             (answer.unresolvable, Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
         ]
         found: dict[str, Status] = {}
-        strangers = 0
-        for reasons, code in said:
+        unknown = 0
+        for reasons, code in by_code:
             for name, reason in sorted(reasons.items()):
-                strangers += self._snapshot.row(name) is None
-                if strangers <= _STRANGERS_MAX or self._snapshot.row(name) is not None:
-                    found[name] = Status(code=code, plugin=PLUGIN, reasons=(_cut(reason),))
-        if strangers > _STRANGERS_MAX:
-            text = f'extender "{terms.name}" gives reasons for {strangers} nodes that are not known'
-            self.note(ExtenderError(message=text))
+                unknown += self._snapshot.row(name) is None
+                if unknown <= _UNKNOWN_NODES_MAX or self._snapshot.row(name) is not None:
+                    found[name] = Status(code=code, plugin=EXTENDER_PLUGIN, reasons=(_cut(reason),))
+        if unknown > _UNKNOWN_NODES_MAX:
+            text = f'extender "{terms.name}" gives reasons for {unknown} nodes that are not known'
+            self.warn(ExtenderError(message=text))
         return found
 
     def _read(
-        self, answer: Sequence[NodeVictims], asked: tuple[Candidate, ...], terms: ExtenderTerms
+        self, answer: Sequence[NodeVictims], candidates: tuple[Candidate, ...], terms: ExtenderTerms
     ) -> tuple[Candidate, ...] | ExtenderError:
-        known = {each.node: each for each in asked}
+        sent = {each.node: each for each in candidates}
         found: dict[str, Candidate] = {}
-        for said in sorted(answer, key=lambda each: each.node_name):
-            if not said.pod_uids:
-                text = f'expected at least one victim pod on node "{said.node_name}"'
+        for left in sorted(answer, key=lambda each: each.node_name):
+            if not left.pod_uids:
+                text = f'expected at least one victim pod on node "{left.node_name}"'
                 if not terms.ignorable:
                     return ExtenderError(message=text)
-                self.note(ExtenderError(message=f'extender "{terms.name}": {text}'))
+                self.warn(ExtenderError(message=f'extender "{terms.name}": {text}'))
                 continue
-            victims = self._victims(said, terms)
+            victims = self._victims(left, terms)
             if isinstance(victims, ExtenderError):
                 return victims
-            before = known.get(said.node_name) or Candidate(node=said.node_name, victims=())
-            gone = frozenset(said.pod_uids)
-            found[said.node_name] = replace(
+            before = sent.get(left.node_name) or Candidate(node=left.node_name, victims=())
+            gone = frozenset(left.pod_uids)
+            found[left.node_name] = replace(
                 before,
                 victims=victims,
                 violating=tuple(each for each in before.violating if each.uid in gone),
-                stated_violations=said.budget_violations,
+                stated_violations=left.budget_violations,
             )
-        order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
+        order = [*(name for name in sent if name in found), *(n for n in found if n not in sent)]
         return tuple(found[name] for name in order)
 
-    def _victims(self, said: NodeVictims, terms: ExtenderTerms) -> tuple[Pod, ...] | ExtenderError:
+    def _victims(self, left: NodeVictims, terms: ExtenderTerms) -> tuple[Pod, ...] | ExtenderError:
         """Return the victims that an extender names: any pods of the node."""
-        row = self._snapshot.row(said.node_name)
+        row = self._snapshot.row(left.node_name)
         if row is None:
-            text = f'extender "{terms.name}" claims to preempt on node "{said.node_name}", which'
+            text = f'extender "{terms.name}" claims to preempt on node "{left.node_name}", which'
             return ExtenderError(message=f"{text} is not known")
         here = {pod.uid: pod for pod in self._snapshot.pods_on(row)}
-        for uid in said.pod_uids:
+        for uid in left.pod_uids:
             if uid not in here:
                 text = (
                     f'extender "{terms.name}" claims to preempt pod (UID: {uid}) on node: '
-                    f"{said.node_name}, but the pod is not found on that node"
+                    f"{left.node_name}, but the pod is not found on that node"
                 )
                 return ExtenderError(message=text)
-        return tuple(here[uid] for uid in said.pod_uids)
+        return tuple(here[uid] for uid in left.pod_uids)
 
 
 def _cut(text: str) -> str:

@@ -1,13 +1,12 @@
 """Which of the best nodes is chosen, and percentageOfNodesToScore.
 
-v1.34 breaks ties at random; here a keyed hash does (columns/hashing.py) or, where it is asked
-for, the order of the nodes' names. The preset v1.16 takes the best nodes in turn, along
-upstream's zone-interleaved node list.
+v1.34 breaks ties at random; here a keyed hash does (columns/hashing.py) or, where requested, the
+order of the nodes' names. The preset v1.16 takes the best nodes in turn, along upstream's
+zone-interleaved node list.
 
-percentageOfNodesToScore: only some of the nodes that fit are looked for and scored.
-
-Upstream looks at nodes in its list's order, from where the pod before left off, until it has
-found enough; which ones, when several are looked at at once, is chance. Here it is the first ones.
+With percentageOfNodesToScore only some of the nodes that fit are found and scored. Upstream visits
+nodes in the order of its list, from where the pod before stopped, until it has found enough; which
+ones, when several are visited in parallel, is chance. Here it is the first ones.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, numFeasibleNodesToFind,
 findNodesThatFitPod, findNodesThatPassFilters.
@@ -30,11 +29,11 @@ from services.scheduler.core.framework.equivalence_class import NO_NODE
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
-class Choice(NamedTuple):
+class ChosenNode(NamedTuple):
     """The row taken (-1 where none is feasible).
 
     `feasible` rows fitted, and `tied` of them had the best `total`. `looked_at` counts the rows
-    that were asked where that was not all of them, 0 else.
+    that were evaluated where that was not all of them, 0 otherwise.
     """
 
     row: int
@@ -44,11 +43,11 @@ class Choice(NamedTuple):
     looked_at: int = 0
 
 
-_NOTHING = Choice(-1, 0, 0, 0)
+_NOTHING = ChosenNode(-1, 0, 0, 0)
 
 
-class Scored(Protocol):
-    """What nodes are worth; a shape is that."""
+class NodeTotals(Protocol):
+    """The total scores of nodes, such as an EquivalenceClass."""
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
         """Return the totals, int64[nodes], of the rows that `refuser` spares."""
@@ -62,16 +61,16 @@ class HostChoice(ABC):
     @abstractmethod
     def choose(
         self,
-        shape: Scored,
+        equivalence: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,
         attempt: int,
         tried: Collection[int] = (),
-    ) -> Choice:
+    ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt.
 
-        Rows in `tried` were evaluated before, whether they are looked at now or not.
+        Rows in `tried` were evaluated before, whether they are evaluated now or not.
         """
 
     def mark(self) -> int:
@@ -92,26 +91,26 @@ class KeyedChoice(HostChoice):
 
     def choose(
         self,
-        shape: Scored,
+        equivalence: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,
         attempt: int,
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
-    ) -> Choice:
+    ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         if np.count_nonzero(refuser) == len(refuser):
             return _NOTHING
         columns = snapshot.columns
         used = len(columns.rows)
-        totals = shape.normalized_totals(refuser)
+        totals = equivalence.normalized_totals(refuser)
         key = np.uint64(attempt_hash(self._seed, uid, attempt))
         row, feasible, total, ties = kernels.choose(used, refuser, totals, columns.name_hash, key)
-        return Choice(row, feasible, total, ties)
+        return ChosenNode(row, feasible, total, ties)
 
 
 class NamedChoice(HostChoice):
-    """The best total; the least node name among equals, by the order of its bytes.
+    """The best total; the lowest node name among equals, by the order of its bytes.
 
     Source: hkust-adsl/kubernetes-scheduler-simulator, vendored generic_scheduler.go, selectHost.
     """
@@ -125,19 +124,19 @@ class NamedChoice(HostChoice):
 
     def choose(
         self,
-        shape: Scored,
+        equivalence: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
         attempt: int,  # noqa: ARG002 - not keyed
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
-    ) -> Choice:
+    ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         if np.count_nonzero(refuser) == len(refuser):
             return _NOTHING
         used = len(snapshot.columns.rows)
-        totals = shape.normalized_totals(refuser)
-        return Choice(*kernels.choose_first(used, refuser, totals, self._by_name(snapshot)))
+        totals = equivalence.normalized_totals(refuser)
+        return ChosenNode(*kernels.choose_first(used, refuser, totals, self._by_name(snapshot)))
 
     def _by_name(self, snapshot: Snapshot) -> Int64s:
         """Return the place of each row's node among all names, int64[nodes]."""
@@ -152,10 +151,9 @@ class NamedChoice(HostChoice):
 class RoundRobinChoice(HostChoice):
     """The best total; among equals in the node list, number `last_node_index` modulo how many.
 
-    The index advances with each choice among two feasible nodes or more; whoever undoes a choice
-    sets it back.
-    Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, selectHost, with the
-    lastNodeIndex that the documents describe.
+    The index advances with each choice among two feasible nodes or more; the caller that undoes a
+    choice sets it back. Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go,
+    selectHost, with the lastNodeIndex that the documents describe.
     """
 
     __slots__ = ("last_node_index",)
@@ -165,28 +163,28 @@ class RoundRobinChoice(HostChoice):
 
     def choose(
         self,
-        shape: Scored,
+        equivalence: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
         attempt: int,  # noqa: ARG002 - not keyed
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
-    ) -> Choice:
+    ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
         if not rows:
-            return Choice(-1, 0, 0, 0)
-        totals = shape.normalized_totals(refuser)[rows].tolist()
+            return ChosenNode(-1, 0, 0, 0)
+        totals = equivalence.normalized_totals(refuser)[rows].tolist()
         highest = max(totals)
         if len(rows) == 1:
-            return Choice(rows[0], 1, highest, 1)
+            return ChosenNode(rows[0], 1, highest, 1)
         best = [row for row, total in zip(rows, totals, strict=True) if total == highest]
         row = best[self.last_node_index % len(best)]
         self.last_node_index += 1
-        return Choice(row, len(rows), highest, len(best))
+        return ChosenNode(row, len(rows), highest, len(best))
 
     def mark(self) -> int:
-        """Return the index as it stands."""
+        """Return the current index."""
         return self.last_node_index
 
     def reset(self, mark: int) -> None:
@@ -230,22 +228,22 @@ class SampledChoice(HostChoice):
 
     def choose(
         self,
-        shape: Scored,
+        equivalence: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,
         attempt: int,
         tried: Collection[int] = (),
-    ) -> Choice:
+    ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         sample, looked_at = self.sample(refuser, snapshot, tried)
-        chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
+        chosen = self.inner.choose(equivalence, sample, snapshot, uid, attempt)
         return chosen._replace(looked_at=looked_at)
 
     def sample(
         self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int] = ()
     ) -> tuple[Int8s, int]:
-        """Return `refuser` with NO_NODE in rows that are not looked at, and how many others are.
+        """Return `refuser` with NO_NODE in rows that are left out, and how many are evaluated.
 
         Rows in `tried`, which were evaluated before, count among the others in any case. The next
         search begins as many nodes further on.

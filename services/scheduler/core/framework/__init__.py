@@ -1,1 +1,1 @@
-"""A profile's plugins at work, and their verdicts by pod equivalence class."""
+"""The plugins of one profile at work, and their verdicts by pod equivalence class."""

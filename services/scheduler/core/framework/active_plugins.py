@@ -1,8 +1,9 @@
-"""Which of a profile's filters and scores have something to say about a pod.
+"""Which of a profile's filters and scores are active for a pod.
 
-PreFilter lets a pod go on with all nodes, with some, or not at all. PreFilter and PreScore may
-leave a plugin out (Skip). Where a profile switches them off for a plugin that reads what they
-prepare, its Filter or Score fails, as upstream's does; the others prepare it when they need it.
+PreFilter lets a pod continue with all nodes, with some, or not at all. PreFilter and PreScore may
+skip a plugin. Where a profile disables one of them for a plugin whose Filter or Score reads what it
+prepares, that Filter or Score fails, as upstream's does; other plugins prepare it when they need
+it.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, RunPreFilterPlugins,
 RunFilterPlugins, RunPreScorePlugins, RunScorePlugins.
@@ -36,9 +37,9 @@ from services.scheduler.core.status import Code, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreFilterOutcome:
-    """`refusal` of the whole pod, or the only `node_names` to look at, and who named them.
+    """What PreFilter leaves: a `refusal` of the whole pod, or the only `node_names` to evaluate.
 
-    Without either, all nodes are looked at.
+    Without either, all nodes are evaluated. `plugins` are those that named the nodes.
     """
 
     refusal: Status | None = None
@@ -47,7 +48,7 @@ class PreFilterOutcome:
 
     @property
     def excluded(self) -> Status:
-        """Return the status of the nodes that are not looked at, under the first plugin's name."""
+        """Return the status of the nodes that are not evaluated, under the first plugin's name."""
         reason = f"node(s) didn't satisfy plugin(s) {_listed(self.plugins)}"
         first = self.plugins[0] if self.plugins else ""
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -55,10 +56,10 @@ class PreFilterOutcome:
 
 
 def pre_filter_outcome(answers: Iterable[tuple[str, PreFiltered[Any]]]) -> PreFilterOutcome:
-    """Join the plugins' answers, in their order.
+    """Merge the plugins' PreFilter results, in their order.
 
-    An unresolvable refusal ends PreFilter; after one that preemption may cure, the others are
-    still asked. Node names that no two plugins agree on refuse the pod.
+    An unresolvable refusal ends PreFilter; after one that preemption may resolve, the other plugins
+    still run. Disjoint sets of node names refuse the pod.
     """
     refusal: Status | None = None
     names: frozenset[str] | None = None
@@ -98,7 +99,7 @@ class WeightedScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictPlugins:
+class ConfiguredPlugins:
     """A profile's plugins at the four points that verdicts come from, in order."""
 
     pre_filters: tuple[AnyFilter, ...]
@@ -108,10 +109,10 @@ class VerdictPlugins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FiltersAtWork:
-    """Columns with the place (from 1) of each filter.
+class ActiveFilters:
+    """The columns of the filters that did not skip, with the place (from 1) of each filter.
 
-    `skipped` said Skip in PreFilter; `prepared` are those whose PreFilter ran, those among them.
+    `prepared` are the plugins whose PreFilter ran, and `skipped` those of them that returned Skip.
     """
 
     pre_filter: PreFilterOutcome
@@ -121,8 +122,8 @@ class FiltersAtWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoresAtWork:
-    """Columns with their weights; `skipped` said Skip in PreScore.
+class ActiveScores:
+    """The columns of the scores with their weights; `skipped` returned Skip in PreScore.
 
     `failure` is how scoring fails, "" where it does not.
     """
@@ -132,13 +133,13 @@ class ScoresAtWork:
     failure: str
 
 
-def filters_at_work(
-    pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
-) -> FiltersAtWork:
-    """Run PreFilter for `pod`, and return the filters that are left to ask."""
+def active_filters(
+    pod: Pod, plugins: ConfiguredPlugins, cache: CachedColumns, snapshot: Snapshot
+) -> ActiveFilters:
+    """Run PreFilter for `pod`, and return the filters that are left to run."""
     columns: dict[str, FilterColumn | None] = {}
 
-    def answers() -> Iterator[tuple[str, PreFiltered[Any]]]:
+    def results() -> Iterator[tuple[str, PreFiltered[Any]]]:
         for plugin in plugins.pre_filters:
             key = plugin.filter_key(pod, snapshot)
             column = None if key is None else cache.filter(plugin, key, pod)
@@ -146,18 +147,18 @@ def filters_at_work(
             if column is not None:
                 yield plugin.name, column.pre
 
-    outcome = pre_filter_outcome(answers())
-    asked: list[tuple[int, FilterColumn]] = []
+    outcome = pre_filter_outcome(results())
+    active: list[tuple[int, FilterColumn]] = []
     if outcome.refusal is None or len(columns) == len(plugins.pre_filters):
         for number, plugin in enumerate(plugins.filters, 1):
             column = _filter_column(plugin, pod, columns, cache, snapshot)
             if column is not None:
-                asked.append((number, column))
-    return FiltersAtWork(
+                active.append((number, column))
+    return ActiveFilters(
         pre_filter=outcome,
         prepared=tuple(columns),
         skipped=tuple(name for name, column in columns.items() if column is None),
-        columns=tuple(asked),
+        columns=tuple(active),
     )
 
 
@@ -176,9 +177,9 @@ def _filter_column(
     return None if key is None else cache.filter(plugin, key, pod)
 
 
-def scores_at_work(
-    pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
-) -> ScoresAtWork:
+def active_scores(
+    pod: Pod, plugins: ConfiguredPlugins, cache: CachedColumns, snapshot: Snapshot
+) -> ActiveScores:
     """Run PreScore for `pod`, and return the scores that are left to add."""
     prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}
     columns: list[tuple[int, ScoreColumn]] = []
@@ -196,7 +197,7 @@ def scores_at_work(
         elif name not in prepared and plugin.has_pre_score:
             nothing = NothingToScore(name)
             columns.append((each.weight, cache.score(nothing, "nothing", pod)))
-    return ScoresAtWork(
+    return ActiveScores(
         skipped=tuple(name for name, key in prepared.items() if key is None),
         columns=tuple(columns),
         failure=failure,
@@ -211,10 +212,10 @@ class UnpreparedFilter(FilterPlugin[None]):
     can_fail = True
 
     def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return that every pod is alike."""
+        """Return one key for every pod."""
         return ""
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
@@ -236,16 +237,16 @@ class UnpreparedFilter(FilterPlugin[None]):
 
 
 class NothingToScore(ScorePlugin[None]):
-    """Scores 0, where PreScore would have said Skip."""
+    """Scores 0 where PreScore would have returned Skip."""
 
     name = ""
     scope = Scope.NODE
 
     def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return that every pod is alike."""
+        """Return one key for every pod."""
         return ""
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:

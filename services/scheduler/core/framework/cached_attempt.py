@@ -1,17 +1,14 @@
-"""What an attempt of one shape of pod comes to on each row, kept from one attempt to the next.
+"""The result of an attempt on each row, cached per equivalence class between attempts.
 
-A shape's own verdicts leave two things open: the pods that are nominated to a row, which count
-beside those that are there, and whether deleting pods would help. Both follow from the row, from
-what the filters read of the whole cluster (`Shape.epoch`) and from objects by name. So an attempt
-looks again at the rows that changed since the shape's last one, and at the rows to which its own
-pod is nominated; those the next attempt looks at again, too.
+The verdicts of an equivalence class leave two things open: the pods nominated to a row, which count
+beside the pods on it, and whether deleting pods would help. Both follow from the row, from what the
+filters read of the whole cluster (`EquivalenceClass.epoch`) and from objects by name. So an attempt
+evaluates the rows that changed since the last attempt of its class, and the rows to which its own
+pod is nominated; the next attempt evaluates those again, too. Where user plugins take part, or a
+filter may fail, every row is evaluated each time.
 
-Where plugins of users' own take part, or a filter may fail, every row is looked at each time.
-
-The dry run of one node over the cached verdicts.
-
-Only filters that pods can change run again, in plain Python, since one node is too little to
-call a kernel for.
+NodeDryRun evaluates a single node over the cached verdicts. It runs only the filters that pods can
+change, in plain Python, since calling a kernel for one node costs more than it computes.
 
 Source: kubernetes v1.34 framework/runtime/framework.go, RunFilterPluginsWithNominatedPods.
 """
@@ -29,7 +26,7 @@ from services.scheduler.core.columns.kernels import OVERRIDDEN, Int8s
 from services.scheduler.core.decisions import Refused
 from services.scheduler.core.framework.cached_columns import FilterColumn
 from services.scheduler.core.framework.diagnosis import Diagnosis, refused_by_filters
-from services.scheduler.core.framework.equivalence_class import Shape
+from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.plugin_api.plugin import Scope, Trial
 from services.scheduler.core.preemption.reprieve import NOT_TRIED
 from services.scheduler.core.snapshot.node_view import NodeView
@@ -39,13 +36,14 @@ from services.scheduler.core.status import Status
 _FEW = 16
 
 
-class DryRuns:
-    """What preempting for a shape came to by row, as far as `Surveyor` has looked.
+class CachedDryRuns:
+    """The results of a BatchDryRun by row, for pods of one equivalence class.
 
     codes: int64[nodes], as in `reprieve`, NOT_TRIED where no deletion can help. counted: the number
-    of rows by code, None where it is not known; `key` says the same of rows that were tried.
+    of rows by code, None where it must be counted; `key` is the same for the rows that were tried.
+    counted: the number of rows
     criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the budgets of
-    `budget_epoch`. bounding: which filter answers what where a bound is broken.
+    `budget_epoch`. bounding: the filter and its code for each bound that may be broken.
     """
 
     __slots__ = (
@@ -74,7 +72,7 @@ class DryRuns:
         self.key: Hashable = None
 
     def put(self, rows: Int64s, codes: Int64s) -> None:
-        """Put answers of `rows`, some maybe twice; they are to be judged anew."""
+        """Put the codes of `rows`, some maybe twice; their criteria must be computed again."""
         if self.counted is not None and len(rows) <= _FEW:
             for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
                 self._put(self.counted, row, code)
@@ -94,24 +92,24 @@ class DryRuns:
                 del counted[changed]
 
     def answers(self) -> dict[int, int]:
-        """Return each answer with its number of rows, and bring `key` up to date."""
+        """Return each code with its number of rows, and update `key`."""
         counted = self.counted
         if counted is None:
             table = np.empty((len(self.codes), 2), dtype=np.int64)
-            counted = dict(table[: kernels.tally(self.codes, table)].tolist())
+            counted = dict(table[: kernels.count_codes(self.codes, table)].tolist())
             self.counted, self.key = counted, None
         if self.key is None:
             self.key = tuple(sorted(each for each in counted.items() if each[0] != NOT_TRIED))
         return counted
 
 
-class Outlook:
-    """A shape with the pods nominated to each row; after `sync` with a pod, as that one sees them.
+class CachedAttempt:
+    """An equivalence class with the pods nominated to each row; valid for a pod after its `sync`.
 
-    overridden: the statuses of rows that refuse the pod otherwise than the shape has it, because
+    overridden: the statuses of rows whose refusal differs from the equivalence class, because
     nominated pods are counted there. counted: the nominated pods that have to be left room for, by
     row. own_rows: those that this pod sees in another way than others do, being nominated there.
-    refusals: the latest refusals by what their words follow from; `refused` is the last of all,
+    refusals: the latest refusals by what their message follows from; `refused` is the last of all,
     with the snapshot's version.
     """
 
@@ -125,23 +123,25 @@ class Outlook:
         "_untried",
         "counted",
         "dry_runs",
+        "equivalence",
         "overridden",
         "own_rows",
         "refusals",
         "refused",
-        "shape",
     )
 
-    def __init__(self, shape: Shape, snapshot: Snapshot, *, has_foreign: bool) -> None:
-        self.shape = shape
+    def __init__(
+        self, equivalence: EquivalenceClass, snapshot: Snapshot, *, has_foreign: bool
+    ) -> None:
+        self.equivalence = equivalence
         self.overridden: dict[int, Status] = {}
         self.counted: dict[int, Sequence[Pod]] = {}
-        self.dry_runs = DryRuns(snapshot)
+        self.dry_runs = CachedDryRuns(snapshot)
         self.own_rows: Sequence[int] = ()
         self.refusals: dict[Hashable, Refused] = {}
         self.refused: tuple[Hashable, Refused] | None = None
         self._snapshot = snapshot
-        self._forgets = has_foreign or shape.can_fail
+        self._forgets = has_foreign or equivalence.can_fail
         self._reader = LogReader(snapshot.row_log)
         self._untried: dict[int, None] = {}
         self._diagnosis: Diagnosis | None = None
@@ -150,18 +150,18 @@ class Outlook:
 
     @property
     def mark(self) -> Hashable:
-        """Return what differs whenever any row may have to be looked at again."""
+        """Return what differs whenever every row must be evaluated again."""
         catalog = self._snapshot.catalog
         return (
-            object() if self._forgets else self.shape.epoch,
+            object() if self._forgets else self.equivalence.epoch,
             catalog.namespace_epoch,
             catalog.workload_epoch,
             catalog.storage_epoch,
         )
 
     def sync(self, pod: Pod) -> None:
-        """Bring the verdicts up to date for an attempt of `pod`, which is of the shape."""
-        self.shape.sync()
+        """Bring the verdicts up to date for an attempt of `pod`, which is of the equivalence."""
+        self.equivalence.sync()
         self.own_rows = self._own_rows(pod)
         rows = self._reader.changed(self.mark, self.own_rows)
         try:
@@ -173,22 +173,22 @@ class Outlook:
     def nominated_refusals(self, pod: Pod) -> dict[int, Status]:
         """Return `overridden` with the rows that refuse the pod without nominated pods, too.
 
-        `overridden` leaves them out until somebody asks for their reasons.
+        `overridden` leaves them out until their reasons are needed.
         """
         self._try_others(pod)
         return dict(self.overridden)
 
     def diagnosis(self, pod: Pod, tried: Mapping[int, Status]) -> Diagnosis:
-        """Return why no node takes the pod; `tried` is what its nominated node's turn came to."""
-        shape, overridden = self.shape, self.overridden
+        """Return why no node takes the pod; `tried` has its nominated node's refusal."""
+        equivalence, overridden = self.equivalence, self.overridden
         self._try_others(pod)
         if tried:
-            overridden = overridden | still_tried(tried, shape.refuser)
-        version = (shape.version, self._changes)
+            overridden = overridden | still_tried(tried, equivalence.refuser)
+        version = (equivalence.version, self._changes)
         if self._diagnosis is None or version != self._diagnosed or tried:
-            refuser = overridden_by(shape.refuser, overridden)
+            refuser = overridden_by(equivalence.refuser, overridden)
             count = self._snapshot.node_count
-            self._diagnosis = refused_by_filters(shape, refuser, overridden, count)
+            self._diagnosis = refused_by_filters(equivalence, refuser, overridden, count)
             self._diagnosed = (-1, -1) if tried else version
         return self._diagnosis
 
@@ -225,10 +225,10 @@ class Outlook:
         if not counted or not snapshot.columns.alive[row]:
             return
         self.counted[row] = counted
-        refuser = self.shape.refuser[row]
+        refuser = self.equivalence.refuser[row]
         if refuser == 0:
             self._try(row, pod)
-        elif refuser > 0 and not self.shape.is_refused_before_pods(row):
+        elif refuser > 0 and not self.equivalence.is_refused_before_pods(row):
             self._untried[row] = None
 
     def _try_others(self, pod: Pod) -> None:
@@ -237,17 +237,19 @@ class Outlook:
         self._untried.clear()
 
     def _try(self, row: int, pod: Pod) -> None:
-        shape = self.shape
-        refusal = NodeDryRun(pod, row, shape, self._snapshot).refusal()
-        if refusal is not None and (shape.refuser[row] == 0 or refusal != shape.status(row)):
+        equivalence = self.equivalence
+        refusal = NodeDryRun(pod, row, equivalence, self._snapshot).refusal()
+        if refusal is not None and (
+            equivalence.refuser[row] == 0 or refusal != equivalence.status(row)
+        ):
             self.overridden[row] = refusal
             self._changes += 1
 
 
 def still_tried(tried: Mapping[int, Status], refuser: Int8s) -> dict[int, Status]:
-    """Return what of `tried` still holds after all nodes' turn: rows that no filter refused then.
+    """Return what of `tried` still holds after all nodes were filtered: rows that passed then.
 
-    refuser: int8[nodes] of that turn, negative where a row was not looked at.
+    refuser: int8[nodes] of that evaluation, negative where a row was left out.
     """
     return {row: status for row, status in tried.items() if refuser[row] <= 0}
 
@@ -263,20 +265,22 @@ def overridden_by(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
 
 
 class NodeDryRun:
-    """A DryRun of the row of a live node, for a pod whose `shape` is up to date."""
+    """A DryRun of the row of a live node, for a pod whose equivalence class is up to date."""
 
     __slots__ = ("_checks", "_counters", "_nominated", "_pods", "_trials", "_view")
 
-    def __init__(self, pod: Pod, row: int, shape: Shape, snapshot: Snapshot) -> None:
-        self._checks = _checks(shape, row, snapshot)
+    def __init__(
+        self, pod: Pod, row: int, equivalence: EquivalenceClass, snapshot: Snapshot
+    ) -> None:
+        self._checks = _checks(equivalence, row, snapshot)
         self._trials = [trial for _, _, trial in self._checks if trial is not None]
-        self._counters = shape.counters
+        self._counters = equivalence.counters
         self._view = NodeView.of(snapshot, row)
         self._pods = list(snapshot.pods_on(row))
         self._nominated = snapshot.nominations.counted(snapshot.name(row), pod)
 
     def pods(self) -> Sequence[Pod]:
-        """Return the node's pods as they stand now; see DryRun."""
+        """Return the node's current pods; see DryRun."""
         return self._pods
 
     def remove(self, pod: Pod) -> None:
@@ -307,11 +311,11 @@ class NodeDryRun:
         return self._filtered()
 
     def _filtered(self) -> Status | None:
-        for column, known, trial in self._checks:
-            code = known
+        for column, cached_code, trial in self._checks:
+            code = cached_code
             if trial is not None:
                 code = trial.code()
-            elif not known:
+            elif not cached_code:
                 code = column.plugin.filter_node(column.pre.data, self._view)
             if code:
                 return column.status(code)
@@ -335,14 +339,14 @@ class NodeDryRun:
 _Check = tuple[FilterColumn, int, Trial | None]
 
 
-def _checks(shape: Shape, row: int, snapshot: Snapshot) -> list[_Check]:
+def _checks(equivalence: EquivalenceClass, row: int, snapshot: Snapshot) -> list[_Check]:
     """Return the filters that may refuse the row, with the code of those that pods cannot change.
 
-    The code is 0 for the others, of which some have a trial of the row; nothing comes after a
-    refusal that stands.
+    The code is 0 for the others, of which some have a trial of the row; a refusal that pods cannot
+    change is the last.
     """
     checks: list[_Check] = []
-    for column, plugin in shape.trials:
+    for column, plugin in equivalence.trials:
         if plugin is not None:
             checks.append((column, 0, plugin.trial(column.pre.data, snapshot, row)))
         elif column.plugin.scope is Scope.PODS:

@@ -1,8 +1,8 @@
-"""Verdicts of one plugin about one kind of pod, for all rows, kept and brought up to date.
+"""The verdicts of one plugin about one kind of pod, cached for all rows and kept up to date.
 
-A column belongs to (plugin, key): every pod for which the plugin gives the same key shares it.
-It is exact: it recomputes the rows that the change log of its plugin's scope names, and all of
-them where the log has forgotten, the rows grew in number, or the plugin's epoch changed. Of
+A column belongs to (plugin, key): every pod for which the plugin returns the same key shares it.
+A column is exact. It recomputes the rows that the change log of its plugin's scope names, and all
+rows where the log no longer reaches back, the capacity grew, or the plugin's epoch changed. With
 Scope.CLUSTER it recomputes all rows, but only where the plugin's version differs.
 """
 
@@ -90,7 +90,7 @@ class FilterColumn:
         self._position = self._log.end
 
     def status(self, code: int) -> Status:
-        """Return what a code other than 0 stands for."""
+        """Return the status of a code other than 0."""
         status = self._statuses.get(code)
         if status is None:
             status = self._statuses[code] = self.plugin.filter_status(self.pre.data, code)
@@ -100,8 +100,8 @@ class FilterColumn:
 class ScoreColumn:
     """Raw scores of one plugin, int64[nodes] in `scores`, right after `sync`.
 
-    `failure` is how the plugin failed when it was last asked, "" where it did not; it is asked
-    again when a node or a pod has changed. `rewritten` counts how often rows were recomputed that
+    `failure` is how the plugin failed when it last ran, "" where it did not; it runs again when a
+    node or a pod has changed. `rewritten` counts how often rows were recomputed that
     no log names.
     """
 
@@ -170,7 +170,7 @@ class ScoreColumn:
 
 
 class CachedColumns:
-    """The columns that some shape of pods holds; those that none holds go by themselves."""
+    """The columns that some equivalence class holds, by weak references."""
 
     __slots__ = ("_filters", "_scores", "_snapshot")
 

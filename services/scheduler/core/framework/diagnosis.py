@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, held as columns, and the same in kube-scheduler's words.
+"""Why a pod fits nowhere, as columns and as kube-scheduler's message.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitError.Error.
 """
@@ -14,7 +14,7 @@ from services.scheduler.core.columns import kernels
 from services.scheduler.core.columns.columns import Bools, Int64s
 from services.scheduler.core.columns.kernels import NO_GROUP, Int8s, Int32s
 from services.scheduler.core.framework.active_plugins import PreFilterOutcome
-from services.scheduler.core.framework.equivalence_class import Shape
+from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.status import Code, Status
 
 NO_NODES_TEXT = "no nodes available to schedule pods"
@@ -22,7 +22,7 @@ NO_NODES_TEXT = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class StatusCount:
     """How many nodes got one status."""
 
     status: Status
@@ -33,14 +33,14 @@ class Refusals:
 class Diagnosis:
     """The refusals of one scheduling cycle; `groups` cover every node once.
 
-    group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is no node.
-    `pre_filter` is the refusal of the whole pod, where there was one; all nodes stand in one
-    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one shape say the same of
-    the pod where their `key` is the same; it is None where that is not known.
+    group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is not
+    a node. `pre_filter` is the refusal of the whole pod, where there was one; all nodes are in one
+    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one equivalence class are
+    equal where their `key` is the same; it is None where they must be compared.
     """
 
     node_count: int
-    groups: tuple[Refusals, ...]
+    groups: tuple[StatusCount, ...]
     group_of: Int32s
     unschedulable_plugins: tuple[str, ...]
     pending_plugins: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
     """Return the diagnosis of a pod that PreFilter refused; alive: bool[nodes]."""
     assert outcome.refusal is not None
     count = int(np.count_nonzero(alive))
-    groups = (Refusals(outcome.refusal, count),)
+    groups = (StatusCount(outcome.refusal, count),)
     return Diagnosis(
         node_count=count,
         groups=groups,
@@ -76,28 +76,32 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
 
 
 def refused_by_filters(
-    shape: Shape, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
+    equivalence: EquivalenceClass, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
 ) -> Diagnosis:
     """Return the diagnosis of a pod that no node takes.
 
-    refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
-    differs from the columns' because nominated pods were counted there.
+    refuser: int8[nodes] as in EquivalenceClass, OVERRIDDEN where `overridden` holds a row's status,
+    which differs from the columns' because nominated pods were counted there.
     """
     group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
     table = np.empty((len(refuser), 3), dtype=np.int64)
-    counted = table[: kernels.group(refuser, shape.said, group_of, table)].tolist()
-    groups: list[Refusals] = []
+    counted = table[: kernels.group(refuser, equivalence.codes, group_of, table)].tolist()
+    groups: list[StatusCount] = []
     for count, number, code in counted:
-        status = shape.columns[number].status(code) if number > 0 else shape.pre_filter.excluded
-        groups.append(Refusals(status, count))
+        status = (
+            equivalence.columns[number].status(code)
+            if number > 0
+            else equivalence.pre_filter.excluded
+        )
+        groups.append(StatusCount(status, count))
     for row, status in overridden.items():
         group_of[row] = len(groups)
-        groups.append(Refusals(status, 1))
+        groups.append(StatusCount(status, 1))
     return Diagnosis(
         node_count=node_count,
         groups=tuple(groups),
         group_of=group_of,
-        unschedulable_plugins=_plugins(groups, shape.pre_filter),
+        unschedulable_plugins=_plugins(groups, equivalence.pre_filter),
         pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
         key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
     )
@@ -111,7 +115,7 @@ def refused_when_assumed(status: Status) -> Diagnosis:
     """
     return Diagnosis(
         node_count=1,
-        groups=(Refusals(status, 1),),
+        groups=(StatusCount(status, 1),),
         group_of=np.zeros(0, dtype=np.int32),
         unschedulable_plugins=_named([status]),
         pending_plugins=_named([status] if status.code is Code.PENDING else []),
@@ -125,15 +129,15 @@ def fit_error_text(
 ) -> str:
     """Return the event's message: "0/4 nodes are available: 3 Insufficient cpu, ...".
 
-    `post_filter` is what preemption has to say, appended where it is not empty. `reasons` are
-    the diagnosis' `reason_counts`, where they are known already.
+    `post_filter` is preemption's message, appended where it is not empty. `reasons` are the
+    diagnosis' `reason_counts`, computed where they are None.
     """
     text = f"0/{diagnosis.node_count} nodes are available:"
     if diagnosis.pre_filter is not None and diagnosis.pre_filter.message:
         text += f" {diagnosis.pre_filter.message}."
     else:
-        known = reason_counts(diagnosis) if reasons is None else reasons
-        counted = sorted(f"{count} {reason}" for reason, count in known)
+        counts = reason_counts(diagnosis) if reasons is None else reasons
+        counted = sorted(f"{count} {reason}" for reason, count in counts)
         if counted:
             text += f" {', '.join(counted)}."
     return f"{text} {post_filter}" if post_filter else text
@@ -142,7 +146,7 @@ def fit_error_text(
 def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
     """Return each reason with the number of nodes that it refuses, most frequent first.
 
-    Equally frequent ones stand in the order of their texts.
+    Equally frequent ones are sorted by their texts.
     """
     counts: dict[str, int] = {}
     for group in diagnosis.groups:
@@ -151,7 +155,7 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
-def _plugins(groups: Iterable[Refusals], pre_filter: PreFilterOutcome) -> tuple[str, ...]:
+def _plugins(groups: Iterable[StatusCount], pre_filter: PreFilterOutcome) -> tuple[str, ...]:
     rejected = {group.status.plugin for group in groups if group.status.code.is_rejected}
     return tuple(sorted((rejected | set(pre_filter.plugins)) - {""}))
 

@@ -1,10 +1,10 @@
-"""All verdicts about one shape of pod: who refuses each row, and what the others are worth.
+"""All verdicts about one equivalence class of pods: what refuses each row, and the rows' scores.
 
-Pods of one spec (and one spec.nodeName) are one shape, if they also have the same keys where
-plugins make them of more (`Plugin.keys_follow_pod`). The shape merges its plugins' columns into
-`refuser` with `said`, and, where nodes are left to score, into totals; when pods come and go, it
-merges the rows concerned again; when a node changes, or what a plugin reads of the whole cluster,
-all of them.
+Pods with one spec and one spec.nodeName are equivalent, if they also have the same keys for the
+plugins whose keys follow from more (`Plugin.keys_follow_pod`). The class merges its plugins'
+columns into `refuser` and `codes` and, where nodes are left to score, into totals. When pods come
+and go it merges the changed rows again; when a node changes, or what a plugin reads of the whole
+cluster, it merges all rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from services.scheduler.core.columns import kernels
 from services.scheduler.core.columns.columns import Int64s
 from services.scheduler.core.columns.kernels import OVERRIDDEN, Int8s
 from services.scheduler.core.framework.active_plugins import (
-    VerdictPlugins,
-    filters_at_work,
-    scores_at_work,
+    ConfiguredPlugins,
+    active_filters,
+    active_scores,
 )
 from services.scheduler.core.framework.cached_columns import (
     CachedColumns,
@@ -40,7 +40,7 @@ from services.scheduler.core.status import Code, Status
 
 NO_NODE = -1
 EXCLUDED = -2
-"""Negative refusers: the row is no node; PreFilter left it out."""
+"""Negative refusers: the row is not a node; PreFilter excluded it."""
 
 EQUAL_SCORE = 1
 """What every node is worth where no score plugin is configured.
@@ -58,25 +58,25 @@ class _Refusers:
         self._filters = filters
 
     def merge(
-        self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, said: Int64s
+        self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, codes: Int64s
     ) -> bool:
-        """Write the refusers of `rows`, where nobody refused them `before`.
+        """Write the refusers of `rows`, for those that no filter refused `before`.
 
-        Return False where none of them is another one than it was.
+        Return False where none of them changed.
         """
         if not self._filters:
-            refuser[rows], said[rows] = before[0][rows], before[1][rows]
+            refuser[rows], codes[rows] = before[0][rows], before[1][rows]
             return True
         changed = False
         for number, column in self._filters:
             column.sync()
-            changed |= kernels.refuse(rows, column.codes, number, *before, refuser, said)
-            before = refuser, said
+            changed |= kernels.refuse(rows, column.codes, number, *before, refuser, codes)
+            before = refuser, codes
         return changed
 
 
 class _Rewritten:
-    """Tells whether columns were recomputed in rows that no log names, since this was asked."""
+    """Reports whether columns were recomputed in rows that no log names, since the last call."""
 
     __slots__ = ("_columns", "_counts")
 
@@ -113,27 +113,27 @@ class _Scores:
         kernels.weigh(rows, scores, self._weights, before, totals)
 
 
-class Shape:
-    """Verdicts about one shape; right after `sync`.
+class EquivalenceClass:
+    """Verdicts about one equivalence class; valid right after `sync`.
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
-    said: int64[nodes], that filter's code. `version` grows whenever any of these may have changed,
-    and `epoch` whenever that may be so in rows that no log names. `normalized_totals` gives what
-    those that fit are worth.
+    codes: int64[nodes], that filter's code. `version` grows whenever any of these may have changed,
+    and `epoch` whenever that may be so in rows that no log names. `normalized_totals` returns the
+    scores of those that fit.
     """
 
     def __init__(
-        self, pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
+        self, pod: Pod, plugins: ConfiguredPlugins, cache: CachedColumns, snapshot: Snapshot
     ) -> None:
         self._snapshot = snapshot
-        filters = filters_at_work(pod, plugins, cache, snapshot)
+        filters = active_filters(pod, plugins, cache, snapshot)
         self.pre_filter = filters.pre_filter
         self.pre_filter_ran = filters.prepared
         self.skipped_filters = filters.skipped
         self.filters = filters.columns
         self.columns = dict(filters.columns)
         self._failing = tuple(each for each in self.filters if each[1].plugin.can_fail)
-        scores = scores_at_work(pod, plugins, cache, snapshot)
+        scores = active_scores(pod, plugins, cache, snapshot)
         self.skipped_scores = scores.skipped
         self._unprepared = scores.failure
         self.scores = scores.columns
@@ -191,16 +191,16 @@ class Shape:
         return self._pod_filters
 
     def status(self, row: int) -> Status:
-        """Return how a filter refuses a row; one must."""
-        return self.columns[int(self.refuser[row])].status(int(self.said[row]))
+        """Return the status of a refused row."""
+        return self.columns[int(self.refuser[row])].status(int(self.codes[row]))
 
     def is_refused_before_pods(self, row: int) -> bool:
-        """Tell whether a row's refuser comes before all filters that pods on it may change."""
+        """Return whether a row's refuser comes before all filters that pods on it may change."""
         return bool(0 < self.refuser[row] < self._first_by_pods)
 
     @property
     def can_fail(self) -> bool:
-        """Tell whether a filter at work may fail."""
+        """Return whether a filter at work may fail."""
         return bool(self._failing)
 
     @property
@@ -295,7 +295,7 @@ class Shape:
     def _refuse_by_node(self) -> None:
         columns = self._snapshot.columns
         self._allocate_refusers(columns.capacity)
-        refuser, said = self._node_refusers
+        refuser, codes = self._node_refusers
         refuser[~columns.alive] = NO_NODE
         names = self.pre_filter.node_names
         if names is not None:
@@ -303,11 +303,11 @@ class Shape:
             left_out = columns.alive.copy()
             left_out[rows] = False
             refuser[left_out] = EXCLUDED
-        self._refused_by_node.merge(columns.rows, self._node_refusers, refuser, said)
+        self._refused_by_node.merge(columns.rows, self._node_refusers, refuser, codes)
 
     def _refuse_by_pods(self, rows: Int64s) -> None:
         node_refusers = self._node_refusers
-        self.version += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.said)
+        self.version += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.codes)
 
     def _sync_totals(self) -> None:
         try:
@@ -346,8 +346,8 @@ class Shape:
 
     def _allocate_refusers(self, capacity: int) -> None:
         self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
-        self.said: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_refusers = (np.zeros_like(self.refuser), np.zeros_like(self.said))
+        self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
+        self._node_refusers = (np.zeros_like(self.refuser), np.zeros_like(self.codes))
 
     def _allocate_totals(self, capacity: int) -> None:
         self._varies = False

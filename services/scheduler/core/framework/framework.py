@@ -10,13 +10,24 @@ from dataclasses import replace
 from typing import Any
 
 from services.kube.pod import Pod
-from services.scheduler.core.framework.active_plugins import VerdictPlugins, WeightedScore
-from services.scheduler.core.framework.cached_attempt import NodeDryRun, Outlook
+from services.scheduler.core.framework.active_plugins import ConfiguredPlugins, WeightedScore
+from services.scheduler.core.framework.cached_attempt import CachedAttempt, NodeDryRun
 from services.scheduler.core.framework.cached_columns import CachedColumns
-from services.scheduler.core.framework.equivalence_class import Shape
+from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.framework.guard import raisers
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Point, Profile, expanded
-from services.scheduler.core.framework.registry import IN_TREE, SERVED, Registry, made, takes_part
+from services.scheduler.core.framework.profile import (
+    DEFAULT_PROFILE,
+    ExtensionPoint,
+    Profile,
+    expand_plugins,
+)
+from services.scheduler.core.framework.registry import (
+    IN_TREE,
+    SERVED,
+    Registry,
+    implements,
+    make_plugins,
+)
 from services.scheduler.core.plugin_api.plugin import (
     BindPlugin,
     PermitPlugin,
@@ -37,13 +48,13 @@ from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
 
 _OF_ONE_NODE = (Scope.NODE, Scope.PODS)
 _CELLS_MAX = 2 * 1024 * 1024
-_SHAPES_LEAST = 64
+_CLASSES_MIN = 64
 
 
 class Framework:
     """The plugins of one profile over one snapshot.
 
-    Verdicts are kept for the latest `shapes_max` shapes of pods, and fewer on large clusters.
+    Verdicts are kept for the latest `classes_max` equivalence classes, fewer on large clusters.
     """
 
     def __init__(
@@ -51,43 +62,44 @@ class Framework:
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile
-        plugins = made(profile, registry)
+        plugins = make_plugins(profile, registry)
         self.plugins: tuple[Plugin, ...] = tuple(plugins.values())
-        points = expanded(
-            profile, lambda name, at: name in plugins and takes_part(plugins[name], at)
+        points = expand_plugins(
+            profile, lambda name, at: name in plugins and implements(plugins[name], at)
         )
 
-        def at(point: Point) -> list[Any]:
+        def at(point: ExtensionPoint) -> list[Any]:
             return [plugins[name] for name in points.names[point]]
 
-        self._verdicts = VerdictPlugins(
-            pre_filters=tuple(at(Point.PRE_FILTER)),
-            filters=tuple(at(Point.FILTER)),
-            pre_scores=tuple(at(Point.PRE_SCORE)),
+        self._verdicts = ConfiguredPlugins(
+            pre_filters=tuple(at(ExtensionPoint.PRE_FILTER)),
+            filters=tuple(at(ExtensionPoint.FILTER)),
+            pre_scores=tuple(at(ExtensionPoint.PRE_SCORE)),
             scores=tuple(
-                WeightedScore(plugin, points.weights[plugin.name]) for plugin in at(Point.SCORE)
+                WeightedScore(plugin, points.weights[plugin.name])
+                for plugin in at(ExtensionPoint.SCORE)
             ),
         )
         self.weights: Mapping[str, int] = points.weights
-        self.filter_order = points.names[Point.FILTER]
-        self.post_filters: list[PostFilterPlugin] = at(Point.POST_FILTER)
-        self._gates: list[PreEnqueuePlugin] = at(Point.PRE_ENQUEUE)
-        self._sorts: list[QueueSortPlugin] = at(Point.QUEUE_SORT)
-        self._reserves: list[ReservePlugin] = at(Point.RESERVE)
-        self._permits: list[PermitPlugin] = at(Point.PERMIT)
-        self._pre_binds: list[PreBindPlugin] = at(Point.PRE_BIND)
-        self._binds: list[BindPlugin] = at(Point.BIND)
-        self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
+        self.filter_order = points.names[ExtensionPoint.FILTER]
+        self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
+        self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
+        self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
+        self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)
+        self._permits: list[PermitPlugin] = at(ExtensionPoint.PERMIT)
+        self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
+        self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
+        self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
         self._raise_kept = raisers(self.plugins)
         self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
         beyond = [each for each in self._verdicts.filters if each.scope not in _OF_ONE_NODE]
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
-        self.shapes_max = 4096
+        self.classes_max = 4096
         self._cache = CachedColumns(snapshot)
-        self._outlooks: dict[Hashable, Outlook] = {}
-        self._asked = _asked_for_each_pod(self._verdicts, volumes=False)
-        self._asked_with_volumes = _asked_for_each_pod(self._verdicts, volumes=True)
+        self._cached_attempts: dict[Hashable, CachedAttempt] = {}
+        self._keys_by_pod = _keys_that_follow_pods(self._verdicts, volumes=False)
+        self._keys_by_pod_with_volumes = _keys_that_follow_pods(self._verdicts, volumes=True)
         for plugin in self.plugins:
             if isinstance(plugin, PodColumnsPlugin):
                 snapshot.follow(plugin.name, plugin)
@@ -101,53 +113,53 @@ class Framework:
         return None
 
     def sort_key(self, pod: Pod) -> bytes:
-        """Return a pod's key in activeQ, the least first; empty: by priority."""
+        """Return a pod's key in activeQ, the smallest first; empty: by priority."""
         return self._sorts[0].sort_key(pod) if self._sorts else b""
 
-    def outlook(self, pod: Pod) -> Outlook:
-        """Return what an attempt of `pod` comes to, up to date; PreFilter to Score."""
-        outlook, _ = self.pre_filtered(pod)
-        if outlook.shape.pre_filter.refusal is None:
-            outlook.sync(pod)
-        return outlook
+    def cached_attempt(self, pod: Pod) -> CachedAttempt:
+        """Return the cached attempt of the pod's equivalence class, updated for `pod`."""
+        cached, _ = self.pre_filtered(pod)
+        if cached.equivalence.pre_filter.refusal is None:
+            cached.sync(pod)
+        return cached
 
-    def shape(self, pod: Pod) -> Shape:
-        """Return the verdicts about pods of that shape, up to date."""
-        return self.outlook(pod).shape
+    def equivalence_class(self, pod: Pod) -> EquivalenceClass:
+        """Return the verdicts about pods of that equivalence, up to date."""
+        return self.cached_attempt(pod).equivalence
 
-    def pre_filtered(self, pod: Pod) -> tuple[Outlook, bool]:
-        """Return the outlook before `sync`, and whether PreFilter ran for it now."""
+    def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
+        """Return the cached attempt before `sync`, and whether PreFilter ran for it now."""
         for raise_kept in self._raise_kept:
             raise_kept()
         key = self._key(pod)
-        known = self._outlooks.pop(key, None)
-        if known is not None:
-            self._outlooks[key] = known
-            return known, False
+        cached = self._cached_attempts.pop(key, None)
+        if cached is not None:
+            self._cached_attempts[key] = cached
+            return cached, False
         self._make_room()
-        shape = Shape(pod, self._verdicts, self._cache, self.snapshot)
-        found = Outlook(shape, self.snapshot, has_foreign=self._has_foreign)
-        self._outlooks[key] = found
+        equivalence = EquivalenceClass(pod, self._verdicts, self._cache, self.snapshot)
+        found = CachedAttempt(equivalence, self.snapshot, has_foreign=self._has_foreign)
+        self._cached_attempts[key] = found
         return found, True
 
     def _key(self, pod: Pod) -> Hashable:
         """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
         snapshot = self.snapshot
-        asks = self._asked_with_volumes if pod.spec.volumes else self._asked
-        asked = [ask(pod, snapshot) for ask in asks]
-        if asked.count(None) != len(asked):
-            return (pod.spec, pod.node_name, *asked)
+        key_functions = self._keys_by_pod_with_volumes if pod.spec.volumes else self._keys_by_pod
+        keys = [key_of(pod, snapshot) for key_of in key_functions]
+        if keys.count(None) != len(keys):
+            return (pod.spec, pod.node_name, *keys)
         return (pod.spec, pod.node_name) if pod.node_name else pod.spec
 
     def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
         """Return one node to be changed hypothetically for `pod`."""
-        return NodeDryRun(pod, row, self.shape(pod), self.snapshot)
+        return NodeDryRun(pod, row, self.equivalence_class(pod), self.snapshot)
 
     def waits_for_pods(self, pod: Pod) -> bool:
-        """Tell whether a pod that comes to a node may make `pod` fit there or elsewhere.
+        """Return whether a pod that comes to a node may make `pod` fit there or elsewhere.
 
-        That takes a filter which looks beyond single nodes, or a plugin of a user's own, of which
-        the queue knows no hint.
+        That requires a filter which reads beyond single nodes, or a user plugin, which has no
+        queueing hint.
         """
         if self._has_foreign:
             return True
@@ -155,7 +167,7 @@ class Framework:
         return keys.count(None) != len(keys)
 
     def is_refused_for_pods(self, plugins: Iterable[str]) -> bool:
-        """Tell whether one of `plugins`, which refused a pod, looks beyond single nodes."""
+        """Return whether one of `plugins`, which refused a pod, reads beyond single nodes."""
         return not self._beyond_nodes.isdisjoint(plugins)
 
     def post_filter(
@@ -163,7 +175,7 @@ class Framework:
     ) -> Nominate | CannotHelp | None:
         """Run PostFilter until a plugin makes room or fails; None where there is no plugin.
 
-        Otherwise they have all refused: the last one's answer, with what each of them said.
+        Otherwise all have refused: the last one's outcome, with the messages of all.
         """
         refused: list[CannotHelp] = []
         for plugin in self.post_filters:
@@ -206,7 +218,7 @@ class Framework:
         return None
 
     def bind(self, pod: Pod, node_name: str) -> Status:
-        """Run Bind: the answer of the first plugin that does not skip; success without any."""
+        """Run Bind: the status of the first plugin that does not skip; success without plugins."""
         for plugin in self._binds:
             status = plugin.bind(pod, node_name)
             if status.code is not Code.SKIP:
@@ -219,28 +231,28 @@ class Framework:
             plugin.post_bind(pod, node_name)
 
     def _make_room(self) -> None:
-        by_cells = max(_SHAPES_LEAST, _CELLS_MAX // self.snapshot.columns.capacity)
-        while len(self._outlooks) >= min(by_cells, self.shapes_max):
-            del self._outlooks[next(iter(self._outlooks))]
+        by_cells = max(_CLASSES_MIN, _CELLS_MAX // self.snapshot.columns.capacity)
+        while len(self._cached_attempts) >= min(by_cells, self.classes_max):
+            del self._cached_attempts[next(iter(self._cached_attempts))]
 
 
-def _asked_for_each_pod(
-    plugins: VerdictPlugins, *, volumes: bool
+def _keys_that_follow_pods(
+    plugins: ConfiguredPlugins, *, volumes: bool
 ) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
     """Return the keys that follow from more than a pod's spec, as functions of the pod.
 
-    `volumes` tells that the pod has some.
+    `volumes` says that the pod has some.
     """
 
-    def is_asked(plugin: Plugin) -> bool:
+    def follows_pod(plugin: Plugin) -> bool:
         return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
 
     filters = {each.name: each for each in (*plugins.pre_filters, *plugins.filters)}
     weighted = [each.plugin for each in plugins.scores]
     scores = {each.name: each for each in (*plugins.pre_scores, *weighted)}
     return (
-        *(each.filter_key for each in filters.values() if is_asked(each)),
-        *(each.score_key for each in scores.values() if is_asked(each)),
+        *(each.filter_key for each in filters.values() if follows_pod(each)),
+        *(each.score_key for each in scores.values() if follows_pod(each)),
     )
 
 

@@ -1,11 +1,11 @@
-"""Plugins of users' own, guarded: what one raises ends a cycle and no session.
+"""User plugins, guarded: an exception in one ends a scheduling cycle and never the session.
 
-A method that answers with a status answers an error instead; what a score raises ends the cycles
-that need scores; any other failure is raised as PluginFailed, which ends the cycle. Where there is
-no cycle to end, as when a pod comes to a node, the failure is kept for the next one.
+A method that returns a status returns an error status instead. An exception in `score` ends the
+cycles that need scores. Any other exception is raised as PluginFailed, which ends the cycle. Where
+there is no cycle to end, as when a pod comes to a node, the failure is kept for the next cycle.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, RunScorePlugins (the check
-of what a plugin scores).
+of a plugin's scores).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _ENDING = (
     "went_from_view",
     "post_filter",
 )
-_ANSWERING = ("pre_enqueue", "reserve", "permit", "pre_bind", "bind")
-_KEPT = {"sort_key": b"", "unreserve": None, "post_bind": None}
-_KEPT_FOR_GOOD = ("pod_came", "pod_went")
+_RETURNING_STATUS = ("pre_enqueue", "reserve", "permit", "pre_bind", "bind")
+_RESULT_OF_KEPT = {"sort_key": b"", "unreserve": None, "post_bind": None}
+_KEPT_FOREVER = ("pod_came", "pod_went")
 
 _RAISE_KEPT = "_raise_kept"
 
 _Method = Callable[..., Any]
 
 
-class PluginFailed(Exception):  # noqa: N818 - an outcome of a cycle, as in upstream's words
+class PluginFailed(Exception):  # noqa: N818 - an outcome of a cycle, as in upstream's wording
     """A plugin raised; the text names it, the method, the error and where it came from."""
 
 
@@ -67,9 +67,9 @@ def guarded(plugin: Plugin) -> Plugin:
     guards: Mapping[str, Callable[[str, _Method, _Failures], _Method]] = {
         **dict.fromkeys(_KEYS, _of_key),
         **dict.fromkeys(_ENDING, _ending),
-        **dict.fromkeys(_ANSWERING, _answering),
-        **dict.fromkeys(_KEPT, _kept),
-        **dict.fromkeys(_KEPT_FOR_GOOD, _kept_for_good),
+        **dict.fromkeys(_RETURNING_STATUS, _returning_status),
+        **dict.fromkeys(_RESULT_OF_KEPT, _kept),
+        **dict.fromkeys(_KEPT_FOREVER, _kept_forever),
         "trial": _of_trial,
         "score": _of_score,
     }
@@ -127,7 +127,7 @@ def _of_score(_name: str, method: _Method, _: _Failures) -> _Method:
         except ScoreError:
             raise
         except Exception as error:
-            raise ScoreError(_said(error)) from error
+            raise ScoreError(_error_text(error)) from error
         if self.normalization is not Normalization.OWN:
             _check_scores(scores[rows][snapshot.columns.alive[rows]], self.normalization)
 
@@ -141,16 +141,16 @@ def _check_scores(scores: Any, normalization: Normalization) -> None:
         raise ScoreError(text if most is not None else f"returns an invalid score {wrong}, below 0")
 
 
-def _answering(name: str, method: _Method, _: _Failures) -> _Method:
+def _returning_status(name: str, method: _Method, _: _Failures) -> _Method:
     @wraps(method)
-    def answering(self: Plugin, *args: Any) -> Any:
+    def returning_status(self: Plugin, *args: Any) -> Any:
         try:
             return method(self, *args)
         except Exception as error:
             text = str(_failed(self, name, error))
             return Status(code=Code.ERROR, plugin=self.name, reasons=(text,))
 
-    return answering
+    return returning_status
 
 
 def _kept(name: str, method: _Method, failures: _Failures) -> _Method:
@@ -160,12 +160,12 @@ def _kept(name: str, method: _Method, failures: _Failures) -> _Method:
             return method(self, *args)
         except Exception as error:
             failures.once = _failed(self, name, error)
-            return _KEPT[name]
+            return _RESULT_OF_KEPT[name]
 
     return kept
 
 
-def _kept_for_good(name: str, method: _Method, failures: _Failures) -> _Method:
+def _kept_forever(name: str, method: _Method, failures: _Failures) -> _Method:
     @wraps(method)
     def kept(self: Plugin, *args: Any) -> None:
         try:
@@ -204,10 +204,10 @@ def _run(plugin: Plugin, name: str, method: _Method, *args: Any) -> Any:
 def _failed(plugin: Plugin, method: str, error: Exception) -> PluginFailed:
     if isinstance(error, PluginFailed):
         return error
-    return PluginFailed(f'running plugin "{plugin.name}": {method}: {_said(error)}')
+    return PluginFailed(f'running plugin "{plugin.name}": {method}: {_error_text(error)}')
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return an error's type and text, and the line that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -1,8 +1,8 @@
 """A profile: which plugins run at which extension point, in which order, with which weights.
 
 A profile names its plugins as a configuration does: for all points at once (multiPoint), and by
-point, where a plugin may be added, moved, weighted or left out. `expanded` makes of both the list
-of each point.
+point, where a plugin may be added, moved, weighted or disabled. `expand_plugins` merges both into
+the list of each point.
 
 Source: kubernetes v1.34 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins;
 pkg/scheduler/framework/runtime/framework.go, expandMultiPointPlugins, getScoreWeights.
@@ -24,7 +24,7 @@ _TOTAL_SCORE_MAX = 2**63 - 1
 _NODE_SCORE_MAX = 100
 
 
-class Point(Enum):
+class ExtensionPoint(Enum):
     """An extension point, under its name in a configuration."""
 
     PRE_ENQUEUE = "preEnqueue"
@@ -44,7 +44,7 @@ class Point(Enum):
 class ProfileError(ValueError):
     """Plugins that cannot work together; `point` is where, None for the profile as a whole."""
 
-    def __init__(self, point: Point | None, text: str) -> None:
+    def __init__(self, point: ExtensionPoint | None, text: str) -> None:
         super().__init__(text)
         self.point = point
 
@@ -59,67 +59,69 @@ class PluginSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSet:
-    """What a profile says of one point: plugins to run, and names (or ALL) to leave out."""
+    """A profile's setting of one point: plugins to run, and names (or ALL) to disable."""
 
     enabled: tuple[PluginSetting, ...] = ()
     disabled: tuple[str, ...] = ()
 
 
-NOTHING_SAID = PluginSet()
+EMPTY_PLUGIN_SET = PluginSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """The plugins of one scheduler name.
 
-    plugins: those of all points, in the order in which they run. at: what is said of single
+    plugins: those of all points, in the order in which they run. at: the settings of single
     points. args: the arguments of plugins that have some, by name.
     percentage_of_nodes_to_score: upstream's sampling, None where the profile leaves it to the
     configuration.
     """
 
     plugins: tuple[PluginSetting, ...]
-    at: Mapping[Point, PluginSet] = field(default_factory=lambda: MappingProxyType({}))
+    at: Mapping[ExtensionPoint, PluginSet] = field(default_factory=lambda: MappingProxyType({}))
     args: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     scheduler_name: str = DEFAULT_SCHEDULER
     percentage_of_nodes_to_score: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expanded:
+class ExpandedPlugins:
     """The names of each point's plugins in order, and the weights of those that score."""
 
-    names: Mapping[Point, tuple[str, ...]]
+    names: Mapping[ExtensionPoint, tuple[str, ...]]
     weights: Mapping[str, int]
 
 
-Implements = Callable[[str, Point], bool]
+Implements = Callable[[str, ExtensionPoint], bool]
 
 
-def expanded(profile: Profile, implements: Implements) -> Expanded:
-    """Return each point's plugins; `implements` tells whether a plugin takes part at a point.
+def expand_plugins(profile: Profile, implements: Implements) -> ExpandedPlugins:
+    """Return each point's plugins; `implements` says whether a plugin takes part at a point.
 
     Those that the point lists and multiPoint too come first, then the others of multiPoint, then
     the others that the point lists. Raises ProfileError.
     """
-    names = {point: _at(point, profile, implements) for point in Point}
+    names = {point: _at(point, profile, implements) for point in ExtensionPoint}
     weights = _weights(profile, implements)
-    return Expanded(names=names, weights={name: weights[name] for name in names[Point.SCORE]})
+    return ExpandedPlugins(
+        names=names, weights={name: weights[name] for name in names[ExtensionPoint.SCORE]}
+    )
 
 
-def _at(point: Point, profile: Profile, implements: Implements) -> tuple[str, ...]:
-    said = profile.at.get(point, NOTHING_SAID)
-    listed = [setting.name for setting in said.enabled]
+def _at(point: ExtensionPoint, profile: Profile, implements: Implements) -> tuple[str, ...]:
+    plugin_set = profile.at.get(point, EMPTY_PLUGIN_SET)
+    listed = [setting.name for setting in plugin_set.enabled]
     for name in listed:
         if not implements(name, point):
             raise ProfileError(point, f'plugin "{name}" has no {point.value} extension point')
     _refuse_repeated(point, listed)
-    if ALL in said.disabled:
+    if ALL in plugin_set.disabled:
         return tuple(listed)
     everywhere = [
         setting.name
         for setting in profile.plugins
-        if implements(setting.name, point) and setting.name not in said.disabled
+        if implements(setting.name, point) and setting.name not in plugin_set.disabled
     ]
     added = [name for name in everywhere if name not in listed]
     _refuse_repeated(point, added)
@@ -128,7 +130,7 @@ def _at(point: Point, profile: Profile, implements: Implements) -> tuple[str, ..
     return (*overriding, *added, *own)
 
 
-def _refuse_repeated(point: Point, names: list[str]) -> None:
+def _refuse_repeated(point: ExtensionPoint, names: list[str]) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ProfileError(point, f'plugin "{name}" is enabled twice')
@@ -138,13 +140,16 @@ def _weights(profile: Profile, implements: Implements) -> dict[str, int]:
     """Return the weight of every plugin that scores: the Score point's own goes first."""
     weights: dict[str, int] = {}
     total = 0
-    for setting in (*profile.at.get(Point.SCORE, NOTHING_SAID).enabled, *profile.plugins):
-        if setting.name in weights or not implements(setting.name, Point.SCORE):
+    for setting in (
+        *profile.at.get(ExtensionPoint.SCORE, EMPTY_PLUGIN_SET).enabled,
+        *profile.plugins,
+    ):
+        if setting.name in weights or not implements(setting.name, ExtensionPoint.SCORE):
             continue
         weights[setting.name] = setting.weight or 1
         total += weights[setting.name] * _NODE_SCORE_MAX
         if total > _TOTAL_SCORE_MAX:
-            raise ProfileError(Point.SCORE, "total score of Score plugins could overflow")
+            raise ProfileError(ExtensionPoint.SCORE, "total score of Score plugins could overflow")
     return weights
 
 
@@ -176,14 +181,14 @@ DEFAULT_PROFILE = Profile(
         "DefaultBinder",
     )
 )
-"""v1.34's defaults; a plugin that `registry` does not know is passed over."""
+"""v1.34's defaults; a plugin that is not in the registry is ignored."""
 
 UNSCORED_PROFILE = replace(
     DEFAULT_PROFILE,
     plugins=tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "DynamicResources"),
-    at={Point.SCORE: PluginSet(disabled=(ALL,))},
+    at={ExtensionPoint.SCORE: PluginSet(disabled=(ALL,))},
 )
-"""Where no priorities are configured, every node that fits is worth as much; without claims.
+"""v1.16 without priorities: every node that fits has the same score; without resource claims.
 
 Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, PrioritizeNodes without
 priorityConfigs, as the documents describe it.

@@ -1,9 +1,8 @@
-"""The plugins that are served, by name.
+"""The plugins that can be served, by name, and the check that a profile's plugins work together.
 
-A profile may name others; those are passed over until they are built. What makes a plugin is
-called with its arguments where the profile has some, and without any where it has none.
-
-Whether a profile's plugins can work together, told before any session begins.
+A registry maps a name to what makes the plugin: it is called with the plugin's arguments where the
+profile has some, and without arguments where it has none. A profile may name in-tree plugins that
+are not in the registry; these are ignored.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, NewFramework.
 """
@@ -16,10 +15,10 @@ from types import MappingProxyType
 
 from services.scheduler.core.framework.profile import (
     DEFAULT_PROFILE,
-    Point,
+    ExtensionPoint,
     Profile,
     ProfileError,
-    expanded,
+    expand_plugins,
 )
 from services.scheduler.core.plugin_api.plugin import (
     BindPlugin,
@@ -59,25 +58,25 @@ from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
 from services.scheduler.core.plugins.volume_zone import VolumeZone
 from services.scheduler.core.preemption import rules
+from services.scheduler.core.preemption.batch_dry_run import CandidateSampling
 from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.preemption.survey import CandidateSampling
 
 Registry = Mapping[str, Callable[..., Plugin]]
 
-_CLASSES: Mapping[Point, type[Plugin]] = MappingProxyType(
+_CLASSES: Mapping[ExtensionPoint, type[Plugin]] = MappingProxyType(
     {
-        Point.PRE_ENQUEUE: PreEnqueuePlugin,
-        Point.QUEUE_SORT: QueueSortPlugin,
-        Point.PRE_FILTER: FilterPlugin,
-        Point.FILTER: FilterPlugin,
-        Point.POST_FILTER: PostFilterPlugin,
-        Point.PRE_SCORE: ScorePlugin,
-        Point.SCORE: ScorePlugin,
-        Point.RESERVE: ReservePlugin,
-        Point.PERMIT: PermitPlugin,
-        Point.PRE_BIND: PreBindPlugin,
-        Point.BIND: BindPlugin,
-        Point.POST_BIND: PostBindPlugin,
+        ExtensionPoint.PRE_ENQUEUE: PreEnqueuePlugin,
+        ExtensionPoint.QUEUE_SORT: QueueSortPlugin,
+        ExtensionPoint.PRE_FILTER: FilterPlugin,
+        ExtensionPoint.FILTER: FilterPlugin,
+        ExtensionPoint.POST_FILTER: PostFilterPlugin,
+        ExtensionPoint.PRE_SCORE: ScorePlugin,
+        ExtensionPoint.SCORE: ScorePlugin,
+        ExtensionPoint.RESERVE: ReservePlugin,
+        ExtensionPoint.PERMIT: PermitPlugin,
+        ExtensionPoint.PRE_BIND: PreBindPlugin,
+        ExtensionPoint.BIND: BindPlugin,
+        ExtensionPoint.POST_BIND: PostBindPlugin,
     }
 )
 
@@ -109,12 +108,15 @@ SERVED: Registry = MappingProxyType(
 _PREEMPTION = DefaultPreemptionArgs()
 
 IN_TREE = frozenset(setting.name for setting in DEFAULT_PROFILE.plugins)
-"""The names of v1.34's own plugins, all of which are on by default."""
+"""The names of v1.34's in-tree plugins, all of which are on by default."""
 
 
-def made(profile: Profile, registry: Registry) -> dict[str, Plugin]:
+def make_plugins(profile: Profile, registry: Registry) -> dict[str, Plugin]:
     """Return a profile's plugins by name, made with their arguments, in its order."""
-    listed = (*profile.plugins, *(each for said in profile.at.values() for each in said.enabled))
+    listed = (
+        *profile.plugins,
+        *(each for plugin_set in profile.at.values() for each in plugin_set.enabled),
+    )
     plugins: dict[str, Plugin] = {}
     for name in (setting.name for setting in listed):
         if name in registry and name not in plugins:
@@ -145,31 +147,33 @@ def with_preemption(
     return {name: make, **registry}
 
 
-def takes_part(plugin: Plugin, point: Point) -> bool:
-    """Tell whether a plugin has an extension point."""
+def implements(plugin: Plugin, point: ExtensionPoint) -> bool:
+    """Return whether a plugin has an extension point."""
     if not isinstance(plugin, _CLASSES[point]):
         return False
-    if point is Point.PRE_FILTER and isinstance(plugin, FilterPlugin):
+    if point is ExtensionPoint.PRE_FILTER and isinstance(plugin, FilterPlugin):
         return plugin.has_pre_filter
-    if point is Point.PRE_SCORE and isinstance(plugin, ScorePlugin):
+    if point is ExtensionPoint.PRE_SCORE and isinstance(plugin, ScorePlugin):
         return plugin.has_pre_score
     return True
 
 
 def check_profile(profile: Profile, registry: Registry) -> None:
     """Raise ProfileError for a profile that no framework can be made of."""
-    plugins = made(profile, with_preemption(registry, Preemptor(rules=rules.V1_34)))
-    found = expanded(profile, lambda name, at: name in plugins and takes_part(plugins[name], at))
-    sorts = len(found.names[Point.QUEUE_SORT])
+    plugins = make_plugins(profile, with_preemption(registry, Preemptor(rules=rules.V1_34)))
+    found = expand_plugins(
+        profile, lambda name, at: name in plugins and implements(plugins[name], at)
+    )
+    sorts = len(found.names[ExtensionPoint.QUEUE_SORT])
     if sorts != 1:
         text = (
             "only one queue sort plugin required for profile with scheduler name "
             f'"{profile.scheduler_name}", but got {sorts}'
         )
-        raise ProfileError(Point.QUEUE_SORT, text)
-    if not found.names[Point.BIND]:
+        raise ProfileError(ExtensionPoint.QUEUE_SORT, text)
+    if not found.names[ExtensionPoint.BIND]:
         text = (
             "at least one bind plugin is needed for profile with scheduler name "
             f'"{profile.scheduler_name}"'
         )
-        raise ProfileError(Point.BIND, text)
+        raise ProfileError(ExtensionPoint.BIND, text)

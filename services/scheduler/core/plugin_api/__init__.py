@@ -1,4 +1,4 @@
-"""What a plugin derives from, receives and returns: the public path for plugins of users' own.
+"""What a plugin derives from, receives and returns: the public import path for user plugins.
 
 Names that are not here may move between releases.
 """

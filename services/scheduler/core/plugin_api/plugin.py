@@ -1,12 +1,12 @@
-"""What a plugin is: the extension points, as classes to derive from.
+"""The extension points of a plugin, as classes to derive from.
 
 A plugin has a name and takes part at each point whose class it derives from. Filters and scores
-work on rows of the snapshot at once. What they say must follow from the pod's *key*, the data
-made of it, and, by `scope`, the node object alone, the pods on the node as well, or anything in the
-cluster; so a column of verdicts is kept for each key, and only rows that changed are computed again
-(for the last scope: all rows, whenever what the verdicts follow from has changed).
+work on rows of the snapshot at once. Their results must follow from the pod's *key*, the data
+derived from it, and, by `scope`, the node object alone, the pods on the node as well, or anything
+in the cluster. So one column of verdicts is kept for each key, and only changed rows are computed
+again (with the last scope all rows, whenever the version changed).
 
-A filter answers codes: 0 fits, anything else is turned into a Status when someone asks.
+A filter returns codes: 0 fits, any other is turned into a Status when it is needed.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.go.
 """
@@ -56,8 +56,8 @@ class Plugin:
     """A named part of a profile.
 
     keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
-    and spec.nodeName, such as its labels and namespace or objects of the cluster; they are asked
-    for with each pod then, not once a spec. keys_need_volumes: whether those keys are None for
+    and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
+    for each pod then, not once per spec. keys_need_volumes: whether those keys are None for
     every pod without volumes.
     """
 
@@ -79,7 +79,7 @@ class QueueSortPlugin(Plugin, ABC):
 
     @abstractmethod
     def sort_key(self, pod: Pod) -> bytes:
-        """Return the key by which pods sort bytewise, the least first.
+        """Return the key by which pods sort bytewise, the smallest first.
 
         Pods of equal keys go by their queue time. An empty key is the queue's own order: by
         priority, the highest first.
@@ -117,7 +117,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[D]:
-        """Read the pod once for all nodes; called once a key."""
+        """Read the pod once for all nodes; called once per key."""
 
     @abstractmethod
     def filter_node(self, data: D, view: NodeView) -> int:
@@ -125,7 +125,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def filter_status(self, data: D, code: int) -> Status:
-        """Return the status that a code other than 0 stands for."""
+        """Return the status of a code other than 0."""
 
     def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Write the codes of `rows` into `codes`, int64[nodes]; dead rows do not matter."""
@@ -135,7 +135,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
 
 class Trial(Protocol):
-    """One filter's view of one node while pods come to it and go, hypothetically.
+    """One filter's view of one node in a dry run, while pods are added and removed.
 
     Source: kubernetes v1.34, PreFilterExtensions (AddPod, RemovePod).
     """
@@ -147,13 +147,13 @@ class Trial(Protocol):
         """Take `pod` off the node."""
 
     def code(self) -> int:
-        """Return the code of the node as it stands now."""
+        """Return the current code of the node."""
 
 
 class Bound(NamedTuple):
-    """How many pods of certain classes a filter lets be together, or asks to be.
+    """The number of pods of certain classes that a filter admits at most, or requires at least.
 
-    `weights` say what a pod of a class counts, `code` what the filter answers where it is broken.
+    `weights` are what a pod of each class counts, `code` is the filter's code where it is broken.
     """
 
     weights: ClassWeights
@@ -163,11 +163,12 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a filter asks of rows, where that is only how many pods of certain classes are there.
+    """What a filter requires of rows, where that is only the number of pods of certain classes.
 
     room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
     where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
-    whether a row's pods count. `each` are the bounds: the filter answers by the first one broken.
+    whether a row's pods count. `each` are the bounds: the filter returns the code of the first one
+    broken.
     """
 
     room: Int64s
@@ -196,7 +197,7 @@ class ClusterFilterPlugin(FilterPlugin[D], ABC):
         """Begin a dry run on a live row, right after `filter`."""
 
     def bounds(self, data: D, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - for those that can
-        """Return what is asked of `rows`, right after `filter`; None where it is more than bounds.
+        """Return the bounds of `rows`, right after `filter`; None where bounds do not suffice.
 
         With bounds, preemption is tried on all nodes at once.
         """
@@ -218,12 +219,12 @@ class PostFilterPlugin(Plugin, ABC):
     ) -> Nominate | CannotHelp:
         """Return how room is made for `pod`, or why that cannot help; nothing is changed.
 
-        `tie_break` settles what the plugin's own order leaves open.
+        `tie_break` decides between nodes that the plugin's own order leaves equal.
         """
 
 
 class Normalized(NamedTuple):
-    """Scores of the nodes that fit, int64[n] each: as given, and on the scale 0 to 100."""
+    """Scores of the nodes that fit, int64[n] each: raw, and on the scale 0 to 100."""
 
     raw: Int64s
     scores: Int64s
@@ -251,7 +252,7 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> D:
-        """Read the pod once for all nodes; called once a key."""
+        """Read the pod once for all nodes; called once per key."""
 
     @abstractmethod
     def score(self, data: D, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
@@ -288,7 +289,7 @@ class PodColumnsPlugin(Plugin, ABC):
     The snapshot calls it for each pod that it begins or ceases to count: assumed or assigned,
     once; a confirmed binding is not a new pod. What is counted may follow from the pod's spec,
     namespace, labels and deletion, which are the same when it comes and when it goes. All
-    profiles share the columns, so one instance of each name is told.
+    profiles share the columns, so one instance of each name is called.
 
     A dry run changes no column: where a filter reads one by `NodeView.owned`, its plugin says by
     `came_to_view` and `went_from_view` what a pod changes there (`NodeView.change_owned`).
@@ -326,7 +327,7 @@ class ReservePlugin(Plugin, ABC):
 
 
 class PermitPlugin(Plugin, ABC):
-    """Has the last word before a binding."""
+    """May refuse or hold an assumed pod before its binding."""
 
     @abstractmethod
     def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
@@ -346,11 +347,11 @@ class BindPlugin(Plugin, ABC):
 
     @abstractmethod
     def bind(self, pod: Pod, node_name: str) -> Status:
-        """Return SUCCESS to have the edge bind the pod, SKIP to leave it to the next."""
+        """Return SUCCESS to have the state bind the pod, SKIP to leave it to the next."""
 
 
 class PostBindPlugin(Plugin, ABC):
-    """Is told of a binding."""
+    """Runs after a binding."""
 
     @abstractmethod
     def post_bind(self, pod: Pod, node_name: str) -> None:
@@ -374,7 +375,7 @@ class StatefulPlugin(Plugin, ABC):
 
     @abstractmethod
     def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
-        """Take up a saved state; `snapshot` holds everything else already.
+        """Restore a saved state; `snapshot` is already complete.
 
         Raises KeyError, IndexError, TypeError or ValueError for what `saved_state` never returns.
         """

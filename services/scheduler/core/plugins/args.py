@@ -1,4 +1,4 @@
-"""What a configuration may tell each in-tree plugin, with upstream's defaults.
+"""The arguments that a configuration may set for each in-tree plugin, with upstream's defaults.
 
 Source: kubernetes v1.34 pkg/scheduler/apis/config/types_pluginargs.go and v1/defaults.go.
 """
@@ -14,7 +14,7 @@ from services.kube.selector import NodeSelector, TopologySpreadConstraint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceWeight:
-    """A resource that a score looks at, and its weight, 1 to 100."""
+    """A resource that a score reads, and its weight, 1 to 100."""
 
     name: str = ""
     weight: int = 1
@@ -41,7 +41,7 @@ class ShapePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResourcesFitArgs:
-    """`ignored_resources` and `ignored_groups` (what stands before "/") are not filtered by.
+    """`ignored_resources` and `ignored_groups` (the part before "/") are ignored by the filter.
 
     `shape` is that of RequestedToCapacityRatio, by rising utilization.
     """
@@ -108,14 +108,3 @@ class VolumeBindingArgs:
     """How long a binding may wait for its volumes, s."""
 
     bind_timeout_seconds: int = 600
-
-
-PluginArgs = (
-    NodeResourcesFitArgs
-    | NodeResourcesBalancedAllocationArgs
-    | NodeAffinityArgs
-    | InterPodAffinityArgs
-    | PodTopologySpreadArgs
-    | DefaultPreemptionArgs
-    | VolumeBindingArgs
-)

@@ -1,4 +1,4 @@
-"""DefaultPreemption: the PostFilter plugin that asks the preemptor.
+"""DefaultPreemption: the PostFilter plugin that calls the preemptor.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go.
 """
@@ -16,7 +16,7 @@ from services.scheduler.core.status import Status
 
 
 class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
-    """Has a version's preemptor decide; `preemptor` is also asked for all that it finds."""
+    """Has a version's preemptor decide; `preemptor` is also requested all that it finds."""
 
     name = "DefaultPreemption"
 

@@ -1,8 +1,8 @@
-"""DynamicResources: devices by claims, of which nothing is served but what pods without any meet.
+"""DynamicResources for pods without resource claims; claims for devices are not supported.
 
-Every pod is taken for one without resource claims: PreFilter skips it. PostFilter comes before
-preemption's and has nothing to deallocate; it fails where PreFilter never came to it, because an
-earlier plugin had refused the pod, and preemption has no turn then.
+Every pod is treated as one without claims: PreFilter skips it. PostFilter runs before preemption's
+and has nothing to deallocate; it fails where an earlier plugin refused the pod before this plugin's
+PreFilter ran, and then preemption does not run.
 
 Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, PreFilter, PostFilter.
 """

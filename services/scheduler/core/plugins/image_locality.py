@@ -1,4 +1,4 @@
-"""ImageLocality: a node that has the pod's images already is better.
+"""ImageLocality: prefers nodes that already hold the pod's images.
 
 An image counts with its size, scaled by the share of all nodes that hold it.
 

@@ -1,6 +1,6 @@
 """NodeAffinity: required and preferred node labels, and spec.nodeSelector.
 
-Where every required term names nodes by metadata.name, no other node is looked at. A profile may
+Where every required term names nodes by metadata.name, no other node is evaluated. A profile may
 add an affinity to that of every pod.
 
 Source: kubernetes v1.34 plugins/nodeaffinity/node_affinity.go.
@@ -32,11 +32,11 @@ _OWN = "node(s) didn't match Pod's node affinity/selector"
 _ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 _CONFLICT = "pod affinity terms conflict"
 
-Required = tuple[Mapping[str, str], NodeSelector | None]
-Preferred = tuple[PreferredSchedulingTerm, ...]
+RequiredAffinity = tuple[Mapping[str, str], NodeSelector | None]
+PreferredAffinity = tuple[PreferredSchedulingTerm, ...]
 
 
-class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
+class NodeAffinity(FilterPlugin[RequiredAffinity], ScorePlugin[PreferredAffinity]):
     """Filters by required terms, scores by the weights of preferred ones."""
 
     name = "NodeAffinity"
@@ -48,13 +48,13 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         self._added_preferred = args.added_preferred
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return nodeSelector and required terms, None where nobody says anything."""
+        """Return nodeSelector and required terms, None without any."""
         labels, required = _required(pod)
         if not labels and required is None and self._added_required is None:
             return None
         return (tuple(sorted(labels.items())), required)
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Required]:  # noqa: ARG002 - unused
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RequiredAffinity]:  # noqa: ARG002 - unused
         """Narrow the nodes down to those that matchFields name, where all terms name some."""
         data = _required(pod)
         names = _named_nodes(data[1])
@@ -62,17 +62,19 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
             return PreFiltered(data=data, refusal=self._refusal(_CONFLICT))
         return PreFiltered(data=data, node_names=names)
 
-    def filter_node(self, data: Required, view: NodeView) -> int:
+    def filter_node(self, data: RequiredAffinity, view: NodeView) -> int:
         """Refuse a node that does not match."""
         return self._code(data, view.node)
 
-    def filter(self, data: Required, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+    def filter(
+        self, data: RequiredAffinity, snapshot: Snapshot, rows: Int64s, codes: Int64s
+    ) -> None:
         """Refuse the rows that do not match."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             codes[row] = self._code(data, snapshot.node(row)) if alive[row] else 0
 
-    def filter_status(self, data: Required, code: int) -> Status:  # noqa: ARG002 - the code says it
+    def filter_status(self, data: RequiredAffinity, code: int) -> Status:  # noqa: ARG002 - the code says it
         """Say whose affinity a node does not match."""
         return self._refusal(_ENFORCED if code == _ADDED else _OWN)
 
@@ -80,17 +82,19 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         """Return the preferred terms, None where there are none."""
         return (*self._added_preferred, *_preferred(pod)) or None
 
-    def pre_score(self, pod: Pod, snapshot: Snapshot) -> Preferred:  # noqa: ARG002 - unused
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> PreferredAffinity:  # noqa: ARG002 - unused
         """Return the preferred terms."""
         return (*self._added_preferred, *_preferred(pod))
 
-    def score(self, data: Preferred, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+    def score(
+        self, data: PreferredAffinity, snapshot: Snapshot, rows: Int64s, scores: Int64s
+    ) -> None:
         """Add up the weights of the terms that match."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             scores[row] = _weight(data, snapshot.node(row)) if alive[row] else 0
 
-    def _code(self, data: Required, node: Node) -> int:
+    def _code(self, data: RequiredAffinity, node: Node) -> int:
         added = self._added_required
         if added is not None and not added.matches(node.labels, node.name):
             return _ADDED
@@ -102,12 +106,12 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         return Status(code=code, plugin=self.name, reasons=(reason,))
 
 
-def _required(pod: Pod) -> Required:
+def _required(pod: Pod) -> RequiredAffinity:
     affinity = pod.spec.node_affinity
     return (pod.spec.node_selector, affinity.required if affinity is not None else None)
 
 
-def _preferred(pod: Pod) -> Preferred:
+def _preferred(pod: Pod) -> PreferredAffinity:
     affinity = pod.spec.node_affinity
     return affinity.preferred if affinity is not None else ()
 
@@ -133,5 +137,5 @@ def _named_by(term: NodeSelectorTerm) -> set[str] | None:
     return found
 
 
-def _weight(preferred: Preferred, node: Node) -> int:
+def _weight(preferred: PreferredAffinity, node: Node) -> int:
     return sum(each.weight for each in preferred if each.term.matches(node.labels, node.name))

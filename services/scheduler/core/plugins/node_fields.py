@@ -1,15 +1,12 @@
-"""The plugins that look at one field of a pod, such as NodeName and SchedulingGates.
+"""The plugins that read one field of a pod, such as NodeName and SchedulingGates.
 
-A pod that names its node fits no other, the host ports that it asks for must be free, and a
-cordoned node takes only pods that tolerate its taint.
+NodeName, NodePorts and NodeUnschedulable filter: a pod with spec.nodeName fits no other node, its
+host ports must be free, and a cordoned node takes only pods that tolerate its taint.
+SchedulingGates, PrioritySort and DefaultBinder read the pod alone.
 
-Source: kubernetes v1.34 plugins/nodename/node_name.go, nodeports/node_ports.go and
-nodeunschedulable/node_unschedulable.go.
-
-The plugins that look at the pod alone: SchedulingGates, PrioritySort and DefaultBinder.
-
-Source: kubernetes v1.34 plugins/schedulinggates/scheduling_gates.go, queuesort/priority_sort.go and
-defaultbinder/default_binder.go.
+Source: kubernetes v1.34 plugins/nodename/node_name.go, nodeports/node_ports.go,
+nodeunschedulable/node_unschedulable.go, schedulinggates/scheduling_gates.go,
+queuesort/priority_sort.go and defaultbinder/default_binder.go.
 """
 
 from __future__ import annotations
@@ -44,11 +41,11 @@ class NodeName(FilterPlugin[str]):
     has_pre_filter = False
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return the node asked for, "" for any."""
+        """Return the node requested, "" for any."""
         return pod.node_name
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[str]:  # noqa: ARG002 - unused
-        """Return the node asked for."""
+        """Return the node requested."""
         return PreFiltered(data=pod.node_name)
 
     def filter_node(self, data: str, view: NodeView) -> int:
@@ -77,7 +74,7 @@ class NodePorts(FilterPlugin[Ports]):
     needs_pre_filter = True
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return the host ports, None where the pod asks for none."""
+        """Return the host ports, None where the pod requests none."""
         return host_ports(pod.spec) or None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Ports]:  # noqa: ARG002 - unused
@@ -101,7 +98,7 @@ class NodePorts(FilterPlugin[Ports]):
 
 
 class NodeUnschedulable(FilterPlugin[bool]):
-    """Filters by spec.unschedulable; its data tells whether the pod tolerates that."""
+    """Filters by spec.unschedulable; its data says whether the pod tolerates that."""
 
     name = "NodeUnschedulable"
     scope = Scope.NODE
@@ -136,7 +133,7 @@ class DefaultBinder(BindPlugin):
     name = "DefaultBinder"
 
     def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - every pod, everywhere
-        """Have the edge bind the pod."""
+        """Have the state bind the pod."""
         return SUCCESS
 
 

@@ -1,24 +1,17 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation: room on a node, and scores by its use.
 
-An extended resource that the pod does not ask for is left out.
-
-Source: kubernetes v1.34 plugins/noderesources/resource_allocation.go,
-calculateResourceAllocatableRequest; least_allocated.go, most_allocated.go,
-requested_to_capacity_ratio.go.
-
-NodeResourcesFit: what a pod asks for must be free; how much is used is scored.
-
-A shortage that no pod's leaving could cure, a request above what the node has at all, makes the
-refusal unresolvable. A request of 0 always fits. What a configuration ignores is left out of the
+NodeResourcesFit requires that the pod's requests are free, and scores by how much is used. The
+refusal is unresolvable where a request exceeds what the node has at all, since no pod's deletion
+could help. A request of 0 always fits. Resources that a configuration ignores are left out of the
 filter and not of the score.
 
-Source: kubernetes v1.34 plugins/noderesources/fit.go; the scores are in usage_scoring.
+NodeResourcesBalancedAllocation prefers nodes whose resources are used evenly; from v1.36 on, nodes
+whose balance the pod improves. Both scores leave out an extended resource that the pod does not
+request.
 
-NodeResourcesBalancedAllocation: a node whose resources are used evenly is better.
-
-From v1.36 on, a node whose balance the pod betters.
-
-Source: kubernetes v1.34 plugins/noderesources/balanced_allocation.go.
+Source: kubernetes v1.34 plugins/noderesources/fit.go; resource_allocation.go,
+calculateResourceAllocatableRequest; least_allocated.go, most_allocated.go,
+requested_to_capacity_ratio.go; balanced_allocation.go.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _SCORE_SCALE = 10
-"""A shape's scores end at 10, a node's at 100."""
+"""A shape point's scores end at 10, a node's at 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ def usage_score(args: NodeResourcesFitArgs) -> UsageScore:
     """Return what writes the scores of rows, for a pod's shares."""
     match args.scoring:
         case ScoringType.LEAST_ALLOCATED:
-            return _weighed_by(kernels.least_allocated)
+            return _weighed_by(usage_kernels.least_allocated)
         case ScoringType.MOST_ALLOCATED:
             return _weighed_by(usage_kernels.most_allocated)
         case ScoringType.REQUESTED_TO_CAPACITY_RATIO:
@@ -138,8 +131,8 @@ _FIRST = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a pod asks for: names in reporting order, and (column, amount) of each."""
+class WantedResources:
+    """What a pod requests: names in reporting order, and (column, amount) of each."""
 
     names: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]
@@ -154,9 +147,9 @@ def fit_code(
     pod_count: int,
     pods_max: int,
 ) -> int:
-    """Return the fit code of one node for a pod that asks `wanted` (column, amount).
+    """Return the fit code of one node for a pod that requests `wanted` (column, amount).
 
-    On a hypothetical node, calling the kernel would cost more than it computes.
+    For one node, calling the kernel would cost more than it computes.
     Source: kubernetes v1.34 plugins/noderesources/fit.go, fitsRequest.
     """
     code = kernels.TOO_MANY_PODS if pod_count + 1 > pods_max else 0
@@ -171,8 +164,8 @@ def fit_code(
     return code
 
 
-class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
-    """Filters by free resources, scores by what is used, LeastAllocated where nothing is said."""
+class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares]):
+    """Filters by free resources, scores by what is used (LeastAllocated by default)."""
 
     name = "NodeResourcesFit"
     scope = Scope.PODS
@@ -187,22 +180,24 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
         """Return the requests as they are counted on a node."""
         return snapshot.load(pod.spec).taken
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Wanted]:
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[WantedResources]:
         """Return the requests that are not 0."""
         amounts = snapshot.load(pod.spec).requests.amounts
-        asked = (name for name in amounts if amounts[name] > 0 and not self._ignores(name))
-        names = sorted(asked, key=_reported)
+        requested = (name for name in amounts if amounts[name] > 0 and not self._ignores(name))
+        names = sorted(requested, key=_reported)
         assert len(names) <= _REQUESTED_MAX, "more resources than a fit code has bits"
         pairs = tuple((snapshot.columns.resource(name), amounts[name]) for name in names)
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
         wanted = np.array([amount for _, amount in pairs], dtype=np.int64)
-        return PreFiltered(data=Wanted(tuple(names), pairs, columns, wanted))
+        return PreFiltered(data=WantedResources(tuple(names), pairs, columns, wanted))
 
-    def filter_node(self, data: Wanted, view: NodeView) -> int:
+    def filter_node(self, data: WantedResources, view: NodeView) -> int:
         """Return the shortages of one node as bits."""
         return fit_code(data.pairs, view.allocatable, view.requested, view.pod_count, view.pods_max)
 
-    def filter(self, data: Wanted, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+    def filter(
+        self, data: WantedResources, snapshot: Snapshot, rows: Int64s, codes: Int64s
+    ) -> None:
         """Write the shortages of each row as bits."""
         held = snapshot.columns
         kernels.fit(
@@ -216,7 +211,7 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
             codes,
         )
 
-    def filter_status(self, data: Wanted, code: int) -> Status:
+    def filter_status(self, data: WantedResources, code: int) -> Status:
         """Name all shortages."""
         unresolvable = code & kernels.UNRESOLVABLE
         short = ["Too many pods"] if code & kernels.TOO_MANY_PODS else []
@@ -240,7 +235,7 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
         self._score(rows, data, snapshot.columns, scores)
 
     def _ignores(self, name: str) -> bool:
-        """Tell whether the filter leaves out a resource, which must be an extended one."""
+        """Return whether the filter leaves out a resource, which must be an extended one."""
         group, slash, _ = name.partition("/")
         if not slash or _NATIVE in name:
             return False
@@ -266,7 +261,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
         self._scored = ScoredResources(args.resources)
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return the scored requests, None for a pod that asks for none of them."""
+        """Return the scored requests, None for a pod that requests none of them."""
         key = self._scored.key(snapshot.load(pod.spec).requests.amounts)
         return key if any(key) else None
 

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a CSI driver attaches only so many volumes to a node.
+"""NodeVolumeLimits: a node takes no more volumes of a CSI driver than the driver can attach.
 
 Source: kubernetes v1.34 plugins/nodevolumelimits/csi.go, Filter.
 """
@@ -33,7 +33,7 @@ _FIRST_PROBLEM = 2
 
 _Held = frozenset[Attachable] | UnusableError
 _Like = tuple[str, ...] | None
-"""The in-tree plugins that a node migrated; None without a CSINode. Such nodes count alike."""
+"""The in-tree plugins that a node migrated; None without a CSINode. Equal nodes count equally."""
 
 
 class _There(NamedTuple):
@@ -45,7 +45,7 @@ class _There(NamedTuple):
     like: _Like
 
 
-class Limited:
+class PodAttachments:
     """A pod whose volumes are counted; `problems` are what was wrong with some, by code."""
 
     __slots__ = ("_wanted", "pod", "problems")
@@ -60,12 +60,12 @@ class Limited:
 
         The catalog is the one that the pod's key was made of. Raises UnusableError.
         """
-        known = self._wanted.get(like)
-        if known is None:
+        wanted = self._wanted.get(like)
+        if wanted is None:
             csi_node = catalog.csi_nodes.get(node_name)
-            known = frozenset(attachable(self.pod, csi_node, catalog, is_new=True))
-            self._wanted[like] = known
-        return known
+            wanted = frozenset(attachable(self.pod, csi_node, catalog, is_new=True))
+            self._wanted[like] = wanted
+        return wanted
 
     def code(self, error: UnusableError) -> int:
         """Return the code of a problem."""
@@ -75,7 +75,7 @@ class Limited:
         return _FIRST_PROBLEM + self.problems.index(problem)
 
 
-class NodeVolumeLimits(FilterPlugin[Limited]):
+class NodeVolumeLimits(FilterPlugin[PodAttachments]):
     """Filters by the volumes that drivers have attached."""
 
     name = "NodeVolumeLimits"
@@ -92,16 +92,16 @@ class NodeVolumeLimits(FilterPlugin[Limited]):
         """Return the pod's volumes, None where none may be a driver's."""
         return base_key(pod, snapshot) if any(map(_may_count, pod.spec.volumes)) else None
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Limited]:  # noqa: ARG002 - unused
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[PodAttachments]:  # noqa: ARG002 - unused
         """Return the pod: what counts of it depends on the node."""
-        return PreFiltered(data=Limited(pod))
+        return PreFiltered(data=PodAttachments(pod))
 
-    def filter_node(self, data: Limited, view: NodeView) -> int:
-        """Refuse a node that pods may have left or come to."""
+    def filter_node(self, data: PodAttachments, view: NodeView) -> int:
+        """Refuse a node of a dry run."""
         there = _there(view.node.name, view.pods(), view.snapshot.catalog)
         return _code(data, view.node.name, there, view.snapshot.catalog)
 
-    def filter(self, data: Limited, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+    def filter(self, data: PodAttachments, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Refuse the rows that are full."""
         self._forget_what_changed(snapshot)
         alive, catalog = snapshot.columns.alive, snapshot.catalog
@@ -114,7 +114,7 @@ class NodeVolumeLimits(FilterPlugin[Limited]):
                 there = self._rows[row] = _there(name, snapshot.pods_on(row), catalog)
             codes[row] = _code(data, name, there, catalog)
 
-    def filter_status(self, data: Limited, code: int) -> Status:
+    def filter_status(self, data: PodAttachments, code: int) -> Status:
         """Say that a node is full, or which volume cannot be counted."""
         if code == _FULL:
             reason = "node(s) exceed max volume count"
@@ -145,7 +145,7 @@ def _may_count(volume: object) -> bool:
     return isinstance(source, ClaimSource | EphemeralSource) or migrated(source) is not None
 
 
-def _code(data: Limited, node_name: str, there: _There, catalog: Catalog) -> int:
+def _code(data: PodAttachments, node_name: str, there: _There, catalog: Catalog) -> int:
     try:
         wanted = data.wanted(there.like, node_name, catalog)
     except UnusableError as error:

@@ -1,6 +1,6 @@
-"""TaintToleration: untolerated taints refuse a node or make it less liked.
+"""TaintToleration: untolerated taints refuse a node or lower its score.
 
-Taints are tested once a class of nodes with equal taints.
+Tolerations are tested once per class of nodes with equal taints.
 
 Source: kubernetes v1.34 plugins/tainttoleration/taint_toleration.go.
 """
@@ -114,7 +114,7 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
 
 
 def _extended(
-    known: list[int], judge: Callable[[tuple[Taint, ...]], int], snapshot: Snapshot
+    values: list[int], judge: Callable[[tuple[Taint, ...]], int], snapshot: Snapshot
 ) -> Int64s:
-    known.extend(judge(taints) for taints in snapshot.taints.all()[len(known) :])
-    return np.array(known, dtype=np.int64)
+    values.extend(judge(taints) for taints in snapshot.taints.all()[len(values) :])
+    return np.array(values, dtype=np.int64)

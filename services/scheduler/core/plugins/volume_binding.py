@@ -1,8 +1,8 @@
 """VolumeBinding: a node must reach the pod's bound volumes, and have or get the unbound ones.
 
-A claim that waits for its first consumer gets a volume when the pod is assumed: one that is there
-is taken for the claim, and one that is to be made has its node fixed. Both are kept in the
-scheduler's own view until the object itself is told anew, or the pod is not bound after all.
+A claim that waits for its first consumer gets a volume when the pod is assumed: an existing volume
+is reserved for the claim, or the node of a volume to be provisioned is fixed. Both changes stay in
+the scheduler's own view until the object itself changes, or the pod is not bound after all.
 
 Source: kubernetes v1.34 plugins/volumebinding/volume_binding.go, PreFilter, Filter, Reserve;
 binder.go, GetPodVolumeClaims, FindPodVolumes, AssumePodVolumes.
@@ -44,7 +44,7 @@ from services.scheduler.core.volumes.claims import (
 )
 from services.scheduler.core.volumes.matching import (
     Provision,
-    Reserved,
+    ReservedObject,
     class_of,
     from_plain,
     is_of,
@@ -89,7 +89,7 @@ class PodClaims:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PodVolumes:
     """What a node has for a pod: volumes for claims, claims to make volumes for; or `code`."""
 
     code: int = 0
@@ -97,7 +97,7 @@ class Found:
     made: tuple[PersistentVolumeClaim, ...] = ()
 
 
-_NOTHING_MORE = {code: Found(code=code) for code in (0, _NODE, _GONE)}
+_NOTHING_MORE = {code: PodVolumes(code=code) for code in (0, _NODE, _GONE)}
 
 
 class VolumeBinding(
@@ -114,7 +114,7 @@ class VolumeBinding(
 
     def __init__(self, args: VolumeBindingArgs = _DEFAULTS) -> None:
         self.args = args
-        self._assumed: dict[str, list[Reserved]] = {}
+        self._assumed: dict[str, list[ReservedObject]] = {}
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the pod's claims, None where it has none."""
@@ -136,7 +136,7 @@ class VolumeBinding(
         return find(data, view.node, view.snapshot.catalog).code
 
     def filter(self, data: PodClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Write the problems of each row, likewise."""
+        """Write the problems of each row, as `filter_node` returns them."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             if alive[row]:
@@ -171,8 +171,8 @@ class VolumeBinding(
         claims = _pod_claims(pod, snapshot.catalog)
         node = snapshot.node(row)
         found = find(claims, node, snapshot.catalog)
-        changes = [Reserved(volume, _taken(volume, claim)) for volume, claim in found.taken]
-        changes += [Reserved(claim, _selected(claim, node.name)) for claim in found.made]
+        changes = [ReservedObject(volume, _taken(volume, claim)) for volume, claim in found.taken]
+        changes += [ReservedObject(claim, _selected(claim, node.name)) for claim in found.made]
         changes = [each for each in changes if each.after is not each.before]
         for change in changes:
             snapshot.catalog.put(change.after)
@@ -181,7 +181,7 @@ class VolumeBinding(
         return None
 
     def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - wherever it was
-        """Give them back, unless they have been told anew."""
+        """Restore the objects, unless they have changed since."""
         for change in reversed(self._assumed.pop(pod.uid, [])):
             if stands(change, snapshot.catalog):
                 snapshot.catalog.put(change.before)
@@ -191,10 +191,10 @@ class VolumeBinding(
         return None
 
     def saved_state(self, snapshot: Snapshot) -> Plain:
-        """Return whose volumes and claims stand in the catalog as they were reserved.
+        """Return the volumes and claims that are in the catalog as they were reserved, by pod.
 
         Of an object only what a reservation changes is written: a volume's claim, a claim's
-        annotations. What has been told anew since is nobody's to give back.
+        annotations. An object that has changed since is no longer reserved.
         """
         return [
             [uid, [to_plain(each) for each in changes if stands(each, snapshot.catalog)]]
@@ -210,11 +210,11 @@ class VolumeBinding(
             self._assumed[str(uid)] = restored
 
 
-def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
+def find(claims: PodClaims, node: Node, catalog: Catalog) -> PodVolumes:
     """Return what a node has for the claims, or its problems as a code."""
     code = _bound_code(claims, node, catalog)
     if code >= _UNTRANSLATED or not claims.waiting:
-        return _NOTHING_MORE.get(code) or Found(code=code)
+        return _NOTHING_MORE.get(code) or PodVolumes(code=code)
     provisioned: list[PersistentVolumeClaim] = []
     unmatched: list[PersistentVolumeClaim] = []
     for claim in claims.waiting:
@@ -222,7 +222,7 @@ def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
         if selected is None:
             unmatched.append(claim)
         elif selected != node.name:
-            return Found(code=code | _BIND)
+            return PodVolumes(code=code | _BIND)
         else:
             provisioned.append(claim)
     taken: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
@@ -237,12 +237,12 @@ def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
     for claim in provisioned:
         match provision(claim, node, catalog):
             case Provision.IMPOSSIBLE:
-                return Found(code=code | _BIND)
+                return PodVolumes(code=code | _BIND)
             case Provision.NO_SPACE:
-                return Found(code=code | _SPACE)
+                return PodVolumes(code=code | _SPACE)
             case Provision.POSSIBLE:
                 pass
-    return Found(code=code, taken=tuple(taken), made=tuple(provisioned))
+    return PodVolumes(code=code, taken=tuple(taken), made=tuple(provisioned))
 
 
 def _bound_code(claims: PodClaims, node: Node, catalog: Catalog) -> int:

@@ -42,7 +42,7 @@ Disk = AwsElasticBlockStore | GcePersistentDisk | IscsiDisk | RbdImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restricted:
+class RestrictedVolumes:
     """A pod's unshared disks and claims; `conflicts` of its claims are used by pods on nodes.
 
     `missing` names a claim that is not there, "" where none is.
@@ -54,7 +54,7 @@ class Restricted:
     missing: str = ""
 
 
-class VolumeRestrictions(FilterPlugin[Restricted]):
+class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
     """Filters by who else uses the pod's disks and claims."""
 
     name = "VolumeRestrictions"
@@ -72,7 +72,7 @@ class VolumeRestrictions(FilterPlugin[Restricted]):
             return None
         return (base_key(pod, snapshot), found.conflicts)
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Restricted]:
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RestrictedVolumes]:
         """Read the pod's claims; refuse it for one that is not there."""
         found = _restricted(pod, snapshot)
         if not found.missing:
@@ -81,14 +81,16 @@ class VolumeRestrictions(FilterPlugin[Restricted]):
         reasons = (not_found(found.missing),)
         return PreFiltered(data=found, refusal=Status(code=code, plugin=self.name, reasons=reasons))
 
-    def filter_node(self, data: Restricted, view: NodeView) -> int:
-        """Look for conflicts on a node that pods may have left or come to."""
+    def filter_node(self, data: RestrictedVolumes, view: NodeView) -> int:
+        """Look for conflicts on a node of a dry run."""
         if _in_use(data.disks, view.pods()):
             return _DISK
         changed = sum(sign * _claims_used(data, pod) for pod, sign in view.changes)
         return _CLAIM if data.conflicts + changed > 0 else 0
 
-    def filter(self, data: Restricted, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+    def filter(
+        self, data: RestrictedVolumes, snapshot: Snapshot, rows: Int64s, codes: Int64s
+    ) -> None:
         """Write the conflicts of each row."""
         codes[rows] = _CLAIM if data.conflicts > 0 else 0
         if data.disks:
@@ -96,12 +98,12 @@ class VolumeRestrictions(FilterPlugin[Restricted]):
                 if _in_use(data.disks, snapshot.pods_on(row)):
                     codes[row] = _DISK
 
-    def filter_status(self, data: Restricted, code: int) -> Status:  # noqa: ARG002 - the code says it
+    def filter_status(self, data: RestrictedVolumes, code: int) -> Status:  # noqa: ARG002 - the code says it
         """Return why a node is refused; preemption may cure it."""
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(_REASONS[code],))
 
 
-def _restricted(pod: Pod, snapshot: Snapshot) -> Restricted:
+def _restricted(pod: Pod, snapshot: Snapshot) -> RestrictedVolumes:
     disks: list[Disk] = []
     claims: set[str] = set()
     for volume in pod.spec.volumes:
@@ -111,7 +113,7 @@ def _restricted(pod: Pod, snapshot: Snapshot) -> Restricted:
         elif isinstance(source, ClaimSource):
             claim = claim_of(pod, source.claim_name, snapshot.catalog)
             if claim is None:
-                return Restricted(
+                return RestrictedVolumes(
                     disks=(), claims=frozenset(), conflicts=0, missing=source.claim_name
                 )
             if ONE_POD in claim.access_modes:
@@ -120,10 +122,10 @@ def _restricted(pod: Pod, snapshot: Snapshot) -> Restricted:
     if claims:
         uses = ClaimUses.of(snapshot)
         conflicts = sum(uses.used(key) for key in claims)
-    return Restricted(disks=tuple(disks), claims=frozenset(claims), conflicts=conflicts)
+    return RestrictedVolumes(disks=tuple(disks), claims=frozenset(claims), conflicts=conflicts)
 
 
-def _claims_used(data: Restricted, pod: Pod) -> int:
+def _claims_used(data: RestrictedVolumes, pod: Pod) -> int:
     return sum(
         isinstance(volume.source, ClaimSource)
         and f"{pod.namespace}/{volume.source.claim_name}" in data.claims

@@ -35,14 +35,14 @@ _MISMATCH, _UNUSABLE = 1, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Zones:
-    """What the pod's volumes ask of a node's labels; `problem` is why they cannot be told."""
+class RequiredZones:
+    """The node labels that the pod's volumes require; `problem` is why they cannot be read."""
 
     required: tuple[tuple[str, frozenset[str]], ...] = ()
     problem: str = ""
 
 
-class VolumeZone(FilterPlugin[Zones]):
+class VolumeZone(FilterPlugin[RequiredZones]):
     """Filters by zone and region labels."""
 
     name = "VolumeZone"
@@ -51,42 +51,42 @@ class VolumeZone(FilterPlugin[Zones]):
     keys_need_volumes = True
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the labels must be, None where no volume asks for any."""
+        """Return what the labels must be, None where no volume requests any."""
         if not pod.spec.volumes:
             return None
         zones = _zones(pod, snapshot.catalog)
         return zones if zones.required or zones.problem else None
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Zones]:
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RequiredZones]:
         """Read the labels of the pod's volumes; refuse it for one that is not there."""
         zones = _zones(pod, snapshot.catalog)
         refusal = self._unusable(zones) if zones.problem else None
         return PreFiltered(data=zones, refusal=refusal)
 
-    def filter_node(self, data: Zones, view: NodeView) -> int:
+    def filter_node(self, data: RequiredZones, view: NodeView) -> int:
         """Refuse a node elsewhere."""
         return _code(data, view.node)
 
-    def filter(self, data: Zones, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+    def filter(self, data: RequiredZones, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Refuse the rows elsewhere."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             codes[row] = _code(data, snapshot.node(row)) if alive[row] else 0
 
-    def filter_status(self, data: Zones, code: int) -> Status:
-        """Say that the zone is another; or what PreFilter would have said."""
+    def filter_status(self, data: RequiredZones, code: int) -> Status:
+        """Return the refusal by zone, or PreFilter's where that did not run."""
         if code == _UNUSABLE:
             return self._unusable(data)
         reason = "node(s) had no available volume zone"
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
 
-    def _unusable(self, zones: Zones) -> Status:
+    def _unusable(self, zones: RequiredZones) -> Status:
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code, plugin=self.name, reasons=(zones.problem,))
 
 
-def _code(zones: Zones, node: Node) -> int:
+def _code(zones: RequiredZones, node: Node) -> int:
     if zones.problem:
         return _UNUSABLE
     if not any(label in node.labels for label in TOPOLOGY_LABELS):
@@ -100,27 +100,27 @@ def _code(zones: Zones, node: Node) -> int:
     return 0
 
 
-def _zones(pod: Pod, catalog: Catalog) -> Zones:
+def _zones(pod: Pod, catalog: Catalog) -> RequiredZones:
     required: list[tuple[str, frozenset[str]]] = []
     for volume in pod.spec.volumes:
         if not isinstance(volume.source, ClaimSource):
             continue
         name = volume.source.claim_name
         if not name:
-            return Zones(problem="PersistentVolumeClaim had no name")
+            return RequiredZones(problem="PersistentVolumeClaim had no name")
         claim = claim_of(pod, name, catalog)
         if claim is None:
-            return Zones(problem=not_found(name))
+            return RequiredZones(problem=not_found(name))
         if not claim.volume_name:
             problem = _unbound_problem(claim, catalog)
             if problem:
-                return Zones(problem=problem)
+                return RequiredZones(problem=problem)
             continue
         held = catalog.volumes.get(claim.volume_name)
         if held is None:
-            return Zones(problem=f'persistentvolume "{claim.volume_name}" not found')
+            return RequiredZones(problem=f'persistentvolume "{claim.volume_name}" not found')
         required += held.zones
-    return Zones(required=tuple(required))
+    return RequiredZones(required=tuple(required))
 
 
 def _unbound_problem(claim: PersistentVolumeClaim, catalog: Catalog) -> str:

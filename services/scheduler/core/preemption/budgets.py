@@ -1,13 +1,10 @@
 """Which potential victims would violate a disruption budget, one by one and in groups.
 
-A budget covers a pod of its namespace that its selector picks; a pod without labels is covered
-by none, and a selector that is absent or empty picks nothing here (elsewhere an empty one picks
-everything).
-
-Which disruption budgets cover which groups of pods, as arrays.
-
-A budget's selector is matched against a group once, and again only when the selector changes; a
-budget whose status alone changes costs a number.
+A budget covers a pod of its namespace that its selector picks. A pod without labels is covered by
+no budget, and a selector that is absent or empty picks nothing here (elsewhere an empty one picks
+everything). For the batch dry run, BudgetCover keeps as arrays which budgets cover which groups of
+pods: a selector is matched against a group once, and again only when the selector changes, so a
+budget whose status alone changes costs one number.
 """
 
 from __future__ import annotations
@@ -20,13 +17,13 @@ import numpy as np
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.snapshot.node_pods import Roster
+from services.scheduler.core.snapshot.node_pods import NodePods
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSplit:
-    """Pods whose deletion violates a budget and those whose deletion does not, in given order."""
+    """Pods whose deletion violates a budget and those whose deletion does not, in their order."""
 
     violating: tuple[Pod, ...]
     others: tuple[Pod, ...]
@@ -36,7 +33,7 @@ class BudgetSplit:
 class BudgetRule:
     """When a pod violates a budget.
 
-    `counts` tells whether a budget counts a pod, which follows from the pod's namespace, labels
+    `counts` says whether a budget counts a pod, which follows from the pod's namespace, labels
     and name. With `uses_up`, each pod uses one disruption of each such budget and violates once
     one falls below zero; without, it violates where one of them allows none.
     """
@@ -64,7 +61,7 @@ class BudgetRule:
 
 
 def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Tell whether the budget is one of the pod's."""
+    """Return whether the budget is one of the pod's."""
     if budget.namespace != pod.namespace or not pod.labels:
         return False
     selector = budget.selector
@@ -74,7 +71,7 @@ def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
 
 
 def covers_undisrupted(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Tell the same, but not of a pod in `disrupted_pods`, which the budget has counted already."""
+    """Return the same, but False for a pod in `disrupted_pods`, which is counted already."""
     return pod.name not in budget.disrupted_pods and covers(budget, pod)
 
 
@@ -100,9 +97,9 @@ class BudgetCover:
     `covering[offsets[i]:offsets[i + 1]]`; both are int64.
     """
 
-    def __init__(self, snapshot: Snapshot, roster: Roster, rule: BudgetRule) -> None:
+    def __init__(self, snapshot: Snapshot, node_pods: NodePods, rule: BudgetRule) -> None:
         self._snapshot = snapshot
-        self._roster = roster
+        self._node_pods = node_pods
         self._rule = rule
         self._epoch = -1
         self._matched: dict[str, _Matched] = {}
@@ -110,14 +107,16 @@ class BudgetCover:
         self._set_up(())
 
     def sync(self) -> None:
-        """Bring the roster and the arrays up to date."""
+        """Bring the node_pods and the arrays up to date."""
         changed = self._epoch != self._snapshot.budget_epoch
         if changed:
             self._epoch = self._snapshot.budget_epoch
             budgets = self._snapshot.budgets.values()
-            self._roster.single_out(frozenset(n for each in budgets for n in each.disrupted_pods))
-        self._roster.sync()
-        groups = self._roster.groups
+            self._node_pods.single_out(
+                frozenset(n for each in budgets for n in each.disrupted_pods)
+            )
+        self._node_pods.sync()
+        groups = self._node_pods.groups
         if groups is not self._groups:
             self._matched.clear()
         elif not changed and len(groups) + 1 == len(self.offsets):
@@ -128,8 +127,8 @@ class BudgetCover:
     def _match(self) -> None:
         old, self._matched = self._matched, {}
         for key, budget in self._snapshot.budgets.items():
-            known = old.get(key)
-            covers = known.covers if known is not None and _alike(known.budget, budget) else []
+            before = old.get(key)
+            covers = before.covers if before is not None and _alike(before.budget, budget) else []
             covers += [self._rule.counts(budget, pod) for pod in self._groups[len(covers) :]]
             self._matched[key] = _Matched(budget, covers)
         self._set_up(tuple(self._matched.values()))

@@ -1,7 +1,4 @@
-"""What the preemptor reads of a failed cycle, and what it decides.
-
-What the preemptor asks about the scheduling cycle that failed.
-"""
+"""What the preemptor reads of a failed cycle, and what it decides."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from typing import Protocol
 
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.preemption.batch_dry_run import BatchDryRunResult
 from services.scheduler.core.preemption.pick import Criteria, DecidedBy, Picked
-from services.scheduler.core.preemption.survey import Survey
 from services.scheduler.core.preemption.victims import Candidate, DryRun, NonCandidate
 from services.scheduler.core.status import Code
 
@@ -22,11 +19,11 @@ from services.scheduler.core.status import Code
 class Nominate:
     """Nominate the pod to `node` and make room for it there.
 
-    `victims` stand in the order in which they are deleted; `deletions` are those whose deletion
-    is still to be asked for. `violating` are the victims whose deletion violates a budget; `ties`
+    `victims` are in the order in which they are deleted; `deletions` are those whose deletion
+    is still to be requested. `violating` are the victims whose deletion violates a budget; `ties`
     are the nodes among which a tie was broken (one otherwise); `candidates`
     counts the nodes that could have been picked. `cleared_nominations` are the pods of lower
-    priority that lose their nomination to the node (v1.34: none where no deletion is asked
+    priority that lose their nomination to the node (v1.34: none where no deletion is requested
     for), after the deletions where `clears_last`. `reprieved` are the pods that were spared.
     """
 
@@ -62,9 +59,9 @@ class Cause(Enum):
 class CannotHelp:
     """Leave the cluster as it is.
 
-    `reason` explains it in upstream's words; `message` is what the pod's own message says of it,
-    after what the filters said ("" where the version says nothing). `clear_nomination` tells to
-    clear status.nominatedNodeName; otherwise it is left alone. `is_error` marks what upstream
+    `reason` explains it in upstream's wording; `message` is appended to the pod's own message after
+    the filters' part ("" in versions that append nothing). `clear_nomination` is set to clear
+    status.nominatedNodeName; otherwise it is left alone. `is_error` marks what upstream
     reports as an error rather than as unschedulable; the attempt is unschedulable either way.
     """
 
@@ -76,7 +73,7 @@ class CannotHelp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedCandidate:
     """A candidate and what it is judged by (None without victims)."""
 
     candidate: Candidate
@@ -94,7 +91,7 @@ class PreemptionEvaluation:
 
     ineligible: str
     potential_nodes: tuple[str, ...]
-    candidates: tuple[Judged, ...]
+    candidates: tuple[JudgedCandidate, ...]
     non_candidates: tuple[NonCandidate, ...]
     picked: Picked | None
     outcome: Nominate | CannotHelp
@@ -108,13 +105,13 @@ class FailedCycle(Protocol):
     """
 
     def prepared(self, plugin: str) -> bool:
-        """Tell whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
+        """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
 
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
 
     def has_node(self, node: str) -> bool:
-        """Tell whether the snapshot has the node."""
+        """Return whether the snapshot has the node."""
 
     def code(self, node: str) -> Code:
         """Return how the filters refused the pod on `node`.
@@ -126,10 +123,10 @@ class FailedCycle(Protocol):
     def potential_nodes(self) -> Sequence[str]:
         """Return the nodes where removing pods may help: those refused with UNSCHEDULABLE."""
 
-    def survey(self, now_ns: int) -> Survey | None:
+    def batch_dry_run(self, now_ns: int) -> BatchDryRunResult | None:
         """Dry-run all potential nodes at once, None where they have to be tried one by one.
 
-        `now_ns` stands for a start that is missing.
+        `now_ns` replaces a missing start time.
         """
 
     def pods_on(self, node: str) -> Sequence[Pod]:

@@ -1,7 +1,7 @@
 """Which of the candidate nodes is preempted on.
 
-The criteria are asked in turn, each among the nodes that the one before left over, until a
-single node is left. Criteria count so that less is better.
+The criteria apply in turn, each to the nodes that the one before left, until a single node is left.
+Criteria are numbers of which the smallest is the best.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go, SelectCandidate and
 pickOneNodeForPreemption; v1.16 pkg/scheduler/core/generic_scheduler.go,
@@ -28,7 +28,7 @@ TieBreak = Callable[[Sequence[str]], str]
 
 
 class DecidedBy(StrEnum):
-    """What settled the choice of a node."""
+    """What decided the choice of a node."""
 
     ONLY_CANDIDATE = "only-candidate"
     NO_VICTIMS = "0-no-victims"
@@ -75,7 +75,7 @@ _CRITERIA: tuple[tuple[DecidedBy, Callable[[Criteria], int]], ...] = (
     (DecidedBy.LATEST_START, lambda criteria: -criteria.earliest_start_ns),
 )
 CRITERIA_ORDER = tuple(decided_by for decided_by, _ in _CRITERIA)
-"""The criteria in the order in which they are asked."""
+"""The criteria in the order in which they apply."""
 
 
 def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
@@ -111,7 +111,7 @@ def criteria_of(candidate: Candidate, *, now_ns: int) -> Criteria | None:
 def pick_one_node(
     candidates: Sequence[Candidate], *, rules: PreemptionRules, tie_break: TieBreak, now_ns: int
 ) -> Picked | None:
-    """Return the best of `candidates`, given in the nodes' order; None where there are none."""
+    """Return the best of `candidates`, which are in the nodes' order; None without any."""
     if not candidates:
         return None
     if len(candidates) == 1:

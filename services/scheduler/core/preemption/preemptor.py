@@ -1,8 +1,9 @@
 """The preemptor: a pod that fits nowhere tries to make room for itself.
 
-Eligible? Which nodes might be cured? A dry run on each finds its victims. Extenders may narrow
-the candidates, one node is picked, and pods of lower priority that were nominated to it lose
-that. Nothing is changed here: the outcome says what should happen.
+It checks that the pod is eligible, finds the nodes where deleting pods may help, and dry-runs each
+of them for its victims. Extenders may narrow the candidates, one node is picked, and pods of lower
+priority that were nominated to it lose their nomination. Nothing is changed here: the outcome says
+what should happen.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go, Evaluator.Preempt and
 DryRunPreemption, plugins/defaultpreemption/default_preemption.go, PostFilter; v1.16
@@ -16,17 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kube.pod import Pod, PreemptionPolicy
+from services.scheduler.core.preemption.batch_dry_run import CandidateSampling, pick_from_batch
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
     Cause,
     FailedCycle,
-    Judged,
+    JudgedCandidate,
     Nominate,
     PreemptionEvaluation,
 )
 from services.scheduler.core.preemption.pick import Picked, TieBreak, criteria_of, pick_one_node
 from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.preemption.survey import CandidateSampling, pick_surveyed
 from services.scheduler.core.preemption.victims import Candidate, NonCandidate, select_victims
 from services.scheduler.core.status import Code, Status
 
@@ -65,23 +66,23 @@ class Preemptor:
     ) -> Nominate | CannotHelp:
         """Decide for `pod`, in its latest version, after its `cycle` found no node.
 
-        `tie_break` settles what the criteria leave open (`pick.hashed_tie_break`).
+        `tie_break` decides what the criteria leave open (`pick.hashed_tie_break`).
         """
         refused = self._refused_at_once(pod, cycle)
         if refused is not None:
             return refused
-        survey = cycle.survey(now_ns) if self.extenders is no_extenders else None
-        if survey is None:
+        batch = cycle.batch_dry_run(now_ns) if self.extenders is no_extenders else None
+        if batch is None:
             return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
-        if not len(survey.rows):
-            return self._no_candidate(cycle, survey.refusals)
+        if not len(batch.rows):
+            return self._no_candidate(cycle, batch.refusals)
         if self.sampling is not None:
-            survey = self.sampling.narrowed(survey, cycle.potential_nodes(), tie_break)
-        chosen = pick_surveyed(survey, rules=self.rules, tie_break=tie_break)
+            batch = self.sampling.narrowed(batch, cycle.potential_nodes(), tie_break)
+        chosen = pick_from_batch(batch, rules=self.rules, tie_break=tie_break)
         found = self._select_victims(pod, cycle, chosen.node, now_ns)
-        assert isinstance(found, Candidate), f"{chosen.node} was a candidate in the survey"
+        assert isinstance(found, Candidate), f"{chosen.node} was a candidate in the batch"
         picked = Picked(candidate=found, decided_by=chosen.decided_by, ties=chosen.ties)
-        return self._outcome(pod, cycle, picked, len(survey.rows))
+        return self._outcome(pod, cycle, picked, len(batch.rows))
 
     def evaluate(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
@@ -100,7 +101,7 @@ class Preemptor:
             ineligible="",
             potential_nodes=potential,
             candidates=tuple(
-                Judged(candidate=each, criteria=criteria_of(each, now_ns=now_ns))
+                JudgedCandidate(candidate=each, criteria=criteria_of(each, now_ns=now_ns))
                 for each in candidates
             ),
             non_candidates=non_candidates,
@@ -240,7 +241,7 @@ def _nothing_tried(
 
 
 def why_not_eligible(pod: Pod, cycle: FailedCycle, rules: PreemptionRules) -> str:
-    """Return why `pod` may not preempt, in upstream's words; "" where it may.
+    """Return why `pod` may not preempt, in upstream's wording; "" where it may.
 
     A pod that has made room on its nominated node waits for its victims to go. In the rules of
     v1.34 it need not wait where the nominated node can no longer be cured by deleting pods
@@ -285,7 +286,7 @@ def not_helpful_text(node_count: int, refused: Sequence[tuple[Status, int]]) -> 
 
 
 def errors_text(refused: Sequence[tuple[Status, int]]) -> str:
-    """Return the errors met in dry runs as one text, each said once; "" without any.
+    """Return the errors of dry runs as one text, each once; "" without any.
 
     Source: kubernetes v1.34 apimachinery pkg/util/errors/errors.go, aggregate.Error.
     """

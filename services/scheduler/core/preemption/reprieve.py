@@ -3,7 +3,7 @@
 Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
 property test holds them equal. Resources and what bounds count only ever add up, so where the
 pending pod fits beside the nominated pods it fits without them too, and one check does for both. A
-bound that asks for pods is there twice where some are nominated, and no pod that comes back breaks
+bound that requests pods is there twice where some are nominated, and no pod that comes back breaks
 it.
 
 The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
@@ -11,16 +11,16 @@ for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_ba
 Names in all of them:
 
 - `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
-  wanted resource, which stands in column `resources` of `amounts`: int64[loads, resources].
+  wanted resource, which is in column `resources` of `amounts`: int64[loads, resources].
 - `spares`: int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, UNBOUNDED where a
   row's pods do not count; `weights`: int64[classes, bounds], what they count, negative where a
-  bound asks for them.
+  bound requests them.
 - `first`: int64[rows], the place of a row's first pod of lower priority; `order`: int64[rows,
   width], the places of such pods, most important first; beside it `violates` and `victims`:
   bool[rows, width].
-- `codes`: int64[rows], an answer or a fit code (`kernels.fit`).
+- `codes`: int64[rows], CANDIDATE and the codes beside it, or a fit code (`kernels.fit`).
 
-Roster and BudgetCover say what their arrays are.
+NodePods and BudgetCover document their arrays.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ from services.scheduler.core.snapshot.node_pods import (
 
 CANDIDATE = 0
 NOTHING_BELOW = -1
-IN_VAIN = -2
 FIRST_BOUND = -3
 NOT_TRIED = -(1 << 62)
-"""Answers beside the fit codes: the pod fits without its victims; no pod has a lower priority;
-every pod came back although the node had refused the pending pod; the first bound is broken,
-the next one being one less; nobody has asked."""
+"""Codes beside the fit codes: the pod fits without its victims; no pod has a lower priority; the
+first bound is broken, the next one being one less; the row was not tried."""
 
 UNBOUNDED = 1 << 60
 
@@ -75,7 +73,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Take all pods of lower priority than -`rank` off, and write whether the pod fits then.
 
-    The pod asks `wanted` (more than 0) of the columns `resources`. `room` comes as 0 less what
+    The pod requests `wanted` (more than 0) of the columns `resources`. `room` comes as 0 less what
     nominated pods take, and `spares` as they are with the pods that are taken off.
     """
     for i in range(len(rows)):

@@ -1,6 +1,6 @@
-"""What differs between the versions' preemptors, chosen once, and what a refused step leads to.
+"""What differs between the versions' preemptors, and what follows a refused step.
 
-`V1_34` is the default. `V1_16` is what the documents of that version describe.
+`V1_34` is the default. `V1_16` is what the documentation of that version describes.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
 class PreemptionRules:
     """One version's rules.
 
-    `blocks` tells whether a lower-priority pod on the nominated node makes the pod wait;
-    `retries_unresolvable` lets a pod preempt anew whose nominated node cannot be cured.
+    `blocks` says whether a lower-priority pod on the nominated node makes the pod wait;
+    `retries_unresolvable` lets a pod preempt again whose nominated node cannot be cured.
     `budgets` parts the potential victims by their budgets.
     `needs_victims` refuses a node where nothing is to be deleted; without it, the first such
     node wins at once. `sorts_victims` puts the victims in order of importance at the end.
     `takes_first` breaks the last tie by the nodes' order instead of the caller's choice.
     `clears_without_candidates` clears the nomination where nodes were tried and none will do.
-    `skips_terminating` asks for no deletion of a victim that is already being deleted.
-    `survives_status_refusal` goes on where the nomination cannot be written to the status;
+    `skips_terminating` requests no deletion of a victim that is already being deleted.
+    `survives_status_refusal` continues where the nomination cannot be written to the status;
     `activates_after_refused_deletion` tries the pod at once where a victim cannot be deleted.
     `requires_node` refuses a picked node that the snapshot does not have.
-    `no_nodes_text` is the error where there are no nodes. `message_prefix` stands before what
-    the pod's message says of preemption; None where it says nothing.
+    `no_nodes_text` is the error where there are no nodes. `message_prefix` precedes
+    preemption's part of the pod's message; None where there is no such part.
     `clears_nominations_last` deletes the victims before lower nominations are cleared.
-    `samples_candidates` knows that a part of the nodes may be enough to try.
+    `samples_candidates` supports trying only a part of the nodes.
     """
 
     name: str
@@ -54,12 +54,12 @@ class PreemptionRules:
     samples_candidates: bool
 
     def message(self, text: str) -> str:
-        """Return what the pod's message says of preemption."""
+        """Return preemption's part of the pod's message."""
         return "" if self.message_prefix is None else self.message_prefix + text
 
 
 def terminating(pod: Pod) -> bool:
-    """Tell whether the pod is being deleted, for whatever reason.
+    """Return whether the pod is being deleted, for whatever reason.
 
     Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, podEligibleToPreemptOthers.
     """
@@ -67,7 +67,7 @@ def terminating(pod: Pod) -> bool:
 
 
 def terminating_by_preemption(pod: Pod) -> bool:
-    """Tell whether the pod is being deleted because a scheduler preempted it.
+    """Return whether the pod is being deleted because a scheduler preempted it.
 
     Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
     podTerminatingByPreemption.
@@ -120,8 +120,8 @@ V1_16 = PreemptionRules(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aftermath:
-    """What the scheduler does after a refusal.
+class AfterRefusal:
+    """What the scheduler does after the world refused a step of a preemption.
 
     `forget_nomination` takes the nomination back from the queue; the status is never changed
     back. `activate` moves the pod to activeQ at once, since no victim's deletion may ever wake it.
@@ -131,24 +131,24 @@ class Aftermath:
     activate: bool = False
 
 
-def after_status_refused(rules: PreemptionRules) -> Aftermath:
+def after_status_refused(rules: PreemptionRules) -> AfterRefusal:
     """Return what to do when writing status.nominatedNodeName was refused.
 
     v1.16 forgets the nomination. v1.34 logs the error; its queue keeps the nomination.
     Source: kubernetes v1.16 pkg/scheduler/scheduler.go, preempt; v1.34
     pkg/scheduler/schedule_one.go, handleSchedulingFailure.
     """
-    return Aftermath(forget_nomination=not rules.survives_status_refusal)
+    return AfterRefusal(forget_nomination=not rules.survives_status_refusal)
 
 
-def after_deletion_refused(rules: PreemptionRules) -> Aftermath:
+def after_deletion_refused(rules: PreemptionRules) -> AfterRefusal:
     """Return what to do when deleting a victim was refused; those before it are gone.
 
     The nomination stays, in the queue and in the status, and later victims are spared. v1.34
-    activates the pod, v1.16 leaves it where it is. A victim that has gone already is no refusal.
-    (v1.34 deletes all victims but the last in parallel and stops handing out deletions at the
-    first error; we delete in order, which is one of its outcomes.)
-    Source: kubernetes v1.34 framework/preemption/preemption.go, prepareCandidateAsync; v1.16
-    pkg/scheduler/scheduler.go, preempt.
+    activates the pod, v1.16 leaves it where it is. A victim that is gone already does not count as
+    a refusal. (v1.34 deletes all victims but the last in parallel and stops handing out deletions
+    at the first error; we delete in order, which is one of its outcomes.) Source: kubernetes v1.34
+    framework/preemption/preemption.go, prepareCandidateAsync; v1.16 pkg/scheduler/scheduler.go,
+    preempt.
     """
-    return Aftermath(activate=rules.activates_after_refused_deletion)
+    return AfterRefusal(activate=rules.activates_after_refused_deletion)

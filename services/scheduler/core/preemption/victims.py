@@ -28,10 +28,10 @@ NO_VICTIMS_FOUND = Status(
 class Candidate:
     """A node where the pending pod fits once `victims` are gone.
 
-    `victims` stand in the order in which they are deleted. `violating` are those of them whose
+    `victims` are in the order in which they are deleted. `violating` are those of them whose
     deletion violates a budget. `reprieved` are the pods that were spared, in the order in which
-    that was found out. `stated_violations` is how many violate a budget by the word of an
-    extender, which counts instead; None where none has changed the candidate.
+    that was found out. `stated_violations` is the number that an extender returned,
+    which counts instead; None where no extender changed the candidate.
     """
 
     node: str
@@ -57,14 +57,14 @@ class NonCandidate:
 class DryRun(Protocol):
     """The pending pod's view of one node while candidates for victims come and go.
 
-    A dry run begins as the node stands in the snapshot. Pods taken from it or put on it change the
-    dry run only, never the snapshot, and `refusal` tells whether the pending pod would fit then.
+    A dry run begins with the node's state in the snapshot. Pods taken from it or put on it change
+    the dry run only, never the snapshot, and `refusal` says whether the pending pod would fit then.
     Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go and
     plugins/defaultpreemption/default_preemption.go, SelectVictimsOnNode (removePod, addPod).
     """
 
     def pods(self) -> Sequence[Pod]:
-        """Return the node's assigned and assumed pods as they stand now, in upstream's order.
+        """Return the node's current assigned and assumed pods, in upstream's order.
 
         Upstream appends a pod that comes and moves the last one into the gap of one that goes.
         """
@@ -92,7 +92,7 @@ def select_victims(
     rules: PreemptionRules,
     now_ns: int,
 ) -> Candidate | NonCandidate:
-    """Find the victims on one node; `now_ns` stands for a start that is not known yet.
+    """Find the victims on one node; `now_ns` replaces a missing start time.
 
     Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
     SelectVictimsOnNode; framework/preemption/preemption.go, DryRunPreemption; v1.16
@@ -148,8 +148,8 @@ def start_ns(pod: Pod, *, now_ns: int) -> int:
 def most_important_first(pods: Iterable[Pod], *, now_ns: int) -> list[Pod]:
     """Return `pods` in falling importance: by priority, then those that have run for longer.
 
-    Equal ones keep their order. Upstream's sort is not stable and reads the clock anew for each
-    missing start, so equal pods may stand in any order there.
+    Equal ones keep their order. Upstream's sort is not stable and reads the clock again for each
+    missing start, so equal pods may be in any order there.
     Source: kubernetes v1.34 pkg/scheduler/util/utils.go, MoreImportantPod.
     """
     return sorted(pods, key=lambda pod: (-pod.priority, start_ns(pod, now_ns=now_ns)))

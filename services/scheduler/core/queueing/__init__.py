@@ -1,1 +1,1 @@
-"""What the scheduler sends its queue, and what it knows of it."""
+"""What the scheduler sends its queue, and what it keeps of the queue's state."""

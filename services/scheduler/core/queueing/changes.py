@@ -1,14 +1,12 @@
 """What changed between two versions of an object, as cluster events.
 
+`node_changes` and `pod_events` compare two versions. `on_object` returns the move for objects
+beside pods, nodes and budgets, by the queue's mode.
+
 Source: kubernetes v1.34 pkg/scheduler/framework/events.go, NodeSchedulingPropertiesChange and
-PodSchedulingPropertiesChange; v1.20 pkg/scheduler/eventhandlers.go,
-nodeSchedulingPropertiesChange.
-
-What the queue is told of the objects beside pods, nodes and budgets, by the queue's mode.
-
-Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers, for the events that
-in-tree plugins register (EventsToRegister); v1.20 pkg/scheduler/eventhandlers.go, onPvAdd to
-onServiceDelete.
+PodSchedulingPropertiesChange; pkg/scheduler/eventhandlers.go, addAllEventHandlers, for the events
+that in-tree plugins register (EventsToRegister); v1.20 pkg/scheduler/eventhandlers.go,
+nodeSchedulingPropertiesChange, onPvAdd to onServiceDelete.
 """
 
 from __future__ import annotations
@@ -16,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from services.kube.changes import PodChange, pod_changes
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.kube.requests import scaled_down
 from services.kube.storage import BindingMode, StorageClass
 from services.scheduler.core.queueing.steps import ClusterEvent, Move
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.catalog import CatalogObject
 
 _Node = Callable[[Node, Node], bool]
-_Pod = Callable[[Pod, Pod], bool]
 
 
 def _statuses(node: Node) -> dict[str, str]:
@@ -65,43 +62,40 @@ def first_node_change(old: Node, new: Node) -> ClusterEvent | None:
     return next((event for changed, event in _NODE_CHANGES if changed(old, new)), None)
 
 
-_POD_CHANGES: tuple[tuple[_Pod, ClusterEvent, ClusterEvent], ...] = (
-    (
-        lambda old, new: old.labels is not new.labels and dict(old.labels) != dict(new.labels),
-        ClusterEvent.ASSIGNED_POD_LABEL_CHANGE,
-        ClusterEvent.PENDING_POD_LABEL_CHANGE,
-    ),
-    (
-        lambda old, new: scaled_down(old.spec, new.spec),
-        ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
-        ClusterEvent.PENDING_POD_SCALE_DOWN,
-    ),
-    (
-        lambda old, new: bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates,
-        ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
-        ClusterEvent.PENDING_POD_GATES_ELIMINATED,
-    ),
-    (
-        lambda old, new: len(old.spec.tolerations) != len(new.spec.tolerations),
-        ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
-        ClusterEvent.PENDING_POD_TOLERATION_CHANGE,
-    ),
+_POD_EVENTS: Mapping[PodChange, tuple[ClusterEvent, ClusterEvent]] = MappingProxyType(
+    {
+        PodChange.LABEL: (
+            ClusterEvent.ASSIGNED_POD_LABEL_CHANGE,
+            ClusterEvent.PENDING_POD_LABEL_CHANGE,
+        ),
+        PodChange.SCALE_DOWN: (
+            ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
+            ClusterEvent.PENDING_POD_SCALE_DOWN,
+        ),
+        PodChange.SCHEDULING_GATES_ELIMINATED: (
+            ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
+            ClusterEvent.PENDING_POD_GATES_ELIMINATED,
+        ),
+        PodChange.TOLERATION: (
+            ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
+            ClusterEvent.PENDING_POD_TOLERATION_CHANGE,
+        ),
+    }
 )
-"""Each with the event of a pod on a node, and of one that waits."""
+"""The events of each change: of an assigned pod, and of a pending one."""
 
 
-def pod_changes(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
-    """Return every change of a pod that may matter, in upstream's order (v1.34).
+def pod_events(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
+    """Return the events of a pod's changes, in upstream's order (v1.34).
 
-    A change that is none of these is a general update. Device claims are not read, nor are
-    requests in a pod's status.
+    Any other change is a general update.
     """
     pending = not new.node_name
-    general = ClusterEvent.PENDING_POD_UPDATE if pending else ClusterEvent.ASSIGNED_POD_UPDATE
-    if old.spec is new.spec and old.labels is new.labels:
-        return [general]
-    changes = [events[pending] for changed, *events in _POD_CHANGES if changed(old, new)]
-    return changes or [general]
+    if old.spec is not new.spec or old.labels is not new.labels:
+        changes = [_POD_EVENTS[each][pending] for each in pod_changes(old, new)]
+        if changes:
+            return changes
+    return [ClusterEvent.PENDING_POD_UPDATE if pending else ClusterEvent.ASSIGNED_POD_UPDATE]
 
 
 _IMMEDIATE = "immediate StorageClass"
@@ -145,15 +139,17 @@ V1_20: ObjectEvents = MappingProxyType(
 )
 
 
-def on_object(old: Kept | None, new: Kept | None, events: ObjectEvents) -> tuple[Move, ...]:
-    """Return the move that a change causes; `old` is None for what came, `new` for what went."""
+def on_object(
+    old: CatalogObject | None, new: CatalogObject | None, events: ObjectEvents
+) -> tuple[Move, ...]:
+    """Return the move for a change; `old` is None for a new object, `new` for a deleted one."""
     value = new if new is not None else old
     action = "update" if old is not None and new is not None else "add" if new else "delete"
     event = events.get((_type(value), action))
     return () if event is None else (Move(event=event, old=old, new=new),)
 
 
-def _type(value: Kept | None) -> str:
+def _type(value: CatalogObject | None) -> str:
     if isinstance(value, StorageClass) and value.binding_mode is BindingMode.IMMEDIATE:
         return _IMMEDIATE
     return type(value).__name__

@@ -1,18 +1,14 @@
-"""Cluster events: what the snapshot and the queue make of a change in the cluster.
+"""Cluster events: how a change in the cluster changes the snapshot and the queue.
 
-A pod is on a node (the snapshot's), waiting (the queue's, if its scheduler name is ours) or
-neither; what an event means follows from where the pod was and where it is. A pod that has
-finished is as good as deleted: upstream's scheduler does not watch such pods.
+A pod is assigned (the snapshot's), pending (the queue's, if its scheduler name is ours) or neither;
+the meaning of an event follows from where the pod was and where it is. A finished pod counts as
+deleted: upstream's scheduler does not watch such pods. The versions route pods alike and differ in
+what a single change causes: `EventHandlers` (v1.34, queueing hints on) or `HandlersV120`, chosen
+once by the queue's mode.
 
 Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (two filtering
 handlers, the snapshot's first); pkg/scheduler/scheduler.go, newPodInformer (the field selector
 on status.phase); v1.20 likewise.
-
-What each version's handlers tell the queue, chosen once by the queue's mode.
-
-Both versions route pods alike (events.py); they differ in what a single change causes.
-
-Source: kubernetes v1.34 (queueing hints on) and v1.20 pkg/scheduler/eventhandlers.go.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from typing import NamedTuple
 
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.queueing.changes import first_node_change, node_changes, pod_changes
+from services.scheduler.core.queueing.changes import first_node_change, node_changes, pod_events
 from services.scheduler.core.queueing.steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
@@ -72,11 +68,11 @@ def on_pod(
     assumed: Pod | None = None,
     waits_on_permit: bool = False,
 ) -> PodEffects:
-    """Answer a pod that came (`old` None), changed, or went (`new` None).
+    """Return the effects of a pod that was added (`old` None), changed or was deleted (`new` None).
 
     `scheduler_names` are those of our profiles. `assumed` is the pod as our scheduler assumed
-    it on a node, None where it did not; `waits_on_permit` tells that a Permit plugin holds it.
-    An update that carries the same resource version as before is none.
+    it on a node, None where it did not; `waits_on_permit` says that a Permit plugin holds it.
+    An update with an unchanged resource version is ignored.
     """
     if old is not None and new is not None and old.uid != new.uid:
         return _on_replaced(
@@ -109,22 +105,22 @@ def on_pod(
 
 
 def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
-    """Answer a node that came."""
+    """Return the operations for a new node."""
     return (Move(event=ClusterEvent.NODE_ADD, new=node),)
 
 
 def on_node_updated(
     old: Node, new: Node, *, handlers: EventHandlers, none_unschedulable: bool = False
 ) -> tuple[QueueOperation, ...]:
-    """Answer a node's change.
+    """Return the operations for a node's change.
 
-    `none_unschedulable` tells that the queue holds no unschedulable pod; only v1.20 asks.
+    `none_unschedulable` is set where the queue holds no unschedulable pod; only v1.20 reads it.
     """
     return handlers.node_updated(old, new, none_unschedulable=none_unschedulable)
 
 
 def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperation, ...]:
-    """Answer a node that went."""
+    """Return the operations for a deleted node."""
     return handlers.node_deleted(node)
 
 
@@ -145,7 +141,7 @@ def _on_waiting(
     assumed: Pod | None,
     waits_on_permit: bool,
 ) -> tuple[QueueOperation, ...]:
-    """Answer what happened to a pod that waits for one of our profiles."""
+    """Return the operations for a change of a pending pod of one of our profiles."""
     if old is None:
         return () if new is None else (QueueAdd(pod=new),)
     if new is None:
@@ -190,9 +186,9 @@ def _seen(pod: Pod | None) -> Pod | None:
 
 
 class EventHandlers:
-    """What v1.34's handlers answer: every event carries its objects, for the queueing hints.
+    """v1.34's handlers: every event carries its objects, for the queueing hints.
 
-    No check of the pods against the node comes before a move; with hints on there is none.
+    With hints on, no check of the pods against the node precedes a move.
     """
 
     def node_updated(
@@ -200,7 +196,7 @@ class EventHandlers:
     ) -> tuple[QueueOperation, ...]:
         """Move once for each kind of change of a node.
 
-        `none_unschedulable` tells that the queue holds no unschedulable pod.
+        `none_unschedulable` says that the queue holds no unschedulable pod.
         """
         del none_unschedulable
         return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
@@ -210,12 +206,12 @@ class EventHandlers:
         return (Move(event=ClusterEvent.NODE_DELETE, old=node),)
 
     def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
-        """Move for a pod that came to a node."""
+        """Move for a pod that was assigned to a node."""
         return (Move(event=ClusterEvent.ASSIGNED_POD_ADD, new=pod),)
 
     def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
         """Move once for each kind of change of a pod on a node."""
-        return tuple(Move(event=event, old=old, new=new) for event in pod_changes(old, new))
+        return tuple(Move(event=event, old=old, new=new) for event in pod_events(old, new))
 
     def pending_updated(
         self, old: Pod, new: Pod, *, assumed: Pod | None
@@ -233,7 +229,7 @@ class EventHandlers:
         return (update,)
 
     def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Take the pod out; what it was assumed or nominated to take becomes free.
+        """Delete the pod; what it was assumed or nominated to take becomes free.
 
         One that waits on Permit is rejected at the same time.
         A nominated pod that is bound passes here too, so a binding wakes pods as well; upstream
@@ -264,7 +260,7 @@ class HandlersV120(EventHandlers):
         return () if event is None else (Move(event=event, old=old, new=new),)
 
     def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
-        """Answer nothing."""
+        """Return no operation."""
         del node
         return ()
 
@@ -288,7 +284,7 @@ class HandlersV120(EventHandlers):
         return (QueueUpdate(old=old, new=new),)
 
     def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Take the pod out; nobody is woken."""
+        """Delete the pod; no other pod is moved."""
         del waits_on_permit
         return (QueueDelete(pod=pod),)
 

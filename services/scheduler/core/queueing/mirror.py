@@ -1,23 +1,24 @@
-"""What the scheduler knows of its queue: nominations, gated pods, and pods that wait.
+"""What the scheduler knows of its queue: its rules, nominations, gated pods, and pending pods.
 
-The queue is the record of nominations; the filters need them at every node, so the scheduler
-follows what the queue does with each step that it is told. Pods that a PreEnqueue plugin holds are
-kept out of queues that know no gates.
+`QueueRules` is what the queue's mode means for the scheduler. The queue is the record of
+nominations; the filters need them for every node, so the scheduler follows the effect of each step
+that it sends. Pods that a PreEnqueue plugin holds are kept out of queues without gates.
 
-The pods that wait to be scheduled, and which of them an event may move.
-
-Counted are those that pods elsewhere may let in, and those that wait for an event at all: what was
-tried and given back, and what a PreEnqueue plugin holds. The queue alone knows where they stand;
-this is enough to tell that nobody listens.
+PendingPods counts the pods that other pods' arrival may make schedulable, and the pods that an
+event may move at all: those that were tried and requeued, and those that a PreEnqueue plugin holds.
+In which sub-queue they are only the queue knows; the counts suffice to see that an event moves
+none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from services.kube.pod import Pod
-from services.scheduler.core.queueing.rules import QueueRules
+from services.scheduler.core.queueing import changes, events
+from services.scheduler.core.queueing.changes import ObjectEvents
+from services.scheduler.core.queueing.events import EventHandlers
 from services.scheduler.core.queueing.steps import (
     ClusterEvent,
     QueueAdd,
@@ -27,6 +28,57 @@ from services.scheduler.core.queueing.steps import (
     QueueUpdate,
 )
 from services.scheduler.core.snapshot.nominations import Nominations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """What a queue's mode means for the scheduler.
+
+    handlers, objects: what it receives for events of pods and nodes, and of other objects.
+    renominates_from_status: a requeued pod's nomination becomes that of its status.
+    moves_after_failed_binding: a refused binding is followed by a move.
+    has_gates, has_activate: the queue supports PreEnqueue gates and Activate.
+    has_hints: the queue calls queueing hints, which read the objects of an event.
+    """
+
+    mode: str
+    handlers: EventHandlers
+    objects: ObjectEvents
+    renominates_from_status: bool
+    moves_after_failed_binding: bool
+    has_gates: bool
+    has_activate: bool
+    has_hints: bool
+
+
+_V1_20 = QueueRules(
+    mode="v1.20",
+    handlers=events.V1_20,
+    objects=changes.V1_20,
+    renominates_from_status=True,
+    moves_after_failed_binding=False,
+    has_gates=False,
+    has_activate=False,
+    has_hints=False,
+)
+
+QUEUE_RULES = {
+    each.mode: each
+    for each in (
+        _V1_20,
+        replace(_V1_20, mode="v1.16"),
+        QueueRules(
+            mode="v1.34",
+            handlers=events.V1_34,
+            objects=changes.V1_34,
+            renominates_from_status=False,
+            moves_after_failed_binding=True,
+            has_gates=True,
+            has_activate=True,
+            has_hints=True,
+        ),
+    )
+}
 
 
 class QueueMirror:
@@ -41,7 +93,7 @@ class QueueMirror:
         self._held: set[str] = set()
 
     def follow(self, operations: Iterable[QueueOperation]) -> list[QueueStep]:
-        """Return what the queue is told of these operations, having followed each."""
+        """Return the steps that the queue receives for these operations, and follow each."""
         steps: list[QueueStep] = []
         for operation in operations:
             match operation:
@@ -61,11 +113,11 @@ class QueueMirror:
         return sorted(self._held)
 
     def hold(self, uids: Iterable[str]) -> None:
-        """Keep pods out of the queue, as another mirror held them."""
+        """Hold pods that another mirror held."""
         self._held.update(uids)
 
-    def given_back(self, pod: Pod) -> None:
-        """Follow AddUnschedulable: in the older modes only the status' nomination stays."""
+    def requeued(self, pod: Pod) -> None:
+        """Follow AddUnschedulable: in the older modes only the status' nomination is kept."""
         if self._rules.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
 
@@ -108,16 +160,16 @@ class QueueMirror:
 _OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
 
 
-class Waiting:
-    """The pending pods of our profiles, with or without a decision that waits for its answer."""
+class PendingPods:
+    """The pending pods of our profiles, those with an unanswered decision included."""
 
-    __slots__ = ("_listening", "_listening_for_pods", "_pods", "_waiting_for_pods")
+    __slots__ = ("_movable", "_movable_by_pods", "_pending_for_pods", "_pods")
 
     def __init__(self) -> None:
         self._pods: dict[str, bool] = {}
-        self._waiting_for_pods = 0
-        self._listening: dict[str, bool] = {}
-        self._listening_for_pods = 0
+        self._pending_for_pods = 0
+        self._movable: dict[str, bool] = {}
+        self._movable_by_pods = 0
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -125,58 +177,58 @@ class Waiting:
 
     @property
     def any_for_pods(self) -> bool:
-        """Tell whether one of them may come to fit because of a pod that comes to a node."""
-        return self._waiting_for_pods > 0
+        """Return whether a pod assigned to a node may make one of them schedulable."""
+        return self._pending_for_pods > 0
 
-    def hears(self, event: ClusterEvent, *, in_flight: bool) -> bool:
-        """Tell whether an event may move one of them; an attempt taken back listens, too.
+    def may_move(self, event: ClusterEvent, *, in_flight: bool) -> bool:
+        """Return whether an event may move one of them, or a pod whose decision may be refused.
 
-        `in_flight` tells that a decision waits for its answer. Pods that come to nodes and change
-        there move those alone that look beyond single nodes: no other plugin registers for such an
-        event, and who was given back without a plugin's name backs off whatever happens.
+        `in_flight` is set where a decision waits for its answer. Events of assigned pods move only
+        pods that were refused by plugins which read beyond single nodes: no other plugin registers
+        for them, and a pod that was requeued without a plugin's name backs off in any case.
         """
-        if event in _OF_PODS_ON_NODES and not self._any_listens_for_pods:
+        if event in _OF_PODS_ON_NODES and not self._any_movable_by_pods:
             return False
-        return bool(self._listening) or in_flight
+        return bool(self._movable) or in_flight
 
-    def reads(self, event: ClusterEvent) -> bool:
-        """Tell whether a hint about one of them may read what an event is about.
+    def may_be_read(self, event: ClusterEvent) -> bool:
+        """Return whether a hint about one of them may read what an event is about.
 
-        Pods that come to nodes and change there concern nobody but those that look beyond single
-        nodes; what frees resources concerns all.
+        Events of assigned pods concern only pods whose plugins read beyond single nodes; events
+        that free resources concern all.
         """
         if event in _OF_PODS_ON_NODES:
-            return self._any_listens_for_pods
+            return self._any_movable_by_pods
         return bool(self._pods)
 
     @property
-    def _any_listens_for_pods(self) -> bool:
-        return self._waiting_for_pods > 0 or self._listening_for_pods > 0
+    def _any_movable_by_pods(self) -> bool:
+        return self._pending_for_pods > 0 or self._movable_by_pods > 0
 
     def uids(self) -> Sequence[str]:
-        """Return who they are."""
+        """Return their UIDs."""
         return tuple(self._pods)
 
     def items(self) -> Sequence[tuple[str, bool]]:
-        """Return who they are, and whether pods elsewhere may let each in, as last counted."""
+        """Return their UIDs, and whether other pods may make each schedulable, as last put."""
         return tuple(self._pods.items())
 
-    def listening(self) -> Sequence[tuple[str, bool]]:
-        """Return who of them listens, and whether for pods elsewhere."""
-        return tuple(self._listening.items())
+    def movable(self) -> Sequence[tuple[str, bool]]:
+        """Return the UIDs of those that an event may move, and whether events of pods may."""
+        return tuple(self._movable.items())
 
-    def count(self, uid: str, *, for_pods: bool) -> None:
-        """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
-        self._waiting_for_pods += for_pods - self._pods.get(uid, False)
+    def put(self, uid: str, *, for_pods: bool) -> None:
+        """Put a pod or replace it, `for_pods` if other pods may make it schedulable."""
+        self._pending_for_pods += for_pods - self._pods.get(uid, False)
         self._pods[uid] = for_pods
 
-    def listens(self, uid: str, *, for_pods: bool) -> None:
-        """Note that an event may move a pod from now on, `for_pods` if pods elsewhere are why."""
-        before = self._listening.get(uid, False)
-        self._listening[uid] = before or for_pods
-        self._listening_for_pods += for_pods and not before
+    def mark_movable(self, uid: str, *, for_pods: bool) -> None:
+        """Note that an event may move a pod from now on, `for_pods` if events of pods may."""
+        before = self._movable.get(uid, False)
+        self._movable[uid] = before or for_pods
+        self._movable_by_pods += for_pods and not before
 
     def drop(self, uid: str) -> None:
-        """Count a pod no longer; an unknown one is passed over."""
-        self._waiting_for_pods -= self._pods.pop(uid, False)
-        self._listening_for_pods -= self._listening.pop(uid, False)
+        """Remove a pod; an unknown one is ignored."""
+        self._pending_for_pods -= self._pods.pop(uid, False)
+        self._movable_by_pods -= self._movable.pop(uid, False)

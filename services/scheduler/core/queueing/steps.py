@@ -1,8 +1,8 @@
-"""What the scheduler tells its queue, as values: of cluster events, and of pops.
+"""What the scheduler sends its queue, as values: cluster events, pops and nominations.
 
-The value of a cluster event is its label, one vocabulary for all modes of the queue: the one that
+The value of a ClusterEvent is its label, one vocabulary for all modes of the queue: the one that
 upstream printed up to v1.31. From v1.32 on upstream prints resource and action instead, which
-differs only for updates; the queue knows both.
+differs only for updates; the queue accepts both.
 
 Source: kubernetes v1.20 pkg/scheduler/internal/queue/events.go; v1.31
 pkg/scheduler/framework/events.go; v1.34 pkg/scheduler/framework/types.go, ClusterEvent.Label.
@@ -17,7 +17,7 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 from services.kube.value import value
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.catalog import CatalogObject
 
 
 class ClusterEvent(StrEnum):
@@ -109,13 +109,13 @@ class AssignedPodUpdate:
 class Move:
     """Unschedulable pods may have become schedulable.
 
-    `old` is None for what came and `new` for what went. Only pods of a priority of at most
+    `old` is None for a new object and `new` for a deleted one. Only pods of a priority of at most
     `priority_at_most` are moved, where it is not None, and never the pod `all_but_uid`.
     """
 
     event: ClusterEvent
-    old: Pod | Node | Kept | None = None
-    new: Pod | Node | Kept | None = None
+    old: Pod | Node | CatalogObject | None = None
+    new: Pod | Node | CatalogObject | None = None
     priority_at_most: int | None = None
     all_but_uid: str = ""
 

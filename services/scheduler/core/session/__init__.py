@@ -1,1 +1,1 @@
-"""The scheduler without its wires: a session's options, its rules, and all that it remembers."""
+"""The scheduler without its transport: a session's options, its rules, and all of its state."""

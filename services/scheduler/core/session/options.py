@@ -1,6 +1,8 @@
-"""How a session's scheduler decides, and the cycles that its profiles run.
+"""How a session's scheduler decides, and the state that it keeps between rounds.
 
-`Rules` are the strategies in which versions differ, chosen once when a session opens.
+`SchedulerRules` are the strategies in which versions differ, chosen once when a session opens.
+`SchedulerState` is the part of a scheduler's state between two rounds that its snapshot does not
+hold.
 """
 
 from __future__ import annotations
@@ -18,29 +20,30 @@ from services.scheduler.core.cycle.host_choice import (
     SampledChoice,
     StartIndex,
 )
+from services.scheduler.core.decisions import Decision
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, UNSCORED_PROFILE, Profile
 from services.scheduler.core.framework.registry import Registry, with_preemption
-from services.scheduler.core.plugin_api.plugin import Plugin
+from services.scheduler.core.plugin_api.plugin import Plain, Plugin
 from services.scheduler.core.plugins.node_resources import NodeResourcesBalanceChange
 from services.scheduler.core.preemption import rules
 from services.scheduler.core.preemption.preemptor import Preemptor, no_extenders
 from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.queueing.rules import QueueRules
+from services.scheduler.core.queueing.mirror import QueueRules
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SchedulerOptions:
     """How a scheduler decides; `seed` keys the hash that breaks ties.
 
     Without `profiles`, that of the rules is in force. `sampling` is the percentage of nodes to
     score where a profile has none of its own (0 adapts); None scores all nodes and tries all
     candidates of a preemption, whatever the profiles say.
-    `extenders` are asked in their order, the ignorable ones last.
+    `extenders` are called in their order, the ignorable ones last.
     """
 
-    rules: Rules
+    rules: SchedulerRules
     queue: QueueRules
     seed: int = 0
     profiles: tuple[Profile, ...] = ()
@@ -49,15 +52,15 @@ class Options:
     extenders: tuple[Extender, ...] = ()
 
 
-def cycles_of(
-    options: Options,
+def make_cycles(
+    options: SchedulerOptions,
     snapshot: Snapshot,
     registry: Registry,
     stopwatch: Callable[[], int] | None,
     extenders: Extenders,
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
-    narrow = extenders.narrowed if extenders.narrow_preemption else no_extenders
+    narrow = extenders.narrowed if extenders.any_preempts else no_extenders
     preemptor = Preemptor(rules=options.rules.preemption, extenders=narrow)
     registry = {**registry, **options.rules.plugins}
     served = with_preemption(
@@ -86,12 +89,12 @@ def _choice_of(choice: HostChoice, framework: Framework, extenders: Extenders) -
         return choice
     own = framework.profile.percentage_of_nodes_to_score
     percentage = choice.percentage if own is None else own
-    scores = bool(framework.weights) or extenders.look_at_nodes
+    scores = bool(framework.weights) or extenders.any_filters_or_scores
     return replace(choice, percentage=percentage, scores=scores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SchedulerRules:
     """A version's preemption and its choice among the best nodes (made from the seed).
 
     nominated_first: a nominated pod is tried on its node alone before any other.
@@ -109,7 +112,7 @@ class Rules:
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
 
 
-_V1_34 = Rules(
+_V1_34 = SchedulerRules(
     name="v1.34",
     preemption=rules.V1_34,
     nominated_first=True,
@@ -127,7 +130,7 @@ RULES = {
             name="v1.36",
             plugins={NodeResourcesBalanceChange.name: NodeResourcesBalanceChange},
         ),
-        Rules(
+        SchedulerRules(
             name="v1.16",
             preemption=rules.V1_16,
             nominated_first=False,
@@ -137,3 +140,23 @@ RULES = {
         ),
     )
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerState:
+    """A scheduler's state between two rounds, beside its snapshot and its pods.
+
+    `held_back` are pods that a gate keeps out of a queue without gates. `unanswered` decisions are
+    in the order in which they were made. `pending` are the UIDs of the pending pods, and whether
+    other pods may make each schedulable, as judged when it was added or last changed. `movable` are
+    those that an event may move, and whether events of pods may. `plugins` are the states of
+    stateful plugins, by scheduler name and plugin.
+    """
+
+    latest_cycle: int
+    choice_mark: int
+    held_back: tuple[str, ...]
+    unanswered: tuple[Decision, ...]
+    pending: tuple[tuple[str, bool], ...]
+    movable: tuple[tuple[str, bool], ...]
+    plugins: Mapping[str, Mapping[str, Plain]]

@@ -1,8 +1,8 @@
-"""The scheduler without its wires: events and heads in, queue steps and decisions out.
+"""The scheduler without its transport: events and heads in, queue steps and decisions out.
 
-It keeps the snapshot and the pods that wait, decides one head after the other as if each had been
-popped, and can take back what it decided beyond the prefix that the queue accepted. What a
-decision asks of the world is answered later; until then a bound pod is assumed.
+It holds the snapshot and the pending pods, decides one head after the other as if each had been
+popped, and can undo the decisions beyond the prefix that the queue accepted. The world answers
+later whether it carried out a decision; until then a bound pod is assumed.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, ScheduleOne, schedulingCycle,
 handleSchedulingFailure, handleBindingCycleError.
@@ -10,7 +10,7 @@ handleSchedulingFailure, handleBindingCycleError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from services.kube.node import Node
 from services.kube.pod import Pod
@@ -18,7 +18,7 @@ from services.kube.workloads import Controller, PodDisruptionBudget
 from services.scheduler.core.cycle.attempts import Attempts
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.cycle.failed_cycle import Surveyor
+from services.scheduler.core.cycle.failed_cycle import BatchDryRun
 from services.scheduler.core.decisions import (
     Attempt,
     Binding,
@@ -34,13 +34,13 @@ from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.core.plugin_api.plugin import StatefulPlugin
 from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.preemption.rules import (
-    Aftermath,
+    AfterRefusal,
     after_deletion_refused,
     after_status_refused,
 )
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
-from services.scheduler.core.queueing.mirror import QueueMirror, Waiting
+from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
@@ -54,9 +54,8 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.session.options import Options, cycles_of
-from services.scheduler.core.session.state import Memory
-from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.session.options import SchedulerOptions, SchedulerState, make_cycles
+from services.scheduler.core.snapshot.catalog import CatalogObject
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
@@ -68,7 +67,7 @@ class Scheduler:
 
     def __init__(
         self,
-        options: Options,
+        options: SchedulerOptions,
         *,
         registry: Registry = SERVED,
         stopwatch: Callable[[], int] | None = None,
@@ -77,7 +76,7 @@ class Scheduler:
         self._queue = options.queue
         self.snapshot = Snapshot()
         self._extenders = Extenders(options.extenders, self.snapshot)
-        self._choice, self._cycles = cycles_of(
+        self._choice, self._cycles = make_cycles(
             options, self.snapshot, registry, stopwatch, self._extenders
         )
         self.pods: dict[str, Pod] = {}
@@ -85,25 +84,25 @@ class Scheduler:
         self._attempts = Attempts(
             self.snapshot,
             self._mirror,
-            Surveyor(self.snapshot, options.rules.preemption),
+            BatchDryRun(self.snapshot, options.rules.preemption),
             queue=options.queue,
             seed=options.seed,
             keeps_refusals=options.sampling is None and not options.extenders,
             stopwatch=stopwatch,
             extenders=self._extenders,
         )
-        self._waiting = Waiting()
+        self._pending = PendingPods()
         self._unanswered: dict[PopId, Decision] = {}
         self._latest_cycle = 0
 
     # Cluster events
 
     def put_pod(self, new: Pod) -> list[QueueStep]:
-        """Take a pod that came or changed; answer what the queue is told."""
+        """Add or update a pod, and return the steps for the queue."""
         old = self.pods.get(new.uid)
         assumed = self.snapshot.pod(new.uid) if self.snapshot.is_assumed(new.uid) else None
         self.pods[new.uid] = new
-        self._count_waiting(new)
+        self._put_pending(new)
         effects = events.on_pod(
             old,
             new,
@@ -115,15 +114,15 @@ class Scheduler:
         steps = self._mirror.follow(effects.operations)
         for step in steps:
             if isinstance(step, (QueueAdd, QueueUpdate)) and step.gates:
-                self._waiting.listens(new.uid, for_pods=True)
+                self._pending.mark_movable(new.uid, for_pods=True)
         return steps
 
     def remove_pod(self, uid: str) -> list[QueueStep]:
-        """Take a pod that went; an unknown one is passed over."""
+        """Remove a deleted pod; an unknown one is ignored."""
         old = self.pods.pop(uid, None)
         if old is None:
             return []
-        self._waiting.drop(uid)
+        self._pending.drop(uid)
         effects = events.on_pod(
             old, None, handlers=self._queue.handlers, scheduler_names=self._cycles
         )
@@ -131,7 +130,7 @@ class Scheduler:
         return self._mirror.follow(effects.operations)
 
     def put_node(self, node: Node) -> list[QueueStep]:
-        """Take a node that came or changed."""
+        """Add or update a node."""
         row = self.snapshot.row(node.name)
         old = self.snapshot.node(row) if row is not None else None
         self.snapshot.set_node(node)
@@ -140,7 +139,7 @@ class Scheduler:
         return list(events.on_node_updated(old, node, handlers=self._queue.handlers))
 
     def remove_node(self, name: str) -> list[QueueStep]:
-        """Take a node that went; an unknown one is passed over."""
+        """Remove a deleted node; an unknown one is ignored."""
         row = self.snapshot.row(name)
         if row is None:
             return []
@@ -149,28 +148,28 @@ class Scheduler:
         return list(events.on_node_deleted(node, handlers=self._queue.handlers))
 
     def put_budget(self, budget: PodDisruptionBudget) -> list[QueueStep]:
-        """Take a budget's state; no pod waits for that."""
+        """Add or update a budget; no pod waits for that."""
         self.snapshot.set_budget(budget)
         return []
 
     def remove_budget(self, namespace: str, name: str) -> list[QueueStep]:
-        """Take a budget that went; no pod waits for that."""
+        """Remove a deleted budget; no pod waits for that."""
         self.snapshot.remove_budget(namespace, name)
         return []
 
-    def put_object(self, value: Kept) -> list[QueueStep]:
-        """Take an object of another kind that came or changed."""
+    def put_object(self, value: CatalogObject) -> list[QueueStep]:
+        """Add or update an object of another kind."""
         kind = value.kind.value if isinstance(value, Controller) else type(value).__name__
         old = self.snapshot.catalog.held(kind, getattr(value, "namespace", ""), value.name)
         self.snapshot.catalog.put(value)
-        self._recount_waiting()
+        self._put_all_pending()
         return list(on_object(old, value, self._queue.objects))
 
     def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
-        """Take an object of another kind that went; an unknown one is passed over."""
+        """Remove a deleted object of another kind; an unknown one is ignored."""
         old = self.snapshot.catalog.held(kind, namespace, name)
         self.snapshot.catalog.remove(kind, namespace, name)
-        self._recount_waiting()
+        self._put_all_pending()
         return [] if old is None else list(on_object(old, None, self._queue.objects))
 
     # Scheduling
@@ -179,20 +178,16 @@ class Scheduler:
         """Decide what becomes of the queue's next pod, and change the snapshot accordingly."""
         self._latest_cycle = max(self._latest_cycle, head.pop.cycle)
         pod = self.pods.get(head.pop.uid)
+        nominated = self.snapshot.nominations.node_of(head.pop.uid)
+        attempt = Attempt(head, pod, nominated, self._choice.mark())
         if pod is None or pod.is_terminating or pod.node_name:
-            steps = (CommitPop(head.pop), Done(head.pop))
-            return self._before(head, pod).decided(Skipped(), steps)
-        attempt = self._before(head, pod)
+            return attempt.decided(Skipped(), (CommitPop(head.pop), Done(head.pop)))
         cycle = self._cycles[pod.spec.scheduler_name]
         decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
-        self._note_given_back(cycle.framework, decision)
+        self._mark_movable(cycle.framework, decision)
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
-
-    def _before(self, head: Head, pod: Pod | None) -> Attempt:
-        nominated = self.snapshot.nominations.node_of(head.pop.uid)
-        return Attempt(head, pod, nominated, self._choice.mark())
 
     def undo(self, decisions: Sequence[Decision]) -> None:
         """Take back decisions whose pops the queue did not accept, the latest first."""
@@ -211,9 +206,9 @@ class Scheduler:
     # Answers
 
     def answer(self, pop: PopId, stage: Stage | None) -> list[QueueStep]:
-        """Take what became of a decision: `stage` is what was refused, None where nothing was.
+        """Handle the world's answer to a decision: `stage` is what it refused, or None.
 
-        An unknown pop is passed over.
+        An unknown pop is ignored.
         """
         decision = self._unanswered.pop(pop, None)
         if decision is None:
@@ -226,17 +221,13 @@ class Scheduler:
         nomination = decision.nomination
         if stage is None or nomination is None or decision.pod is None:
             return []
-        rules = self._options.rules.preemption
-        if stage is Stage.NOMINATE:
-            after = after_status_refused(rules)
-        else:
-            after = after_deletion_refused(rules)
-        return list(self._after_refusal(after, pop.uid))
+        after = after_status_refused if stage is Stage.NOMINATE else after_deletion_refused
+        return list(self._after_refusal(after(self._options.rules.preemption), pop.uid))
 
-    # What people look at
+    # Queries
 
     def evaluate(self, pod: Pod, attempt: int, now_ns: int) -> PodEvaluation:
-        """Return every verdict about a pending pod as things stand; nothing is changed."""
+        """Return every verdict about a pending pod in the current state, which is not changed."""
         cycle = self._cycles[pod.spec.scheduler_name]
         mark = self._choice.mark()
         found = evaluate_pod(
@@ -257,34 +248,29 @@ class Scheduler:
         return tuple(self._cycles)
 
     def serves(self, pod: Pod) -> bool:
-        """Tell whether one of the profiles schedules the pod."""
+        """Return whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Return a namespace's labels, none for one that is not known."""
-        found = self.snapshot.catalog.namespaces.get(namespace)
-        return found.labels if found is not None else {}
 
     def sort_key(self, pod: Pod) -> bytes:
         """Return where QueueSort puts a pending pod that is served; empty: by priority."""
         return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
 
     def may_wait(self) -> MayWait:
-        """Return what need not be told at once, where no pod can be popped as things stand.
+        """Return which events the world may hold back, where no pod can be popped now.
 
-        A pod whose binding waits for its answer needs nothing unless that is a refusal.
+        A pod whose binding waits for its answer needs no event unless the binding is refused.
         """
-        if len(self._waiting) == len(self.assumed()):
+        if len(self._pending) == len(self.assumed()):
             return MayWait.ALL
-        return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
+        return MayWait.NOTHING if self._pending.any_for_pods else MayWait.STATUS
 
-    def is_heard(self, event: ClusterEvent) -> bool:
-        """Tell whether an event may move a pod: one that listens, or one that is in flight."""
-        return self._waiting.hears(event, in_flight=bool(self._unanswered))
+    def may_move_pods(self, event: ClusterEvent) -> bool:
+        """Return whether an event may move a pod: one that listens, or one that is in flight."""
+        return self._pending.may_move(event, in_flight=bool(self._unanswered))
 
     def reads_objects(self, event: ClusterEvent) -> bool:
-        """Tell whether a hint about a pod that waits may read what `event` is about."""
-        return self._waiting.reads(event)
+        """Return whether a hint about a pod that waits may read what `event` is about."""
+        return self._pending.may_be_read(event)
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
         """Return the bindings that wait for an answer, with their nodes."""
@@ -295,24 +281,24 @@ class Scheduler:
         ]
 
     def choice_mark(self) -> int:
-        """Return where the host choice stands (the preset v1.16's lastNodeIndex)."""
+        """Return the host choice's position (the preset v1.16's lastNodeIndex)."""
         return self._choice.mark()
 
     def unanswered(self) -> tuple[Decision, ...]:
         """Return the decisions that wait for an answer, in order."""
         return tuple(self._unanswered.values())
 
-    # What a checkpoint keeps beside the snapshot
+    # The checkpoint's part beside the snapshot
 
-    def memory(self) -> Memory:
-        """Return what follows from no object; called between rounds."""
-        return Memory(
+    def state(self) -> SchedulerState:
+        """Return the state that follows from no object; called between rounds."""
+        return SchedulerState(
             latest_cycle=self._latest_cycle,
             choice_mark=self._choice.mark(),
             held_back=tuple(self._mirror.held),
             unanswered=self.unanswered(),
-            waiting=tuple(self._waiting.items()),
-            listening=tuple(self._waiting.listening()),
+            pending=tuple(self._pending.items()),
+            movable=tuple(self._pending.movable()),
             plugins={
                 name: {
                     plugin.name: plugin.saved_state(self.snapshot)
@@ -323,62 +309,61 @@ class Scheduler:
             },
         )
 
-    def recall(self, pods: Iterable[Pod], memory: Memory) -> None:
-        """Go on where another scheduler stood, whose snapshot this one's is; nothing is told.
+    def restore(self, pods: Iterable[Pod], state: SchedulerState) -> None:
+        """Restore another scheduler's state; the snapshot is restored already, and no step is sent.
 
-        `pods` are all pods that were told, in their order. Raises KeyError, TypeError or ValueError
-        for plugins' states that are none.
+        `pods` are all pods that were received, in their order. Raises KeyError, TypeError or
+        ValueError for plugins' states that their plugins never save.
         """
         for name, cycle in self._cycles.items():
             for plugin in cycle.framework.plugins:
                 if isinstance(plugin, StatefulPlugin):
-                    plugin.restore_state(memory.plugins[name][plugin.name], self.snapshot)
+                    plugin.restore_state(state.plugins[name][plugin.name], self.snapshot)
         self.pods.update((pod.uid, pod) for pod in pods)
-        for uid, for_pods in memory.waiting:
-            self._waiting.count(uid, for_pods=for_pods)
-        for uid, for_pods in memory.listening:
-            self._waiting.listens(uid, for_pods=for_pods)
-        self._latest_cycle = memory.latest_cycle
-        self._choice.reset(memory.choice_mark)
-        self._mirror.hold(memory.held_back)
-        self._unanswered = {each.head.pop: each for each in memory.unanswered}
+        for uid, for_pods in state.pending:
+            self._pending.put(uid, for_pods=for_pods)
+        for uid, for_pods in state.movable:
+            self._pending.mark_movable(uid, for_pods=for_pods)
+        self._latest_cycle = state.latest_cycle
+        self._choice.reset(state.choice_mark)
+        self._mirror.hold(state.held_back)
+        self._unanswered = {each.head.pop: each for each in state.unanswered}
 
-    # How
-
-    def _count_waiting(self, pod: Pod) -> None:
+    # Internals
+    def _put_pending(self, pod: Pod) -> None:
         if pod.node_name or pod.is_terminal or not self.serves(pod):
-            self._waiting.drop(pod.uid)
+            self._pending.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
-            for_pods = self._extenders.judge(pod) or framework.waits_for_pods(pod)
-            self._waiting.count(pod.uid, for_pods=for_pods)
+            for_pods = self._extenders.filter_or_score(pod) or framework.waits_for_pods(pod)
+            self._pending.put(pod.uid, for_pods=for_pods)
 
-    def _note_given_back(self, framework: Framework, decision: Decision) -> None:
+    def _mark_movable(self, framework: Framework, decision: Decision) -> None:
         verdict = decision.verdict
         if not isinstance(verdict, (Refused, Failed)):
             return
         for_pods = isinstance(verdict, Failed) or framework.is_refused_for_pods(verdict.plugins)
-        self._waiting.listens(decision.head.pop.uid, for_pods=for_pods)
+        self._pending.mark_movable(decision.head.pop.uid, for_pods=for_pods)
 
-    def _recount_waiting(self) -> None:
-        """Ask anew, since what a pod looks at may follow from objects such as its Service."""
-        for uid in self._waiting.uids():
-            self._count_waiting(self.pods[uid])
+    def _put_all_pending(self) -> None:
+        """Put all again: what a pod's plugins read may follow from objects such as a Service."""
+        for uid in self._pending.uids():
+            self._put_pending(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
         self._release(decision)
         pop, pod = decision.head.pop, decision.bound_pod
         if pod.uid not in self.pods:
             return [Done(pop)]
-        self._mirror.given_back(self.pods[pod.uid])
-        self._waiting.listens(pod.uid, for_pods=True)
+        self._mirror.requeued(self.pods[pod.uid])
+        self._pending.mark_movable(pod.uid, for_pods=True)
         requeue = AddUnschedulable(pop, self._latest_cycle)
         if not self._queue.moves_after_failed_binding:
             return [requeue]
         return [requeue, events.after_failed_binding(pod)]
 
     def _release(self, decision: Decision) -> None:
-        """Take an assumed pod off its node again, unless the world has moved it on meanwhile."""
+        """Take an assumed pod off its node, unless the world has changed it meanwhile."""
         assert isinstance(decision.verdict, Binding)
         pod, row = decision.bound_pod, decision.verdict.row
         if self.snapshot.name(row) == decision.verdict.node_name:
@@ -386,7 +371,7 @@ class Scheduler:
         if self.snapshot.is_assumed(pod.uid):
             self.snapshot.forget(pod.uid)
 
-    def _after_refusal(self, after: Aftermath, uid: str) -> Iterable[QueueStep]:
+    def _after_refusal(self, after: AfterRefusal, uid: str) -> Iterable[QueueStep]:
         if after.forget_nomination:
             self.snapshot.nominations.drop(uid)
             yield DeleteNomination(uid)

@@ -1,7 +1,7 @@
-"""Compiles every kernel, or loads it, before the first pod is waiting for it.
+"""Compiles or loads every kernel before the first pod needs it.
 
-A service runs this before it reports that it serves, unless it is started for a small replay; an
-image's build runs it to fill numba's cache on disk.
+A service runs this before it reports that it serves, unless it is started for a small replay. The
+build of an image runs it to fill numba's cache on disk.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from services.kube.selector import (
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.columns.kernels import Kernel
-from services.scheduler.core.cycle.cycle import Cycle, Unschedulable
-from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle, Surveyor
+from services.scheduler.core.cycle.cycle import Cycle, FitError
+from services.scheduler.core.cycle.failed_cycle import BatchDryRun, SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 from services.scheduler.core.framework.equivalence_class import NO_NODE
 from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.preemption.batch_dry_run import pick_from_batch
 from services.scheduler.core.preemption.rules import V1_34
-from services.scheduler.core.preemption.survey import pick_surveyed
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
@@ -84,7 +84,7 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
         pod = Pod(uid=uid, namespace="", name="", spec=spec)
         cycle.schedule_pod(pod, 1)
         everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
-        cycle.framework.shape(pod).normalized_totals(everywhere)
+        cycle.framework.equivalence_class(pod).normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
@@ -98,9 +98,9 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
         snapshot.assume(below, name)
     pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
     result = cycle.schedule_pod(pod, 1)
-    assert isinstance(result, Unschedulable)
-    surveyor = Surveyor(snapshot, V1_34)
-    failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, surveyor)
-    survey = failed.survey(0)
-    assert survey is not None
-    pick_surveyed(survey, rules=V1_34, tie_break=min)
+    assert isinstance(result, FitError)
+    batch_dry_run = BatchDryRun(snapshot, V1_34)
+    failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, batch_dry_run)
+    batch = failed.batch_dry_run(0)
+    assert batch is not None
+    pick_from_batch(batch, rules=V1_34, tie_break=min)

@@ -1,14 +1,15 @@
-"""The objects beside pods, nodes and budgets: what plugins look up by name.
+"""The objects beside pods, nodes and budgets that plugins look up by name.
 
-An epoch counts the changes of a group of kinds, so that what was made of them can be kept until
-one of them changes.
+An epoch counts the changes of a group of kinds, so that values derived from them can be cached
+until one of them changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from services.kube.pod import EMPTY
 from services.kube.storage import (
     CsiDriver,
     CsiNode,
@@ -20,7 +21,7 @@ from services.kube.storage import (
 )
 from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 
-Kept = (
+CatalogObject = (
     Namespace
     | Service
     | Controller
@@ -38,7 +39,7 @@ class Catalog:
     """The objects by kind; namespaced ones by "namespace/name", others by their name.
 
     `namespace_epoch`, `workload_epoch` and `storage_epoch` grow with each change of their group.
-    `has_workloads` tells whether there is any service or controller.
+    `has_workloads` says whether there is any service or controller.
     """
 
     __slots__ = (
@@ -78,20 +79,25 @@ class Catalog:
         """Return a controller, None for an unknown one."""
         return self._controllers[kind].get(f"{namespace}/{name}")
 
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Return a namespace's labels, none for one without an object."""
+        found = self.namespaces.get(namespace)
+        return EMPTY if found is None else found.labels
+
     def services_in(self, namespace: str) -> Iterable[Service]:
         """Return the services of a namespace."""
         return [each for each in self.services.values() if each.namespace == namespace]
 
-    def held(self, kind: str, namespace: str, name: str) -> Kept | None:
-        """Return an object of a kind such as "Namespace", None for an unknown one."""
+    def held(self, kind: str, namespace: str, name: str) -> CatalogObject | None:
+        """Return an object by its kind, such as "Namespace", None for an unknown one."""
         key = f"{namespace}/{name}" if namespace else name
         if kind in _CONTROLLERS:
             return self._controllers[ControllerKind(kind)].get(key)
         place = _SHELVES.get(_VALUE_OF.get(kind, kind))
-        found: Kept | None = None if place is None else self._shelf(place[0]).get(key)
+        found: CatalogObject | None = None if place is None else self._shelf(place[0]).get(key)
         return found
 
-    def put(self, value: Kept) -> None:
+    def put(self, value: CatalogObject) -> None:
         """Add an object, or replace the one of its name; an equal one changes nothing."""
         namespace = getattr(value, "namespace", None)
         key = value.name if namespace is None else f"{namespace}/{value.name}"
@@ -106,7 +112,7 @@ class Catalog:
             self._advance(epoch)
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
-        """Remove an object of a kind such as "Namespace"; an unknown one is passed over."""
+        """Remove an object of a kind such as "Namespace"; an unknown one is ignored."""
         key = f"{namespace}/{name}" if kind in _NAMESPACED else name
         if kind in _CONTROLLERS:
             self._controllers[ControllerKind(kind)].pop(key, None)

@@ -1,14 +1,13 @@
-"""What is kept of nodes beside columns: their order, taints, images and topology domains.
+"""Indexes over nodes beside the columns: their order, taints, images and topology domains.
 
-Upstream lists one node of each zone in turn. Zones stand in the order in which they appeared, nodes
-in their zone in the order in which they came.
+Upstream's node list takes one node of each zone in turn. Zones are ordered by their first
+appearance, nodes within a zone by their arrival.
+
+The nodes of a topology domain have the same value of a label. Each label key in use has a column
+that numbers its values. The numbers may change whenever nodes change, so nothing may keep one
+beyond the next change.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/cache/node_tree.go; cache.go, addNodeImageStates.
-
-Topology domains: which nodes have the same value of a label.
-
-Each label key that someone asks for gets a column that numbers its values. Numbers may be given
-anew when nodes change, so nothing keeps one beyond the next change.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ class NodeTree:
 
 
 class TaintClasses:
-    """Numbers each sequence of taints that a node has had; 0 is none at all.
+    """Numbers each sequence of taints that a node has had; 0 is the empty one.
 
-    A toleration is tested once a class, not once a node.
+    A toleration is tested once per class, not once a node.
     """
 
     __slots__ = ("_classes", "_numbers")
@@ -148,8 +147,8 @@ _SPARE = 64
 class Domains:
     """The domains of one label key, right after `sync`.
 
-    of_row: int64[nodes], the domain of each row; NO_DOMAIN where the node lacks the label, or
-    where the row is no node. `size` numbers are in use, from 0. `version` grows with each change.
+    of_row: int64[nodes], the domain of each row; NO_DOMAIN where the node lacks the label, or where
+    the row is not a node. `size` numbers are in use, from 0. `version` grows with each change.
     """
 
     __slots__ = ("_columns", "_log", "_nodes", "_numbers", "_position", "key", "of_row", "version")
@@ -201,7 +200,7 @@ class Domains:
 
 
 class Topologies:
-    """The domains of every label key that was asked for."""
+    """The domains of every label key that was requested."""
 
     __slots__ = ("_by_key", "_columns", "_log", "_nodes")
 

@@ -1,8 +1,8 @@
-"""The pods on each row as numbers, for kernels that look at single pods.
+"""The pods on each row as numbers, for kernels that read single pods.
 
-The roster follows `Snapshot.row_log` and is brought up to date when someone asks: rows whose
-pods changed are read again, all others stay. Each row's pods stand in falling importance (higher
-priority, then earlier start), so that the victims of a preemption are a row's tail.
+The table follows `Snapshot.row_log` and is updated on `sync`: rows whose pods changed are read
+again, all others stay. Each row's pods are in falling importance (higher priority, then earlier
+start), so that the victims of a preemption are a row's tail.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ RANK, START_NS, PLACE, LOAD, GROUP, CLASS = range(6)
 """Fields of a pod in the table.
 
 Its priority negated; its start, NO_START where it has none; its place among `pods_on`, which
-settles what is equal; its row of `amounts`; its place in `groups`; its class in the census, 0
-where there is no census.
+decides what is equal; its row of `amounts`; its place in `groups`; its class in
+`Snapshot.pod_classes`, 0 where those are not followed.
 """
 
 NO_START = 2**63 - 1
 _FIELDS = 6
 _FIRST_WIDTH = 8
-_KNOWN_MAX = 65_536
+_KEPT_MAX = 65_536
 
 
-class Roster:
+class NodePods:
     """The table, right after `sync`.
 
     count: int64[nodes], the pods on each row. table: int64[nodes, width, 6]; a row's first
     `count` entries hold. amounts: int64[loads, resources], as in `PodLoad`; those in use come
-    first. `groups` are pods of which each stands for all of its namespace and labels (and, where
+    first. `groups` are pods of which each represents all of its namespace and labels (and, where
     its name is singled out, for itself alone).
     """
 
@@ -55,11 +55,11 @@ class Roster:
     def sync(self) -> None:
         """Read the rows again whose pods changed."""
         columns, log = self._snapshot.columns, self._snapshot.row_log
-        generation = self._snapshot.census.generation if self._snapshot.has_census else -1
+        generation = self._snapshot.pod_classes.generation if self._snapshot.has_pod_classes else -1
         if (
             generation != self._generation
             or self.amounts.shape[1] != len(columns.resources)
-            or self._knows_too_many()
+            or self._keeps_too_many()
         ):
             self._generation = generation
             self._forget()
@@ -73,10 +73,10 @@ class Roster:
         for row in dict.fromkeys(changed.tolist()):
             self._read(row)
 
-    def _knows_too_many(self) -> bool:
-        """Tell whether most of what is kept is of pods that have gone."""
-        known = max(len(self._group_of), len(self._load_of))
-        return known > _KNOWN_MAX and known > 2 * int(self.count.sum())
+    def _keeps_too_many(self) -> bool:
+        """Return whether most of what is kept is of pods that have gone."""
+        kept = max(len(self._group_of), len(self._load_of))
+        return kept > _KEPT_MAX and kept > 2 * int(self.count.sum())
 
     def _forget(self) -> None:
         self._position = -1
@@ -110,22 +110,22 @@ class Roster:
 
     def _ranked(self, pods: Sequence[Pod]) -> list[tuple[int, int, int, int, int, int]]:
         entries = []
-        census = self._snapshot.census if self._snapshot.has_census else None
+        pod_classes = self._snapshot.pod_classes if self._snapshot.has_pod_classes else None
         for place, pod in enumerate(pods):
             start_ns = NO_START if pod.start_time_ns is None else pod.start_time_ns
-            spec = self._snapshot.spec_in_force(pod) if pod.given else pod.spec
+            spec = self._snapshot.spec_in_force(pod) if pod.container_resources else pod.spec
             load = self._load_of.get(spec)
             if load is None:
                 load = self._new_load(spec)
-            number = census.class_of(pod) if census is not None else 0
+            number = pod_classes.class_of(pod) if pod_classes is not None else 0
             entries.append((-pod.spec.priority, start_ns, place, load, self._group(pod), number))
         entries.sort()
         return entries
 
     def _group(self, pod: Pod) -> int:
-        known = self._group_of.get(pod.uid)
-        if known is not None and known[0] is pod.labels:
-            return known[1]
+        kept = self._group_of.get(pod.uid)
+        if kept is not None and kept[0] is pod.labels:
+            return kept[1]
         name = pod.name if pod.name in self._singled_out else ""
         key = (pod.namespace, frozenset(pod.labels.items()), name)
         number = self._numbers.setdefault(key, len(self.groups))

@@ -33,7 +33,7 @@ class NodeView:
 
     @classmethod
     def of(cls, snapshot: Snapshot, row: int) -> NodeView:
-        """Return the node of a live row as it stands in the snapshot."""
+        """Return the node of a live row with its state in the snapshot."""
         columns = snapshot.columns
         return cls(
             snapshot=snapshot,
@@ -48,7 +48,7 @@ class NodeView:
         )
 
     def pods(self) -> list[Pod]:
-        """Return the pods on the node as they stand now."""
+        """Return the current pods on the node."""
         pods = {pod.uid: pod for pod in self.snapshot.pods_on(self.row)}
         for pod, sign in self.changes:
             if sign > 0:
@@ -59,8 +59,8 @@ class NodeView:
 
     def owned(self, name: str) -> int:
         """Return what a plugin's own column holds for the node (`Columns.owned`)."""
-        known = self._owned.get(name)
-        return int(self.snapshot.columns.owned(name)[self.row]) if known is None else known
+        changed = self._owned.get(name)
+        return int(self.snapshot.columns.owned(name)[self.row]) if changed is None else changed
 
     def change_owned(self, name: str, amount: int) -> None:
         """Add to what a plugin's own column holds, in this view alone."""
@@ -86,7 +86,7 @@ class NodeView:
         self.changes.append((pod, -1))
 
     def _widen(self, resources: int) -> None:
-        """Follow the snapshot where the pod brought a resource that was not known before."""
+        """Follow the snapshot where the pod added a resource column."""
         missing = [0] * (resources - len(self.requested))
         self.requested += missing
         self.allocatable += missing

@@ -50,7 +50,7 @@ class Nominations:
         return self._node_of.get(uid, "")
 
     def any_on(self, node_name: str) -> bool:
-        """Tell whether pods are nominated to a node."""
+        """Return whether pods are nominated to a node."""
         return node_name in self._by_node
 
     def on(self, node_name: str) -> Sequence[Pod]:

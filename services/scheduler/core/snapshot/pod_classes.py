@@ -1,10 +1,8 @@
-"""Pods by class: what another pod's constraints can see of one, and counts by row.
+"""Pods by class (what other pods' constraints can read of a pod), and their counts by row.
 
-Constraints between pods count pods of certain classes on each row. The census keeps each pod's
-row and class as numbers, and a log of who came and went, from which a count follows the pods
-without looking at them again (services.scheduler.core.snapshot.pod_classes).
-
-How many pods of certain classes are on each row, brought up to date by what came and went.
+Constraints between pods count the pods of certain classes on each row. PodClasses keeps each pod's
+row and class as numbers, and a log of the pods that came and went. ClassCounts follows that log, so
+that a count is updated without reading the pods again.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ LabelPair = tuple[str, str]
 _Key = tuple[str, frozenset[tuple[str, str]], bool, PodSpec | None]
 
 
-class Census:
+class PodClasses:
     """The classes by number, and the pods that are counted.
 
     rows, numbers: int64[slots], row and class of the pod in each slot, -1 where it is free.
@@ -180,16 +178,18 @@ _FIRST = 64
 
 
 class ClassWeights:
-    """What a pod of each class counts, asked once a class; those that are no candidates count 0."""
+    """What a pod of each class counts, computed once per class; 0 unless it is a candidate."""
 
-    __slots__ = ("_candidates", "_census", "_generation", "_known", "_weigh", "weights")
+    __slots__ = ("_candidates", "_classes", "_generation", "_weigh", "_weighed", "weights")
 
-    def __init__(self, census: Census, weigh: Weigh, candidates: Candidates | None) -> None:
-        self._census = census
+    def __init__(
+        self, pod_classes: PodClasses, weigh: Weigh, candidates: Candidates | None
+    ) -> None:
+        self._classes = pod_classes
         self._weigh = weigh
         self._candidates = candidates
-        self._generation = census.generation
-        self._known = 0
+        self._generation = pod_classes.generation
+        self._weighed = 0
         self.weights: Int64s = np.zeros(_FIRST, dtype=np.int64)
 
     def of(self, number: int) -> int:
@@ -198,33 +198,33 @@ class ClassWeights:
         return int(self.weights[number])
 
     def sync(self) -> None:
-        """Ask about the classes that are new."""
-        classes = self._census.classes
-        if self._generation != self._census.generation:
-            self._generation, self._known = self._census.generation, 0
+        """Compute the weights of new classes."""
+        classes = self._classes.classes
+        if self._generation != self._classes.generation:
+            self._generation, self._weighed = self._classes.generation, 0
             self.weights[:] = 0
-        if self._known == len(classes):
+        if self._weighed == len(classes):
             return
         if len(self.weights) < len(classes):
             grown = np.zeros(2 * len(classes), dtype=np.int64)
-            grown[: self._known] = self.weights[: self._known]
+            grown[: self._weighed] = self.weights[: self._weighed]
             self.weights = grown
         ask = self._candidates
-        for number in range(self._known, len(classes)) if ask is None else ask(self._known):
+        for number in range(self._weighed, len(classes)) if ask is None else ask(self._weighed):
             self.weights[number] = self._weigh(classes[number])
-        self._known = len(classes)
+        self._weighed = len(classes)
 
 
-class Tally:
+class ClassCounts:
     """The sum of the weights of the pods on each row, right after `sync`.
 
-    counts: int64[nodes]; rows that are no nodes are counted too. `version` grows whenever a
+    counts: int64[nodes]; rows that are not alive are counted too. `version` grows whenever a
     count may have changed.
     """
 
     __slots__ = (
         "__weakref__",
-        "_census",
+        "_classes",
         "_columns",
         "_generation",
         "_position",
@@ -233,61 +233,63 @@ class Tally:
         "weights",
     )
 
-    def __init__(self, census: Census, columns: Columns, weights: ClassWeights) -> None:
+    def __init__(self, pod_classes: PodClasses, columns: Columns, weights: ClassWeights) -> None:
         self.weights = weights
         self.counts: Int64s = np.zeros(0, dtype=np.int64)
         self.version = 0
-        self._census = census
+        self._classes = pod_classes
         self._columns = columns
         self._generation = -1
         self._position = -1
 
     def sync(self) -> None:
         """Count what came and went."""
-        census = self._census
-        if self._position == census.end and len(self.counts) == self._columns.capacity:
+        pod_classes = self._classes
+        if self._position == pod_classes.end and len(self.counts) == self._columns.capacity:
             return
         self.weights.sync()
         if (
-            self._position < census.start
-            or self._generation != census.generation
+            self._position < pod_classes.start
+            or self._generation != pod_classes.generation
             or len(self.counts) != self._columns.capacity
         ):
             self._recount()
         else:
-            begin, end = self._position - census.start, census.end - census.start
-            changes = census.log[begin:end]
+            begin, end = self._position - pod_classes.start, pod_classes.end - pod_classes.start
+            changes = pod_classes.log[begin:end]
             self.version += domain_kernels.follow(changes, self.weights.weights, self.counts)
-        self._position, self._generation = census.end, census.generation
+        self._position, self._generation = pod_classes.end, pod_classes.generation
 
     def _recount(self) -> None:
-        census = self._census
+        pod_classes = self._classes
         self.counts = np.zeros(self._columns.capacity, dtype=np.int64)
-        domain_kernels.recount(census.rows, census.numbers, self.weights.weights, self.counts)
+        domain_kernels.recount(
+            pod_classes.rows, pod_classes.numbers, self.weights.weights, self.counts
+        )
         self.version += 1
 
 
-class Tallies:
-    """The tallies that someone holds, by what they count."""
+class ClassCountsByKey:
+    """The class counts in use, by what they count."""
 
-    __slots__ = ("_by_key", "_census", "_columns")
+    __slots__ = ("_by_key", "_classes", "_columns")
 
-    def __init__(self, census: Census, columns: Columns) -> None:
-        self._census = census
+    def __init__(self, pod_classes: PodClasses, columns: Columns) -> None:
+        self._classes = pod_classes
         self._columns = columns
-        self._by_key: WeakValueDictionary[Hashable, Tally] = WeakValueDictionary()
+        self._by_key: WeakValueDictionary[Hashable, ClassCounts] = WeakValueDictionary()
 
-    def tally(self, key: Hashable, weigh: Weigh, candidates: Candidates | None = None) -> Tally:
-        """Return the tally of `key`, which says all that `weigh` follows from."""
+    def of(self, key: Hashable, weigh: Weigh, candidates: Candidates | None = None) -> ClassCounts:
+        """Return the class counts of `key`, which holds all that `weigh` follows from."""
         found = self._by_key.get(key)
         if found is None:
-            found = Tally(self._census, self._columns, self.weights(weigh, candidates))
+            found = ClassCounts(self._classes, self._columns, self.weights(weigh, candidates))
             self._by_key[key] = found
         return found
 
     def weights(self, weigh: Weigh, candidates: Candidates | None = None) -> ClassWeights:
         """Return the weights alone, for dry runs."""
-        return ClassWeights(self._census, weigh, candidates)
+        return ClassWeights(self._classes, weigh, candidates)
 
     def selected(self, selectors: Sequence[LabelSelector | None]) -> Candidates | None:
         """Return the classes that one of the selectors may pick, None where that may be any."""
@@ -297,13 +299,13 @@ class Tallies:
             if needed is None:
                 return None
             pairs += needed
-        return partial(self._census.labelled, pairs)
+        return partial(self._classes.labelled, pairs)
 
 
 def label_pairs(selector: LabelSelector | None) -> Sequence[LabelPair] | None:
     """Return labels of which a pod must have one for the selector to pick it; None: unknown."""
     if selector is None:
         return ()
-    asked = (each for each in selector.requirements if each.operator is Operator.IN)
-    first = next(asked, None)
+    by_value = (each for each in selector.requirements if each.operator is Operator.IN)
+    first = next(by_value, None)
     return None if first is None else [(first.key, value) for value in first.values]

@@ -1,48 +1,42 @@
 """What a pod takes from a node, laid out along the snapshot's columns.
 
-Three readings of a pod are needed: what is taken from the node, the same with a default for each
-container that asks for no CPU or memory (so that such pods spread), and what the resource scores
-take a pending pod for. While containers are resized in place, each counts with the most of what its
-spec asks for, what the node has admitted and what is in force. Where the resize is infeasible on
-its node, what the spec asks for does not count. All is computed once a spec, since a controller's
-pods share theirs.
+Three totals of a pod are needed: what is taken from the node, the same with a default for each
+container without a request for CPU or memory (so that such pods spread), and what the resource
+scores count for a pending pod. All three come from services/kube/requests.py and are computed once
+per spec, since the pods of a controller share theirs.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/types.go, PodInfo.CalculateResource;
-plugins/noderesources/resource_allocation.go, calculatePodResourceRequest;
-component-helpers/resource/helpers.go, AggregateContainerRequests, determineContainerReqs and
-IsPodResizeInfeasible.
+plugins/noderesources/resource_allocation.go, calculatePodResourceRequest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from services.kube.pod import Container, ContainerResources, Pod, PodSpec
+from services.kube.pod import ContainerResources, Pod, PodSpec
 from services.kube.requests import (
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
     HostPort,
     host_ports,
+    is_resize_infeasible,
     pod_level_requests,
     pod_requests,
+    spec_in_force,
 )
 from services.scheduler.core.columns.columns import Columns, Int64s
 
-_PENDING = "PodResizePending"
-_INFEASIBLE = "Infeasible"
 DEFAULT_CPU_MILLI = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 _DEFAULTS: Mapping[str, int] = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
 _NATIVE = "kubernetes.io/"
 _NAMED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _SPECS_MAX = 65_536
-
-Given = tuple[ContainerResources, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +72,12 @@ class PodRequests:
 
 
 def is_counted(name: str) -> bool:
-    """Tell whether the scheduler keeps account of the resource."""
+    """Return whether the scheduler keeps account of the resource."""
     return name in _NAMED or is_scalar(name)
 
 
 def is_scalar(name: str) -> bool:
-    """Tell whether the resource is extended, of huge pages, or an attachable volume's.
+    """Return whether the resource is extended, of huge pages, or an attachable volume's.
 
     Source: kubernetes v1.34 pkg/scheduler/util/utils.go, IsScalarResourceName.
     """
@@ -96,7 +90,7 @@ def is_scalar(name: str) -> bool:
 class PodLoad:
     """One pod's weight: `amounts` int64[resources], `non_zero` int64[2] (CPU, memory), ports.
 
-    `taken` is `amounts` once more, as (column, amount) of what is not 0. `is_affine` tells that it
+    `taken` is `amounts` once more, as (column, amount) of what is not 0. `is_affine` says that it
     has terms of pod affinity or anti-affinity.
     """
 
@@ -116,7 +110,7 @@ class PodLoads:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._by_spec: dict[PodSpec, PodLoad] = {}
-        self._in_force: dict[tuple[PodSpec, Given, bool], PodSpec] = {}
+        self._in_force: dict[tuple[PodSpec, tuple[ContainerResources, ...], bool], PodSpec] = {}
 
     def of(self, spec: PodSpec) -> PodLoad:
         """Return the load of pods of that spec, as wide as the columns are now."""
@@ -128,10 +122,10 @@ class PodLoads:
         return load
 
     def spec_in_force(self, pod: Pod) -> PodSpec:
-        """Return the spec that an assigned pod counts with, one object for pods that are alike."""
-        if not pod.given:
+        """Return the spec that an assigned pod counts with, one object for equal pods."""
+        if not pod.container_resources:
             return pod.spec
-        key = (pod.spec, pod.given, is_resize_infeasible(pod))
+        key = (pod.spec, pod.container_resources, is_resize_infeasible(pod))
         spec = self._in_force.get(key)
         if spec is None:
             if len(self._in_force) >= _SPECS_MAX:
@@ -154,40 +148,3 @@ class PodLoads:
             ports=host_ports(spec),
             is_affine=spec.has_pod_affinity,
         )
-
-
-def is_resize_infeasible(pod: Pod) -> bool:
-    """Tell whether the kubelet has found the pod's resize impossible on its node."""
-    pending = pod.condition(_PENDING) if pod.conditions else None
-    return pending is not None and pending.reason == _INFEASIBLE
-
-
-def spec_in_force(pod: Pod) -> PodSpec:
-    """Return the pod's spec with the requests that its containers and sidecars count with."""
-    given = {each.name: each for each in pod.given}
-    infeasible = is_resize_infeasible(pod)
-    return replace(
-        pod.spec,
-        containers=tuple(_in_force(each, given, infeasible) for each in pod.spec.containers),
-        init_containers=tuple(
-            _in_force(each, given, infeasible) if each.restart_policy == "Always" else each
-            for each in pod.spec.init_containers
-        ),
-    )
-
-
-def _in_force(
-    container: Container, given: Mapping[str, ContainerResources], infeasible: bool
-) -> Container:
-    found = given.get(container.name)
-    if found is None:
-        return container
-    asked = () if infeasible else tuple(container.requests.items())
-    return replace(container, requests=_highest((*asked, *found.actual, *found.allocated)))
-
-
-def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    highest: dict[str, int] = {}
-    for name, amount in amounts:
-        highest[name] = max(amount, highest.get(name, amount))
-    return highest

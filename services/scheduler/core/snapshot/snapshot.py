@@ -1,11 +1,10 @@
 """The scheduler's view of the cluster: nodes as rows, with the pods on them.
 
-A pod counts on its node from the moment it is assumed. A node that goes while pods are on it,
-and one whose pods come first, keeps a row that is not alive until the last pod has gone.
-Each change notes its row, so that what is kept is made anew for what changed and nothing else:
-`node_log` notes changes of nodes alone, `pod_log` changes of pods and nodes that a verdict may
-follow from, and `row_log` all that a dry run may look at: those, any change of a row's list of
-pods, and the pods nominated to it.
+A pod counts on its node from the moment it is assumed. A deleted node that still has pods, and a
+node whose pods arrive first, keep a row that is not alive until the last pod is gone. Each change
+notes its row, so that derived values are recomputed for changed rows only: `node_log` notes changes
+of nodes, `pod_log` changes of pods and nodes that a verdict may follow from, and `row_log` all that
+a dry run may read: those, any change of a row's list of pods, and the pods nominated to it.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go; framework/types.go, NodeInfo.
 """
@@ -19,24 +18,23 @@ import numpy as np
 
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
-from services.kube.requests import PODS, HostPort, hold, release
+from services.kube.requests import PODS, HostPort, hold, is_resize_infeasible, release
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.columns import kernels
-from services.scheduler.core.columns.columns import ChangeLog, Columns, Int64s, Layout, Rows
+from services.scheduler.core.columns.columns import ChangeLog, Columns, Int64s, RowLayout, Rows
 from services.scheduler.core.snapshot.catalog import Catalog
 from services.scheduler.core.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
 from services.scheduler.core.snapshot.nominations import Nominations
-from services.scheduler.core.snapshot.pod_classes import Census, Tallies
+from services.scheduler.core.snapshot.pod_classes import ClassCountsByKey, PodClasses
 from services.scheduler.core.snapshot.pod_load import (
     PodLoad,
     PodLoads,
     is_counted,
-    is_resize_infeasible,
 )
 
 
 class PodFollower(Protocol):
-    """Who is told of the pods that come and go (`plugin.PodColumnsPlugin`)."""
+    """Receives the pods that come and go (`plugin.PodColumnsPlugin`)."""
 
     def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
         """Count a pod on the node of `row`."""
@@ -46,7 +44,7 @@ class PodFollower(Protocol):
 
 
 class Snapshot:
-    """The cluster as the scheduler knows it; see the module's text.
+    """The cluster in the scheduler's view; see the module's docstring.
 
     `affine_pods` counts the assigned and assumed pods with pod affinity or anti-affinity.
     """
@@ -74,29 +72,29 @@ class Snapshot:
         self._assumed: set[str] = set()
         self._listed: tuple[int, Int64s] = (-1, self.columns.rows)
         self._followers: dict[str, PodFollower] = {}
-        self._census: Census | None = None
-        self._tallies: Tallies | None = None
+        self._classes: PodClasses | None = None
+        self._class_counts: ClassCountsByKey | None = None
         self.node_count = 0
 
     @property
-    def census(self) -> Census:
-        """Return the pods by class, which are followed from the first time that anyone asks."""
-        if self._census is None:
+    def pod_classes(self) -> PodClasses:
+        """Return the pods by class, which are followed from the first call on."""
+        if self._classes is None:
             rows = self.columns.rows.tolist()
-            self._census = Census((pod, row) for row in rows for pod in self._pods[row])
-        return self._census
+            self._classes = PodClasses((pod, row) for row in rows for pod in self._pods[row])
+        return self._classes
 
     @property
-    def has_census(self) -> bool:
-        """Tell whether anyone has asked for the pods by class yet."""
-        return self._census is not None
+    def has_pod_classes(self) -> bool:
+        """Return whether the pods are followed by class."""
+        return self._classes is not None
 
     @property
-    def tallies(self) -> Tallies:
+    def class_counts(self) -> ClassCountsByKey:
         """Return the counts of pods by class on each row."""
-        if self._tallies is None:
-            self._tallies = Tallies(self.census, self.columns)
-        return self._tallies
+        if self._class_counts is None:
+            self._class_counts = ClassCountsByKey(self.pod_classes, self.columns)
+        return self._class_counts
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -157,7 +155,7 @@ class Snapshot:
         return self._loads.spec_in_force(pod)
 
     def set_node(self, node: Node) -> None:
-        """Add a node, or replace what is known of it."""
+        """Add or replace a node."""
         row = self._rows.by_name.get(node.name)
         if row is None:
             row = self._take_row(node.name)
@@ -176,7 +174,7 @@ class Snapshot:
         self._note_node(row)
 
     def remove_node(self, name: str) -> None:
-        """Remove a node; its row stays while pods are on it. An unknown name is passed over."""
+        """Remove a node; its row stays while pods are on it. An unknown name is ignored."""
         row = self.row(name)
         if row is None:
             return
@@ -194,11 +192,11 @@ class Snapshot:
         return held[0] if held is not None else None
 
     def is_assumed(self, uid: str) -> bool:
-        """Tell whether a pod is assumed and not yet confirmed."""
+        """Return whether a pod is assumed and not yet confirmed."""
         return uid in self._assumed
 
     def set_pod(self, pod: Pod) -> None:
-        """Add an assigned pod, confirm an assumed one, or replace what is known of it.
+        """Add or replace an assigned pod, or confirm an assumed one.
 
         As upstream, a pod that is replaced goes to the end of its node's pods. A pod that has
         finished is removed.
@@ -216,7 +214,7 @@ class Snapshot:
             self._put(pod, pod.node_name)
 
     def remove_pod(self, uid: str) -> None:
-        """Remove a pod; an unknown one is passed over."""
+        """Remove a pod; an unknown one is ignored."""
         held = self._place.pop(uid, None)
         if held is None:
             return
@@ -227,7 +225,7 @@ class Snapshot:
         self._give_back(row)
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pending pod on a node before its binding is known; `forget` undoes it."""
+        """Count a pending pod on a node before its binding is confirmed; `forget` undoes it."""
         assert pod.uid not in self._place, f"{pod.key} is on a node already"
         self._put(pod, node_name)
         self._assumed.add(pod.uid)
@@ -247,20 +245,20 @@ class Snapshot:
         self.budgets.pop(f"{namespace}/{name}", None)
         self.budget_epoch += 1
 
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """Return which row is whose."""
         return self._rows.layout()
 
-    def lay_out(self, layout: Layout) -> None:
+    def lay_out(self, layout: RowLayout) -> None:
         """Take the rows of another snapshot, before anything is put; nodes and pods follow.
 
-        Raises ValueError for rows that are no snapshot's.
+        Raises ValueError for a layout that no snapshot can have.
         """
         self._rows.lay_out(layout)
         self._widen()
 
     def follow(self, name: str, follower: PodFollower) -> None:
-        """Tell `follower` of the pods that are here and of all to come; once for each `name`."""
+        """Call `follower` with all assigned pods and those to come; once for each `name`."""
         if name in self._followers:
             return
         self._followers[name] = follower
@@ -269,7 +267,7 @@ class Snapshot:
             self.touch(row)
 
     def follower(self, name: str) -> PodFollower | None:
-        """Return who follows under a name, None where nobody does."""
+        """Return the follower of a name, None without one."""
         return self._followers.get(name)
 
     def touch(self, row: int) -> None:
@@ -298,20 +296,23 @@ class Snapshot:
         self.row_log.note(row)
 
     def _is_same_to_plugins(self, held: tuple[Pod, int], pod: Pod) -> bool:
-        """Tell whether no verdict can follow from what became of a pod that is on a node."""
+        """Return whether no verdict can follow from the change of a pod on a node."""
         old, row = held
         return (
             old.spec is pod.spec
             and self._rows.names[row] == pod.node_name
             and old.labels == pod.labels
-            and old.given == pod.given
-            and (not pod.given or is_resize_infeasible(old) == is_resize_infeasible(pod))
+            and old.container_resources == pod.container_resources
+            and (
+                not pod.container_resources
+                or is_resize_infeasible(old) == is_resize_infeasible(pod)
+            )
             and old.is_terminating == pod.is_terminating
             and not pod.is_terminal
         )
 
     def _count(self, pod: Pod, row: int, sign: int) -> None:
-        load = self._loads.of(self.spec_in_force(pod) if pod.given else pod.spec)
+        load = self._loads.of(self.spec_in_force(pod) if pod.container_resources else pod.spec)
         columns = self.columns
         kernels.count(
             load.amounts,
@@ -326,8 +327,8 @@ class Snapshot:
             (hold if sign > 0 else release)(self._ports[row], load.ports)
         if load.is_affine:
             self.affine_pods += sign
-        if self._census is not None:
-            (self._census.came if sign > 0 else self._census.went)(pod, row)
+        if self._classes is not None:
+            (self._classes.came if sign > 0 else self._classes.went)(pod, row)
         for follower in self._followers.values():
             (follower.pod_came if sign > 0 else follower.pod_went)(pod, row, self)
         self.pod_log.note(row)

@@ -1,12 +1,9 @@
 """The claims that a pod's volumes use, and the volumes that a CSI driver attaches to a node.
 
 Source: kubernetes v1.34 component-helpers/storage/ephemeral/ephemeral.go, VolumeIsForPod;
-component-helpers/storage/volume/pv_helpers.go, IsDelayBindingMode.
-
-The volumes of pods that a CSI driver attaches to a node, each by its own name.
-
-Source: kubernetes v1.34 plugins/nodevolumelimits/csi.go, filterAttachableVolumes,
-getCSIDriverInfo, getCSIDriverInfoFromSC, getNodeVolumeAttachmentInfo.
+component-helpers/storage/volume/pv_helpers.go, IsDelayBindingMode;
+plugins/nodevolumelimits/csi.go, filterAttachableVolumes, getCSIDriverInfo, getCSIDriverInfoFromSC,
+getNodeVolumeAttachmentInfo.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ def claim_of(pod: Pod, name: str, catalog: Catalog) -> PersistentVolumeClaim | N
 
 
 def not_found(name: str) -> str:
-    """Return what is said of a claim that is not there."""
+    """Return the reason for a claim that does not exist."""
     return f'persistentvolumeclaim "{name}" not found'
 
 
@@ -55,12 +52,12 @@ def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a claim is bound for good."""
+    """Return whether a claim is bound for good."""
     return claim.volume_name != "" and BIND_COMPLETED in claim.annotations
 
 
 def waits_for_consumer(claim: PersistentVolumeClaim, catalog: Catalog) -> bool:
-    """Tell whether a claim is bound only when a pod that uses it is scheduled."""
+    """Return whether a claim is bound only when a pod that uses it is scheduled."""
     storage_class = catalog.classes.get(claim.class_name)
     if storage_class is None:
         return False
@@ -82,15 +79,15 @@ class ClaimUses:
     @classmethod
     def of(cls, snapshot: Snapshot) -> ClaimUses:
         """Return the snapshot's counts, which it keeps from the first call on."""
-        known = snapshot.follower(_USES)
-        if isinstance(known, ClaimUses):
-            return known
-        made = cls()
-        snapshot.follow(_USES, made)
-        return made
+        follower = snapshot.follower(_USES)
+        if isinstance(follower, ClaimUses):
+            return follower
+        uses = cls()
+        snapshot.follow(_USES, uses)
+        return uses
 
     def used(self, key: str) -> bool:
-        """Tell whether a pod on a node uses the claim."""
+        """Return whether a pod on a node uses the claim."""
         return key in self._counts
 
     def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - anywhere
@@ -114,7 +111,7 @@ def _used_by(pod: Pod) -> list[str]:
 
 
 _TO_BE_MADE = "claim:"
-"""Stands before the claim's name in the handle of a volume that does not exist yet."""
+"""Precedes the claim's name in the handle of a volume that does not exist yet."""
 
 
 class UnusableError(ValueError):

@@ -1,10 +1,8 @@
-"""Which volume a claim gets on a node, and those that the scheduler has reserved.
+"""Which volume a claim gets on a node, and the volumes and claims that the scheduler has reserved.
 
 Source: kubernetes v1.34 component-helpers/storage/volume/pv_helpers.go, FindMatchingVolume;
 pkg/scheduler/framework/plugins/volumebinding/binder.go, checkVolumeProvisions, hasEnoughCapacity;
 pkg/apis/core/v1/helper/helpers.go, MatchTopologySelectorTerms.
-
-Volumes and claims as the scheduler reserved them, until they are told anew.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def class_of(volume: PersistentVolume) -> str:
 
 
 def is_of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a volume is meant for a claim, or bound to it."""
+    """Return whether a volume is meant for a claim, or bound to it."""
     ref = volume.claim_ref
     if ref is None or (ref.name, ref.namespace) != (claim.name, claim.namespace):
         return False
@@ -53,7 +51,7 @@ def is_of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def reaches(affinity: NodeSelector | None, node: Node) -> bool:
-    """Tell whether a volume's affinity admits a node, which is known by its labels only."""
+    """Return whether a volume's affinity admits a node; it reads the node's labels only."""
     return affinity is None or affinity.matches(node.labels, "")
 
 
@@ -104,7 +102,7 @@ def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def provision(claim: PersistentVolumeClaim, node: Node, catalog: Catalog) -> Provision:
-    """Tell whether a claim's class can make its volume for a node."""
+    """Return whether a claim's class can make its volume for a node."""
     storage_class = catalog.classes.get(claim.class_name)
     assert storage_class is not None, "only claims of a class that is there wait for a consumer"
     if storage_class.provisioner in {"", NO_PROVISIONER}:
@@ -140,7 +138,7 @@ def _has_space(
 
 
 def _limit(capacity: CsiStorageCapacity) -> int:
-    """Return the size of the largest volume that can be made, -1 where nobody knows."""
+    """Return the size of the largest volume that can be provisioned, -1 if not published."""
     largest = capacity.maximum_volume_size_bytes
     if largest is None:
         largest = capacity.capacity_bytes
@@ -151,7 +149,7 @@ _VOLUME, _CLAIM = "volume", "claim"
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class ReservedObject:
     """What stood in the catalog before, and what was put there.
 
     They differ in a volume's claim, or in a claim's annotations, and in nothing else.
@@ -161,8 +159,8 @@ class Reserved:
     after: PersistentVolume | PersistentVolumeClaim
 
 
-def stands(reserved: Reserved, catalog: Catalog) -> bool:
-    """Tell whether the object has not been told anew since."""
+def stands(reserved: ReservedObject, catalog: Catalog) -> bool:
+    """Return whether the object has not changed since it was reserved."""
     after = reserved.after
     held: object = (
         catalog.volumes.get(after.name)
@@ -172,7 +170,7 @@ def stands(reserved: Reserved, catalog: Catalog) -> bool:
     return held is after
 
 
-def to_plain(reserved: Reserved) -> Plain:
+def to_plain(reserved: ReservedObject) -> Plain:
     """Return the object's name and what differs, as plain values."""
     before, after = reserved.before, reserved.after
     if isinstance(after, PersistentVolume):
@@ -182,7 +180,7 @@ def to_plain(reserved: Reserved) -> Plain:
     return [_CLAIM, after.key, dict(before.annotations), dict(after.annotations)]
 
 
-def from_plain(plain: Plain, catalog: Catalog) -> Reserved:
+def from_plain(plain: Plain, catalog: Catalog) -> ReservedObject:
     """Return what `to_plain` wrote, of the object that `catalog` holds.
 
     Raises KeyError, TypeError or ValueError for what it never writes.
@@ -191,12 +189,12 @@ def from_plain(plain: Plain, catalog: Catalog) -> Reserved:
     if kind == _VOLUME:
         volume = catalog.volumes[key]
         taken = _ref_from_plain(after)
-        return Reserved(
+        return ReservedObject(
             replace(volume, claim_ref=_ref_from_plain(before)),
             volume if volume.claim_ref == taken else replace(volume, claim_ref=taken),
         )
     claim = catalog.claims[key]
-    return Reserved(
+    return ReservedObject(
         replace(claim, annotations=before),
         claim if claim.annotations == after else replace(claim, annotations=after),
     )
@@ -205,7 +203,7 @@ def from_plain(plain: Plain, catalog: Catalog) -> Reserved:
 def rows_of(plain: Plain) -> list[Any]:
     """Return the items of a list. Raises TypeError for anything else."""
     if not isinstance(plain, list):
-        raise TypeError(f"{plain!r} is no list")
+        raise TypeError(f"{plain!r} is not a list")
     return plain
 
 

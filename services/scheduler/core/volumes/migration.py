@@ -1,7 +1,7 @@
-"""In-tree disks that a CSI driver serves in truth: their drivers, handles and topology.
+"""In-tree disks that a CSI driver serves: their drivers, handles and topology.
 
-Only GCE and AWS disks may be refused: by zones that name no single region, and by an id in the form
-of a URL that names no volume.
+Only GCE and AWS disks may be refused: by zones that are not all in one region, and by an id in the
+form of a URL that names no volume.
 
 Source: kubernetes v1.34 staging/src/k8s.io/csi-translation-lib/plugins/ (gce_pd.go, aws_ebs.go,
 azure_disk.go, openstack_cinder.go, portworx.go, vsphere_volume.go, in_tree_volume.go);
@@ -53,7 +53,7 @@ class Migrated:
 
     `topology_key` is the driver's for zones, "" where the translation leaves the topology alone;
     `region_key` is the one for regions of a driver that has one. `handle` names the CSI volume of
-    a disk with these labels, or raises TranslationError. `is_on` tells whether nodes with a
+    a disk with these labels, or raises TranslationError. `is_on` says whether nodes with a
     CSINode use the driver: always, or where the CSINode says so, or never.
     """
 
@@ -66,7 +66,7 @@ class Migrated:
     region_key: str = ""
 
     def is_on(self, csi_node: CsiNode | None) -> bool:
-        """Tell whether the node's volumes of this plugin are the driver's."""
+        """Return whether the node's volumes of this plugin are the driver's."""
         if csi_node is None:
             return False
         return self.always or (self.when_named and self.name in migrated_plugins(csi_node))
@@ -120,7 +120,7 @@ def _aws_handle(disk: AwsElasticBlockStore, labels: dict[str, str]) -> str:  # n
 
 
 def _url_path(text: str) -> str | None:
-    """Return the path of a URL with an authority, decoded; None for what is no URL.
+    """Return the path of a URL with an authority, decoded; None for any other text.
 
     Source: Go's net/url, Parse.
     """

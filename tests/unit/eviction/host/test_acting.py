@@ -11,7 +11,7 @@ from services.eviction.core.observations import MemoryStats
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold, ThresholdValue
 from services.eviction.host import pods
-from services.eviction.host.cgroups import Cgroup, CgroupError, Memory, crossing
+from services.eviction.host.cgroups import Cgroup, CgroupError, CgroupMemory, crossing
 from services.kube.quantity import parse
 from tests.unit.eviction.host.folders import MIB, v2
 
@@ -30,13 +30,13 @@ def test_the_usage_to_be_told_of_leaves_the_thresholds_amount(
     """Capacity less the amount, plus the part of the usage that is no working set."""
     threshold = Threshold(signal=Signal.MEMORY_AVAILABLE, value=value)
     stats = MemoryStats(available_bytes=700 * MIB, working_set_bytes=300 * MIB, time_ns=0)
-    memory = Memory(usage=350 * MIB, working_set=300 * MIB, limit=None)
+    memory = CgroupMemory(usage=350 * MIB, working_set=300 * MIB, limit=None)
     assert crossing(threshold, stats, memory) == usage_mib * MIB
 
 
 @pytest.mark.parametrize(("grace_s", "most_s"), [(0, 10), (4, 10), (11, 16), (30, 45)])
 def test_a_kill_takes_one_and_a_half_grace_periods_at_most(grace_s: int, most_s: int) -> None:
-    """And 10 s at least."""
+    """And at least 10 s."""
     assert pods.timeout_s(grace_s) == most_s
 
 
@@ -46,7 +46,7 @@ def test_nothing_outside_the_root_is_touched(tmp_path: Path) -> None:
     elsewhere = v2(tmp_path / "elsewhere", usage=0, inactive=0, pids=f"{os.getpid()}\n")
     (root.path / "link").symlink_to(elsewhere)
     for path in (elsewhere, root.path, root.path / "link", root.path / ".." / "elsewhere"):
-        with pytest.raises(CgroupError, match="nothing is touched"):
+        with pytest.raises(CgroupError, match="no process is signalled"):
             pods.kill(Cgroup(path, root.version), root, 0)
 
 

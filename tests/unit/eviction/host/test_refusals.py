@@ -1,4 +1,4 @@
-"""What `reprieve node watch` refuses, and where it says that it stands."""
+"""What `reprieve node watch` refuses, and the path in its errors."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host import watch
 from services.eviction.host.cgroups import Cgroup, EventNotifier, Machine, open_notifier
-from services.eviction.host.watch import Report, Settings, Watch, Woken
+from services.eviction.host.watch import StepReport, WakeReason, Watch, WatchSettings
 from services.kube.kubelet import EvictionConfig
 from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v2
 
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 class Clock:
-    """Time that passes by one second each time it is looked at."""
+    """A clock that advances by one second with each reading."""
 
     def __init__(self) -> None:
         self.now_s = 100
@@ -54,21 +54,21 @@ def watched(
     *,
     notifications: bool = False,
     after: Callable[[], None] = lambda: None,
-) -> list[Report]:
+) -> list[StepReport]:
     """Take steps and return them; `after` is done after each."""
-    reports: list[Report] = []
+    reports: list[StepReport] = []
     known = {UID: EvictionPod(uid=UID, namespace="default", name="steady", priority=7)}
-    settings = Settings(
+    settings = WatchSettings(
         root=Cgroup.open(root),
         config=CONFIG,
         node_fs=tmp_path,
         image_fs=tmp_path,
-        known=known,
+        api_pods=known,
         interval_ns=3 * SECOND_NS,
         notifications=notifications,
     )
 
-    def report(each: Report) -> None:
+    def report(each: StepReport) -> None:
         reports.append(each)
         after()
 
@@ -92,7 +92,7 @@ def test_the_machine_the_limit_and_each_pod_are_seen(tmp_path: Path, root: Path)
     assert (pods.available_bytes, pods.working_set_bytes) == (50 * MIB, 50 * MIB)
     used = {uid: each.memory_working_set_bytes for uid, each in seen.summary.pods.items()}
     assert used == {UID: 20 * MIB, OTHER_UID: 40 * MIB}
-    assert (seen.pods, seen.result.evictions, seen.woken) == (2, (), Woken.INTERVAL)
+    assert (seen.pods, seen.result.evictions, seen.woken) == (2, (), WakeReason.INTERVAL)
 
 
 def test_too_little_for_pods_names_the_hungry_one_and_touches_nobody(
@@ -101,7 +101,7 @@ def test_too_little_for_pods_names_the_hungry_one_and_touches_nobody(
     """Both use more than they request; the one of lower priority goes."""
     v2(root, usage=100 * MIB, inactive=MIB // 2, limit=str(100 * MIB))
     (seen,) = watched(tmp_path, root, 1)
-    assert [each.value for each in seen.result.under] == ["MemoryPressure"]
+    assert [each.value for each in seen.result.conditions_held] == ["MemoryPressure"]
     (kill,) = seen.kills
     assert (kill.eviction.uid, kill.ended) == (OTHER_UID, None)
     assert kill.eviction.cause == "allocatableMemory.available"
@@ -110,20 +110,20 @@ def test_too_little_for_pods_names_the_hungry_one_and_touches_nobody(
 def test_a_stall_or_an_event_wakes_the_watch_and_leaves_its_loop(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version 2 knows no thresholds: memory.events and memory.pressure tell instead."""
+    """Version 2 has no thresholds: memory.events and memory.pressure notify instead."""
     (root / "memory.pressure").write_text("")
     answers = iter([[], [(3, select.POLLPRI)], [], [], []])
     monkeypatch.setattr(select, "poll", lambda: FakePoll(lambda: next(answers, [])))
     seen = watched(tmp_path, root, 3, notifications=True)
     assert [each.woken for each in seen] == [
-        Woken.INTERVAL,
-        Woken.NOTIFICATION,
-        Woken.INTERVAL,
+        WakeReason.INTERVAL,
+        WakeReason.NOTIFICATION,
+        WakeReason.INTERVAL,
     ]
 
 
 class FakePoll:
-    """A poll that answers what it is told."""
+    """A poll with a fixed result."""
 
     def __init__(self, answer: Callable[[], Sequence[tuple[int, int]]]) -> None:
         self._answer = answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.timeline import Kind
+from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import World
 
@@ -74,7 +74,7 @@ def place(world: World, now_ns: int, node: str = "n") -> None:
         required = terms.required_during_scheduling_ignored_during_execution
         pinned = [each.match_fields[0].values[0] for each in required.node_selector_terms]
         world.cluster.bind(now_ns, pod, pinned[0] if pinned else node)
-        world.lives.bound(now_ns, pod)
+        world.lifecycle.bound(now_ns, pod)
     world.run_until(now_ns)
 
 
@@ -82,7 +82,7 @@ def end(world: World, now_ns: int, name: str, *, failed: bool = False) -> None:
     """Let a pod's containers exit by themselves."""
     pod = world.pod(name)
     pod.life.fails = failed
-    world.lives.act(now_ns, Kind.FINISH, pod)
+    world.lifecycle.act(now_ns, ActionKind.FINISH, pod)
     world.settle(now_ns)
 
 

@@ -155,7 +155,7 @@ def test_finished_jobs_are_kept_up_to_a_limit() -> None:
         world.run_until(minute * MINUTE)
         finish(world, minute * MINUTE + S, failed=minute in {2, 3})
         for pod in list(world.cluster.pending.values()):
-            world.lives.delete(minute * MINUTE + S, pod, None, "deleted")
+            world.lifecycle.delete(minute * MINUTE + S, pod, None, "deleted")
     kept = jobs(world)
     assert kept[-3:] == ["tick-6", "tick-7", "tick-8"]
     assert "tick-1" not in kept

@@ -120,7 +120,7 @@ def test_a_second_pod_of_a_node_is_deleted() -> None:
     world.feed(0, create(make_node("a")), create(make_daemon_set()))
     (name,) = world.names()
     place(world, 0)
-    world.lives.create(9 * S, extra, world.pod(name).life)
+    world.lifecycle.create(9 * S, extra, world.pod(name).life)
     world.settle(9 * S)
     assert world.pod("extra").is_terminating or "extra" not in world.names()
     assert not world.pod(name).is_terminating

@@ -255,7 +255,7 @@ def test_a_failure_policy_that_cannot_be_read_is_refused_and_named() -> None:
     cron.spec.job_template.spec.CopyFrom(job.spec)
     world.feed(0, create(job), create(cron))
     assert world.names() == []
-    assert [("'Explode' is none of" in text) for text in world.refusals()] == [True]
+    assert [("'Explode' is not one of" in text) for text in world.refusals()] == [True]
     assert sum(world.journal.notes.values()) == 2
 
 
@@ -274,7 +274,7 @@ def test_a_pod_counts_for_its_job_after_it_was_collected() -> None:
     world = World()
     world.feed(0, create(make_job(completions=2)))
     first = world.pod(run_one(world, S))
-    world.lives.delete(2 * S, first, 0, "collected")
+    world.lifecycle.delete(2 * S, first, 0, "collected")
     world.settle(2 * S)
     second = run_one(world, 3 * S)
     assert (waiting(world), world.names()) == ([], [second])

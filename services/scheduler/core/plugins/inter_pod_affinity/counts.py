@@ -1,4 +1,4 @@
-"""Where the pods are that an incoming pod's required terms mean, and those that keep it away.
+"""Where the pods are that an incoming pod's required terms match, and those that keep it away.
 
 Source: kubernetes v1.34 plugins/interpodaffinity/filtering.go, preFilterState, PreFilter, Filter.
 """
@@ -18,7 +18,7 @@ from services.scheduler.core.columns.columns import Bools, Int64s
 from services.scheduler.core.plugin_api.plugin import Bound, Bounds
 from services.scheduler.core.plugins.inter_pod_affinity.terms import ClusterTerms, Term
 from services.scheduler.core.snapshot.node_indexes import Domains
-from services.scheduler.core.snapshot.pod_classes import Candidates, PodClass, Tally, Weigh
+from services.scheduler.core.snapshot.pod_classes import Candidates, ClassCounts, PodClass, Weigh
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _T = TypeVar("_T")
@@ -28,10 +28,10 @@ NOT_NEAR, NOT_AWAY, KEPT_AWAY = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Required:
+class RequiredTerms:
     """What the verdicts about a pod follow from.
 
-    `self_match` tells that it meets its own affinity, which lets the first of its kind in.
+    `self_match` is set where the pod matches its own affinity, which admits the first such pod.
     `kept_away` are the numbers of the cluster's terms that it meets.
     """
 
@@ -44,11 +44,11 @@ class Required:
 class KeyedCount:
     """Pods counted by the domains of one label key; `sums` (int64[domains]) after `add_up`."""
 
-    __slots__ = ("_seen", "_snapshot", "_there", "domains", "sums", "tally", "total")
+    __slots__ = ("_seen", "_snapshot", "_there", "class_counts", "domains", "sums", "total")
 
-    def __init__(self, key: str, tally: Tally, snapshot: Snapshot) -> None:
+    def __init__(self, key: str, class_counts: ClassCounts, snapshot: Snapshot) -> None:
         self.domains: Domains = snapshot.topologies.domains(key)
-        self.tally = tally
+        self.class_counts = class_counts
         self.sums: Int64s = np.zeros(0, dtype=np.int64)
         self.total = 0
         self._snapshot = snapshot
@@ -58,16 +58,18 @@ class KeyedCount:
     def sync(self) -> tuple[int, int]:
         """Bring counts and domains up to date, and return their versions."""
         self.domains.sync()
-        self.tally.sync()
-        return (self.domains.version, self.tally.version)
+        self.class_counts.sync()
+        return (self.domains.version, self.class_counts.version)
 
     def is_there(self) -> bool:
-        """Tell whether anything is counted on a node with the label."""
+        """Return whether anything is counted on a node with the label."""
         versions = self.sync()
         if versions != self._seen:
             self._seen = versions
             used = len(self._snapshot.columns.rows)
-            self._there = domain_kernels.present(used, self.domains.of_row, self.tally.counts)
+            self._there = domain_kernels.present(
+                used, self.domains.of_row, self.class_counts.counts
+            )
         return self._there
 
     def add_up(self) -> None:
@@ -75,7 +77,7 @@ class KeyedCount:
         self.sums = np.zeros(self.domains.size, dtype=np.int64)
         used = len(self._snapshot.columns.rows)
         self.total = domain_kernels.domain_sums(
-            used, self.domains.of_row, self.tally.counts, self.sums
+            used, self.domains.of_row, self.class_counts.counts, self.sums
         )
 
 
@@ -88,11 +90,11 @@ class AffinityCounts:
 
     __slots__ = ("away", "kept_away", "near", "required", "snapshot")
 
-    def __init__(self, required: Required, cluster: ClusterTerms, snapshot: Snapshot) -> None:
+    def __init__(self, required: RequiredTerms, cluster: ClusterTerms, snapshot: Snapshot) -> None:
         self.required = required
         self.snapshot = snapshot
         self.near = self._near() if required.near else ()
-        selected = snapshot.tallies.selected
+        selected = snapshot.class_counts.selected
         self.away = [
             self._counted(
                 key,
@@ -102,21 +104,21 @@ class AffinityCounts:
             )
             for key, terms in by_key(required.away, lambda term: term.topology_key)
         ]
-        known = cluster.away
+        index = cluster.away
         self.kept_away = [
             self._counted(
                 key,
                 ("kept away", cluster, numbers),
                 _keeps_away(frozenset(numbers), cluster),
-                partial(cluster.holding, known, numbers),
+                partial(cluster.holding, index, numbers),
             )
             for key, numbers in by_key(
-                required.kept_away, lambda number: known.terms[number].topology_key
+                required.kept_away, lambda number: index.terms[number].topology_key
             )
         ]
 
     def is_idle(self) -> bool:
-        """Tell whether no node can be refused, by what is required or by what is there.
+        """Return whether no node can be refused, by what is required or by what is there.
 
         Source: kubernetes v1.34 plugins/interpodaffinity/filtering.go, PreFilter's Skip.
         """
@@ -142,24 +144,24 @@ class AffinityCounts:
                 domain_kernels.avoid(used, each.domains.of_row, each.sums, code, codes)
 
     def bounds(self, rows: Int64s) -> Bounds:
-        """Return that somebody must stay who is to be near, and nobody who is to be away.
+        """Return the bounds: a pod to be near must remain, and no pod to be away from.
 
-        A pod that meets its own affinity may be the first of its kind. Where all others stand on
-        one row, that row will do for it, whoever leaves: it is the first, or near those that stay.
+        A pod that matches its own affinity may be the first such pod. Where all others are on one
+        row, that row admits it whichever of them is deleted: it is the first, or near those left.
         """
-        asked = [(NOT_NEAR, each) for each in self.near]
-        asked += [(NOT_AWAY, each) for each in self.away]
-        asked += [(KEPT_AWAY, each) for each in self.kept_away]
-        room: Int64s = np.zeros((len(rows), len(asked)), dtype=np.int64)
+        bounded = [(NOT_NEAR, each) for each in self.near]
+        bounded += [(NOT_AWAY, each) for each in self.away]
+        bounded += [(KEPT_AWAY, each) for each in self.kept_away]
+        room: Int64s = np.zeros((len(rows), len(bounded)), dtype=np.int64)
         counted: Bools = np.zeros(room.shape, dtype=np.bool_)
-        for index, (code, each) in enumerate(asked):
+        for index, (code, each) in enumerate(bounded):
             domain = each.domains.of_row[rows]
             held = np.append(each.sums, 0)[domain]
             counted[:, index] = domain >= 0
             room[:, index] = held - 1 if code == NOT_NEAR else -held
         if self.near and self.required.self_match:
             alone = np.logical_and.reduce(
-                [each.total == each.tally.counts[rows] for each in self.near]
+                [each.total == each.class_counts.counts[rows] for each in self.near]
             )
             near = slice(len(self.near))
             room[:, near] = np.where(alone[:, None] & counted[:, near], 0, room[:, near])
@@ -167,20 +169,22 @@ class AffinityCounts:
         return Bounds(
             room=room,
             counted=counted,
-            each=[Bound(each.tally.weights, code, code == NOT_NEAR) for code, each in asked],
+            each=[
+                Bound(each.class_counts.weights, code, code == NOT_NEAR) for code, each in bounded
+            ],
         )
 
     def _near(self) -> Sequence[KeyedCount]:
         terms = self.required.near
         keys = dict.fromkeys(term.topology_key for term in terms)
-        candidates = self.snapshot.tallies.selected([terms[0].selector])
+        candidates = self.snapshot.class_counts.selected([terms[0].selector])
         return [self._counted(key, ("near", terms), _meets_all(terms), candidates) for key in keys]
 
     def _counted(
         self, key: str, name: Hashable, weigh: Weigh, candidates: Candidates | None
     ) -> KeyedCount:
-        tally = self.snapshot.tallies.tally(name, weigh, candidates)
-        return KeyedCount(key, tally, self.snapshot)
+        class_counts = self.snapshot.class_counts.of(name, weigh, candidates)
+        return KeyedCount(key, class_counts, self.snapshot)
 
 
 def by_key(items: Iterable[_T], key_of: Callable[[_T], str]) -> list[tuple[str, tuple[_T, ...]]]:
@@ -228,7 +232,7 @@ class AffinityTrial:
         self._change(pod, -1)
 
     def code(self) -> int:
-        """Return the code of the node as it stands now."""
+        """Return the current code of the node."""
         if self._near and not self._is_near():
             return NOT_NEAR
         for index in range(self._near, len(self._every)):
@@ -248,7 +252,7 @@ class AffinityTrial:
         return not lacks or (total == 0 and self._counts.required.self_match)
 
     def _change(self, pod: Pod, sign: int) -> None:
-        number = self._counts.snapshot.census.class_of(pod)
+        number = self._counts.snapshot.pod_classes.class_of(pod)
         for index, (each, domain) in enumerate(self._every):
             if domain >= 0:
-                self._added[index] += sign * each.tally.weights.of(number)
+                self._added[index] += sign * each.class_counts.weights.of(number)

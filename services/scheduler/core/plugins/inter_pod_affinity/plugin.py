@@ -1,7 +1,7 @@
-"""InterPodAffinity: pods that want other pods near or away, and those that are wanted so.
+"""InterPodAffinity: filters and scores by the affinity and anti-affinity between pods.
 
-A pod is judged by its own terms and by the terms of the pods on nodes that it meets. Pods that
-meet the same terms share their verdicts, whatever their labels are.
+A pod is judged by its own terms and by the terms of assigned pods that match it. Pods that the same
+terms match share their verdicts, whatever their labels are.
 
 Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, filtering.go, scoring.go.
 """
@@ -26,7 +26,7 @@ from services.scheduler.core.plugins.inter_pod_affinity.counts import (
     NOT_NEAR,
     AffinityCounts,
     AffinityTrial,
-    Required,
+    RequiredTerms,
 )
 from services.scheduler.core.plugins.inter_pod_affinity.scores import (
     AffinityScores,
@@ -43,7 +43,7 @@ from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _DEFAULTS = InterPodAffinityArgs()
-_MEETINGS_MAX = 16_384
+_MATCHES_MAX = 16_384
 _COUNTED_MAX = 1024
 _NO_TERMS = Terms(near=(), away=(), preferred=())
 _REASONS = {
@@ -53,8 +53,8 @@ _REASONS = {
 }
 
 
-class _Meeting:
-    """What is known of pods of one namespace and labels (and of one spec, if it has terms)."""
+class _TermMatches:
+    """Pods of one namespace and labels (and of one spec, if it has terms): the terms they match."""
 
     __slots__ = ("counts", "kept_away", "met", "own", "scores", "tried_away", "tried_scored")
 
@@ -82,7 +82,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         self._snapshot: Snapshot | None = None
         self._namespace_epoch = -1
         self._nomination_epoch = -1
-        self._latest: tuple[Pod | None, _Meeting]
+        self._latest: tuple[Pod | None, _TermMatches]
         self._forget()
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -116,11 +116,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return AffinityTrial(data, row)
 
     def bounds(self, data: AffinityCounts, snapshot: Snapshot, rows: Int64s) -> Bounds:  # noqa: ARG002 - the data knows it
-        """Return that somebody must be near, and nobody who is to be away."""
+        """Return the bounds on the pods that must be near or away."""
         return data.bounds(rows)
 
     def filter_status(self, data: AffinityCounts, code: int) -> Status:  # noqa: ARG002 - three statuses only
-        """Return the refusal; pods that leave cannot bring others near."""
+        """Return the refusal; deleting pods cannot bring others near."""
         unresolvable = code == NOT_NEAR
         return Status(
             code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE,
@@ -165,82 +165,84 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return stretched(rows, raw)
 
     def _counts(self, pod: Pod, snapshot: Snapshot) -> AffinityCounts | None:
-        meeting = self._meeting(pod, snapshot)
-        known = self._cluster.away
-        if meeting.tried_away != len(known.terms) or meeting.counts is None:
-            met = known.met_by(pod, snapshot.catalog, meeting.tried_away)
-            meeting.kept_away = (*meeting.kept_away, *met)
-            meeting.tried_away = len(known.terms)
-            meeting.counts = self._required(pod, snapshot, meeting)
-        return None if meeting.counts.is_idle() else meeting.counts
+        matches = self._matches(pod, snapshot)
+        terms = self._cluster.away
+        if matches.tried_away != len(terms.terms) or matches.counts is None:
+            met = terms.met_by(pod, snapshot.catalog, matches.tried_away)
+            matches.kept_away = (*matches.kept_away, *met)
+            matches.tried_away = len(terms.terms)
+            matches.counts = self._required(pod, snapshot, matches)
+        return None if matches.counts.is_idle() else matches.counts
 
     def _scores(self, pod: Pod, snapshot: Snapshot) -> AffinityScores | None:
-        meeting = self._meeting(pod, snapshot)
-        if self._args.ignore_preferred_terms_of_existing_pods and not meeting.own.preferred:
+        matches = self._matches(pod, snapshot)
+        if self._args.ignore_preferred_terms_of_existing_pods and not matches.own.preferred:
             return None
-        known = self._cluster.scored
-        if meeting.tried_scored != len(known.terms) or meeting.scores is None:
-            met = known.met_by(pod, snapshot.catalog, meeting.tried_scored)
-            meeting.met = (*meeting.met, *met)
-            meeting.tried_scored = len(known.terms)
-            meeting.scores = self._preferences(snapshot, meeting)
-        return None if meeting.scores.is_idle() else meeting.scores
+        terms = self._cluster.scored
+        if matches.tried_scored != len(terms.terms) or matches.scores is None:
+            met = terms.met_by(pod, snapshot.catalog, matches.tried_scored)
+            matches.met = (*matches.met, *met)
+            matches.tried_scored = len(terms.terms)
+            matches.scores = self._preferences(snapshot, matches)
+        return None if matches.scores.is_idle() else matches.scores
 
-    def _meeting(self, pod: Pod, snapshot: Snapshot) -> _Meeting:
+    def _matches(self, pod: Pod, snapshot: Snapshot) -> _TermMatches:
         self._follow(snapshot)
         if pod is self._latest[0]:
             return self._latest[1]
         affine = pod.spec.has_pod_affinity
         spec = pod.spec if affine else None
         key = (spec, pod.namespace, frozenset(pod.labels.items()))
-        meeting = self._meetings.get(key)
-        if meeting is None:
+        matches = self._all_matches.get(key)
+        if matches is None:
             own = _NO_TERMS
             if affine:
                 stated = terms_of(pod.spec, pod.namespace, pod.labels)
                 own = resolved(stated, snapshot.catalog)
-            meeting = self._meetings[key] = _Meeting(own)
-        self._latest = (pod, meeting)
-        return meeting
+            matches = self._all_matches[key] = _TermMatches(own)
+        self._latest = (pod, matches)
+        return matches
 
     def _follow(self, snapshot: Snapshot) -> None:
         """Read the pods that are new, and forget what follows from what has changed."""
         if self._snapshot is not snapshot:
             self._snapshot = snapshot
-            self._cluster = ClusterTerms(snapshot.census)
+            self._cluster = ClusterTerms(snapshot.pod_classes)
             self._forget()
         if (
             self._namespace_epoch != snapshot.catalog.namespace_epoch
-            or len(self._meetings) >= _MEETINGS_MAX
+            or len(self._all_matches) >= _MATCHES_MAX
             or max(len(self._all_counts), len(self._all_scores)) >= _COUNTED_MAX
         ):
             self._namespace_epoch = snapshot.catalog.namespace_epoch
             self._forget()
         if self._nomination_epoch != snapshot.nominations.epoch:
             self._nomination_epoch = snapshot.nominations.epoch
-            self._know_nominated(snapshot)
+            self._classify_nominated(snapshot)
         self._cluster.sync()
 
-    def _know_nominated(self, snapshot: Snapshot) -> None:
-        """Give nominated pods a class, so that their terms are known before a trial adds them."""
+    def _classify_nominated(self, snapshot: Snapshot) -> None:
+        """Give nominated pods a class, so that their terms are counted before a trial adds them."""
         for pod in snapshot.nominations.all():
             if pod.spec.has_pod_affinity:
-                snapshot.census.class_of(pod)
+                snapshot.pod_classes.class_of(pod)
 
     def _forget(self) -> None:
-        self._meetings: dict[tuple[PodSpec | None, str, frozenset[tuple[str, str]]], _Meeting] = {}
-        self._latest = (None, _Meeting(_NO_TERMS))
-        self._all_counts: dict[Required, AffinityCounts] = {}
+        self._all_matches: dict[
+            tuple[PodSpec | None, str, frozenset[tuple[str, str]]], _TermMatches
+        ] = {}
+        self._latest = (None, _TermMatches(_NO_TERMS))
+        self._all_counts: dict[RequiredTerms, AffinityCounts] = {}
         self._all_scores: dict[Preferences, AffinityScores] = {}
 
-    def _required(self, pod: Pod, snapshot: Snapshot, meeting: _Meeting) -> AffinityCounts:
-        own = meeting.own
-        required = Required(
+    def _required(self, pod: Pod, snapshot: Snapshot, matches: _TermMatches) -> AffinityCounts:
+        own = matches.own
+        required = RequiredTerms(
             near=own.near,
             away=own.away,
             self_match=bool(own.near)
             and all(term.matches(pod.namespace, pod.labels) for term in own.near),
-            kept_away=meeting.kept_away,
+            kept_away=matches.kept_away,
         )
         found = self._all_counts.get(required)
         if found is None:
@@ -248,10 +250,10 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
             self._all_counts[required] = found
         return found
 
-    def _preferences(self, snapshot: Snapshot, meeting: _Meeting) -> AffinityScores:
+    def _preferences(self, snapshot: Snapshot, matches: _TermMatches) -> AffinityScores:
         preferences = Preferences(
-            own=meeting.own.preferred,
-            met=meeting.met,
+            own=matches.own.preferred,
+            met=matches.met,
             hard_weight=self._args.hard_pod_affinity_weight,
         )
         found = self._all_scores.get(preferences)

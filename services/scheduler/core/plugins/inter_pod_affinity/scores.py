@@ -1,4 +1,4 @@
-"""What preferences make of a node: the pod's own, and those of the pods that are there.
+"""The scores from preferred terms: the pod's own, and those of the pods on nodes.
 
 Source: kubernetes v1.34 plugins/interpodaffinity/scoring.go.
 """
@@ -43,9 +43,9 @@ class AffinityScores:
 
     def __init__(self, preferences: Preferences, cluster: ClusterTerms, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        known = cluster.scored
+        index = cluster.scored
         wanted = dict(by_key(preferences.own, lambda each: each.term.topology_key))
-        theirs = dict(by_key(preferences.met, lambda number: known.terms[number].topology_key))
+        theirs = dict(by_key(preferences.met, lambda number: index.terms[number].topology_key))
         self._weights: list[KeyedCount] = []
         self._matches: list[KeyedCount] = []
         for key in dict.fromkeys((*wanted, *theirs)):
@@ -57,11 +57,11 @@ class AffinityScores:
                 ("weights", self._weights, _sum_of(read)),
                 ("matches", self._matches, _number_of(read)),
             ):
-                tally = snapshot.tallies.tally((kind, name), weigh, candidates)
-                counts.append(KeyedCount(key, tally, snapshot))
+                class_counts = snapshot.class_counts.of((kind, name), weigh, candidates)
+                counts.append(KeyedCount(key, class_counts, snapshot))
 
     def is_idle(self) -> bool:
-        """Tell whether no term matches anything, which is PreScore's Skip."""
+        """Return whether no term matches anything, which is PreScore's Skip."""
         return not any(each.is_there() for each in self._matches)
 
     def version(self) -> Hashable:
@@ -80,14 +80,14 @@ class AffinityScores:
         self, own: Sequence[WeightedTerm], others: Sequence[int], cluster: ClusterTerms
     ) -> Candidates | None:
         """Return the classes that the pod's terms may pick or that have the others' terms."""
-        picked = self._snapshot.tallies.selected([each.term.selector for each in own])
+        picked = self._snapshot.class_counts.selected([each.term.selector for each in own])
         if picked is None:
             return None
         return lambda first: (*picked(first), *cluster.holding(cluster.scored, others, first))
 
 
 def stretched(rows: Int64s, raw: Int64s) -> Normalized:
-    """Return raw scores on the scale 0 to 100, of which the least becomes 0."""
+    """Return raw scores on the scale 0 to 100, of which the lowest becomes 0."""
     scores: Int64s = np.zeros(len(rows), dtype=np.int64)
     domain_kernels.stretch(rows, raw, scores)
     return Normalized(raw, scores)

@@ -1,4 +1,4 @@
-"""Terms of pod affinity with their namespaces resolved, and which of the cluster's a pod meets.
+"""Terms of pod affinity with their namespaces resolved, and the cluster's terms that match a pod.
 
 Source: kubernetes v1.34 kube-scheduler/framework/types.go, AffinityTerm; pkg/scheduler/framework/
 types.go, NewPodInfo; plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty.
@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from services.kube.pod import EMPTY, Pod, PodSpec
 from services.kube.selector import LabelSelector, PodAffinity, PodAffinityTerm
 from services.scheduler.core.snapshot.catalog import Catalog
-from services.scheduler.core.snapshot.pod_classes import Census, LabelPair, PodClass, label_pairs
+from services.scheduler.core.snapshot.pod_classes import (
+    LabelPair,
+    PodClass,
+    PodClasses,
+    label_pairs,
+)
 
 _NO_AFFINITY = PodAffinity()
 
@@ -33,7 +38,7 @@ class Term:
         labels: Mapping[str, str],
         namespace_labels: Mapping[str, str] = EMPTY,
     ) -> bool:
-        """Tell whether a pod of `namespace` with `labels` is one of those meant."""
+        """Return whether a pod of `namespace` with `labels` is one of those meant."""
         if namespace not in self.namespaces and (
             self.namespace_selector is None or not self.namespace_selector.matches(namespace_labels)
         ):
@@ -59,7 +64,7 @@ class Terms:
 
 
 def terms_of(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Terms:
-    """Return the terms of a pod as they stand, with its own namespace where they name none."""
+    """Return a pod's terms unresolved, with its own namespace where they name none."""
     near, away = spec.pod_affinity or _NO_AFFINITY, spec.pod_anti_affinity or _NO_AFFINITY
     return Terms(
         near=tuple(_term(each, namespace, labels) for each in near.required),
@@ -75,9 +80,9 @@ def terms_of(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Terms:
 def resolved(terms: Terms, catalog: Catalog) -> Terms:
     """Return an incoming pod's terms, the namespaces that they select by name.
 
-    An empty namespace selector stays: it means every namespace, known or not. (Upstream v1.34
-    loses the merged selector, so that one that an absent label meets matches every namespace,
-    kubernetes#141526; what is documented is served here.)
+    An empty namespace selector is kept: it means every namespace, even one without an object.
+    (Upstream v1.34 loses the merged selector, so that one that an absent label meets matches every
+    namespace, kubernetes#141526; what is documented is served here.)
     """
     return Terms(
         near=tuple(_resolved(each, catalog) for each in terms.near),
@@ -106,7 +111,7 @@ def _resolved(term: Term, catalog: Catalog) -> Term:
     return replace(term, namespaces=term.namespaces.union(selected), namespace_selector=None)
 
 
-class KnownTerms:
+class TermIndex:
     """Terms by number, in the order in which they were met, and the classes of pods that have them.
 
     holders: the numbers of those classes, ascending, for each term.
@@ -137,10 +142,9 @@ class KnownTerms:
 
     def met_by(self, pod: Pod, catalog: Catalog, first: int) -> tuple[int, ...]:
         """Return the terms from number `first` on that a pod meets, by number."""
-        known = catalog.namespaces.get(pod.namespace)
-        labels = EMPTY if known is None else known.labels
-        asked = [self._by_label.get(pair, ()) for pair in pod.labels.items()]
-        maybe = {number for numbers in (self._anywhere, *asked) for number in numbers}
+        labels = catalog.namespace_labels(pod.namespace)
+        labelled = [self._by_label.get(pair, ()) for pair in pod.labels.items()]
+        maybe = {number for numbers in (self._anywhere, *labelled) for number in numbers}
         return tuple(
             number
             for number in sorted(maybe)
@@ -163,31 +167,31 @@ class NumberedTerms:
 class ClusterTerms:
     """The terms of the pods on nodes: those that keep others away, and those that score."""
 
-    __slots__ = ("_census", "_generation", "_of_class", "_seen", "away", "scored")
+    __slots__ = ("_classes", "_generation", "_of_class", "_seen", "away", "scored")
 
-    def __init__(self, census: Census) -> None:
-        self._census = census
+    def __init__(self, pod_classes: PodClasses) -> None:
+        self._classes = pod_classes
         self._generation = -1
         self._seen = 0
         self._of_class: dict[PodClass, NumberedTerms] = {}
-        self.away = KnownTerms()
-        self.scored = KnownTerms()
+        self.away = TermIndex()
+        self.scored = TermIndex()
 
     def sync(self) -> None:
         """Read the classes of pods that are new."""
-        census = self._census
-        if self._generation != census.generation:
-            self._generation, self._seen = census.generation, 0
+        pod_classes = self._classes
+        if self._generation != pod_classes.generation:
+            self._generation, self._seen = pod_classes.generation, 0
             self._of_class.clear()
             for kind in (self.away, self.scored):
                 kind.holders = [[] for _ in kind.terms]
-        if self._seen == len(census.classes):
+        if self._seen == len(pod_classes.classes):
             return
-        for number in range(self._seen, len(census.classes)):
-            terms = self.of(census.classes[number])
+        for number in range(self._seen, len(pod_classes.classes)):
+            terms = self.of(pod_classes.classes[number])
             if terms is not None:
                 self._hold(number, terms)
-        self._seen = len(census.classes)
+        self._seen = len(pod_classes.classes)
 
     def of(self, other: PodClass) -> NumberedTerms | None:
         """Return the terms of a class of pods, None where it has none."""
@@ -205,7 +209,7 @@ class ClusterTerms:
             )
         return found
 
-    def holding(self, kind: KnownTerms, numbers: Iterable[int], first: int) -> Iterable[int]:
+    def holding(self, kind: TermIndex, numbers: Iterable[int], first: int) -> Iterable[int]:
         """Return the classes from number `first` on that have one of the terms."""
         self.sync()
         found: set[int] = set()

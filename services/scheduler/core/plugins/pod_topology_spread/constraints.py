@@ -1,12 +1,8 @@
-"""The topology spread constraints that a pod is under, and which nodes count for each.
+"""The topology spread constraints that apply to a pod, and which nodes count for each.
 
-Source: kubernetes v1.34 plugins/podtopologyspread/common.go, plugin.go, and
-plugins/helper/spread.go, DefaultSelector.
-
-Which nodes count for a topology spread rule.
-
-Source: kubernetes v1.34 plugins/podtopologyspread/common.go, matchNodeInclusionPolicies and
-nodeLabelsMatchSpreadConstraints.
+Source: kubernetes v1.34 plugins/podtopologyspread/common.go (matchNodeInclusionPolicies,
+nodeLabelsMatchSpreadConstraints among it), plugin.go, and plugins/helper/spread.go,
+DefaultSelector.
 """
 
 from __future__ import annotations
@@ -54,11 +50,11 @@ _OWNERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class SpreadRule:
     """One constraint; `selector` None counts no pod.
 
     `honors_affinity` and `honors_taints` leave out nodes that the pod's node affinity or its
-    tolerations rule out. `self_match` tells that the pod is one of those counted.
+    tolerations rule out. `self_match` says that the pod is one of those counted.
     """
 
     max_skew: int
@@ -71,11 +67,11 @@ class Rule:
 
     @property
     def is_by_host(self) -> bool:
-        """Tell whether the domains are the nodes themselves."""
+        """Return whether the domains are the nodes themselves."""
         return self.topology_key == LABEL_HOSTNAME
 
     def sees(self, other: PodClass, namespace: str) -> bool:
-        """Tell whether the selector picks a pod for a pod of `namespace`, in whatever state."""
+        """Return whether the selector picks a pod for a pod of `namespace`, in whatever state."""
         return (
             self.selector is not None
             and other.namespace == namespace
@@ -83,9 +79,9 @@ class Rule:
         )
 
     def counts(self, other: PodClass, namespace: str) -> bool:
-        """Tell whether a pod on a node is counted: not while it terminates.
+        """Return whether a pod on a node is counted: not while it terminates.
 
-        An empty selector counts nobody, although it matches everybody.
+        An empty selector counts no pod, although it matches every pod.
         Source: kubernetes v1.34 plugins/podtopologyspread/common.go, countPodsMatchSelector.
         """
         if other.terminating or self.selector is None or not self.selector.requirements:
@@ -93,7 +89,7 @@ class Rule:
         return self.sees(other, namespace)
 
 
-Required = tuple[tuple[tuple[str, str], ...], NodeSelector | None]
+RequiredNodes = tuple[tuple[tuple[str, str], ...], NodeSelector | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +102,9 @@ class Spread:
     """
 
     namespace: str
-    rules: tuple[Rule, ...]
+    rules: tuple[SpreadRule, ...]
     needs_all: bool
-    required: Required
+    required: RequiredNodes
     tolerations: tuple[Toleration, ...]
 
 
@@ -152,9 +148,9 @@ def spread_of(
 
 def _rule(
     constraint: TopologySpreadConstraint, labels: Mapping[str, str], default: LabelSelector | None
-) -> Rule:
+) -> SpreadRule:
     selector = default if default is not None else _keyed(constraint, labels)
-    return Rule(
+    return SpreadRule(
         max_skew=constraint.max_skew,
         topology_key=constraint.topology_key,
         selector=selector,
@@ -249,7 +245,7 @@ class CountedNodes:
                 labelled = labelled & (domains.of_row >= 0)
         self.by_rule = [self._counted(rule, labelled) for rule in self._spread.rules]
 
-    def _counted(self, rule: Rule, labelled: Bools) -> Bools:
+    def _counted(self, rule: SpreadRule, labelled: Bools) -> Bools:
         counted = labelled
         if rule.honors_affinity and _asks(self._spread.required):
             counted = counted & self._matching
@@ -271,5 +267,5 @@ class CountedNodes:
             self._matching[row] = node is not None and node.matches(labels, required)
 
 
-def _asks(required: Required) -> bool:
+def _asks(required: RequiredNodes) -> bool:
     return bool(required[0]) or required[1] is not None

@@ -1,4 +1,4 @@
-"""How the pods that a spread's rules see are spread over domains, and a dry run of one node.
+"""How the pods that a spread's rules match are distributed over domains, and a dry run of one node.
 
 Source: kubernetes v1.34 plugins/podtopologyspread/filtering.go, calPreFilterState, Filter and
 updateWithPod.
@@ -19,10 +19,10 @@ from services.scheduler.core.columns.domain_kernels import FAR
 from services.scheduler.core.plugin_api.plugin import Bound, Bounds
 from services.scheduler.core.plugins.pod_topology_spread.constraints import (
     CountedNodes,
-    Rule,
     Spread,
+    SpreadRule,
 )
-from services.scheduler.core.snapshot.pod_classes import PodClass, Tally
+from services.scheduler.core.snapshot.pod_classes import ClassCounts, PodClass
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 MISSING_LABEL, SKEWED = 1, 2
@@ -46,23 +46,26 @@ class DomainCounts:
     second: int
 
     def emptiest_but(self, domain: int) -> int:
-        """Return the least sum of the domains other than `domain`."""
+        """Return the lowest sum of the domains other than `domain`."""
         return self.second if domain == self.emptiest else self.least
 
 
 class SpreadCounts:
     """A spread's rules over the snapshot; `by_rule` holds right after `write`."""
 
-    __slots__ = ("_dry_weights", "by_rule", "nodes", "snapshot", "spread", "tallies")
+    __slots__ = ("_dry_weights", "by_rule", "class_counts", "nodes", "snapshot", "spread")
 
     def __init__(self, spread: Spread, snapshot: Snapshot) -> None:
         self.spread = spread
         self.snapshot = snapshot
         self.nodes = CountedNodes(spread, snapshot)
-        self.tallies: Sequence[Tally] = [tally_of(rule, spread, snapshot) for rule in spread.rules]
+        self.class_counts: Sequence[ClassCounts] = [
+            class_counts_of(rule, spread, snapshot) for rule in spread.rules
+        ]
         self._dry_weights = [
-            snapshot.tallies.weights(
-                partial(_sees, rule, spread.namespace), snapshot.tallies.selected([rule.selector])
+            snapshot.class_counts.weights(
+                partial(_sees, rule, spread.namespace),
+                snapshot.class_counts.selected([rule.selector]),
             )
             for rule in spread.rules
         ]
@@ -70,9 +73,12 @@ class SpreadCounts:
 
     def version(self) -> Hashable:
         """Return what differs whenever a code may differ."""
-        for tally in self.tallies:
-            tally.sync()
-        return (self.snapshot.node_log.end, *(tally.version for tally in self.tallies))
+        for class_counts in self.class_counts:
+            class_counts.sync()
+        return (
+            self.snapshot.node_log.end,
+            *(class_counts.version for class_counts in self.class_counts),
+        )
 
     def write(self, codes: Int64s) -> None:
         """Write the codes of all rows: the first rule that refuses one decides."""
@@ -108,42 +114,42 @@ class SpreadCounts:
         return Bounds(room=room, counted=counted, each=each)
 
     def has_labels(self, rows: Int64s) -> bool:
-        """Tell whether none of `rows` lacks a rule's label."""
+        """Return whether none of `rows` lacks a rule's label."""
         return all(bool((each.of_row[rows] >= 0).all()) for each in self.nodes.domains)
 
     def sees(self, index: int, number: int) -> int:
-        """Tell whether rule `index` sees pods of a class, as 1 or 0."""
+        """Return whether rule `index` sees pods of a class, as 1 or 0."""
         return self._dry_weights[index].of(number)
 
     def _counts(self, index: int, used: int) -> DomainCounts:
         domains = self.nodes.domains[index]
         sums = np.zeros(domains.size, dtype=np.int64)
         found = np.zeros(domains.size, dtype=np.bool_)
-        tally, counted = self.tallies[index], self.nodes.by_rule[index]
+        class_counts, counted = self.class_counts[index], self.nodes.by_rule[index]
         answer = domain_kernels.spread_sums(
-            used, domains.of_row, counted, tally.counts, sums, found
+            used, domains.of_row, counted, class_counts.counts, sums, found
         )
         return DomainCounts(sums, found, *answer)
 
 
-def allowed_sum(rule: Rule, number: int, least: int) -> int:
-    """Return how many matching pods a domain may hold before the pod comes to it."""
+def allowed_sum(rule: SpreadRule, number: int, least: int) -> int:
+    """Return how many matching pods a domain may hold before the pod is added."""
     floor = 0 if number < rule.min_domains else least
     return rule.max_skew + floor - rule.self_match
 
 
-def tally_of(rule: Rule, spread: Spread, snapshot: Snapshot) -> Tally:
-    """Return the tally of the pods that a rule counts."""
+def class_counts_of(rule: SpreadRule, spread: Spread, snapshot: Snapshot) -> ClassCounts:
+    """Return the class_counts of the pods that a rule counts."""
     key = ("spread", spread.namespace, rule.selector)
-    candidates = snapshot.tallies.selected([rule.selector])
-    return snapshot.tallies.tally(key, partial(_counts, rule, spread.namespace), candidates)
+    candidates = snapshot.class_counts.selected([rule.selector])
+    return snapshot.class_counts.of(key, partial(_counts, rule, spread.namespace), candidates)
 
 
-def _counts(rule: Rule, namespace: str, other: PodClass) -> int:
+def _counts(rule: SpreadRule, namespace: str, other: PodClass) -> int:
     return int(rule.counts(other, namespace))
 
 
-def _sees(rule: Rule, namespace: str, other: PodClass) -> int:
+def _sees(rule: SpreadRule, namespace: str, other: PodClass) -> int:
     return int(rule.sees(other, namespace))
 
 
@@ -172,7 +178,7 @@ class SpreadTrial:
         self._change(pod, -1)
 
     def code(self) -> int:
-        """Return the code of the node as it stands now."""
+        """Return the current code of the node."""
         for rule, domain, counts, added in zip(
             self._counts.spread.rules,
             self._domains,
@@ -193,6 +199,6 @@ class SpreadTrial:
     def _change(self, pod: Pod, sign: int) -> None:
         if not self._moves or pod.namespace != self._counts.spread.namespace:
             return
-        number = self._counts.snapshot.census.class_of(pod)
+        number = self._counts.snapshot.pod_classes.class_of(pod)
         for index in self._moves:
             self._added[index] += sign * self._counts.sees(index, number)

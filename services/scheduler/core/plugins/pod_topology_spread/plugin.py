@@ -1,7 +1,7 @@
-"""PodTopologySpread: pods of a kind spread evenly over domains.
+"""PodTopologySpread: spreads matching pods evenly over topology domains.
 
 A pod without constraints of its own has the profile's defaults, where a service or a controller
-tells which pods are of its kind.
+selects it.
 
 Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, filtering.go, scoring.go.
 """
@@ -39,11 +39,11 @@ from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _DEFAULTS = PodTopologySpreadArgs()
-_KNOWN_MAX = 16_384
+_KEPT_MAX = 16_384
 _REFUSAL = "node(s) didn't match pod topology spread constraints"
 
 
-class _Known:
+class _SpreadIdentity:
     """A spread by identity, which is cheap to compare; equal ones are one object."""
 
     __slots__ = ("spread",)
@@ -65,9 +65,12 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
     def __init__(self, args: PodTopologySpreadArgs = _DEFAULTS) -> None:
         self._is_system = args.defaulting_type is DefaultingType.SYSTEM
         self._defaults = SYSTEM_DEFAULTS if self._is_system else args.default_constraints
-        self._known: dict[Hashable, tuple[_Known | None, _Known | None]] = {}
-        self._interned: dict[Spread, _Known] = {}
-        self._latest: tuple[Pod | None, tuple[_Known | None, _Known | None]] = (None, (None, None))
+        self._by_pod: dict[Hashable, tuple[_SpreadIdentity | None, _SpreadIdentity | None]] = {}
+        self._interned: dict[Spread, _SpreadIdentity] = {}
+        self._latest: tuple[Pod | None, tuple[_SpreadIdentity | None, _SpreadIdentity | None]] = (
+            None,
+            (None, None),
+        )
         self._workload_epoch = -1
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -78,9 +81,9 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[SpreadCounts]:
         """Return the constraints, ready to count."""
-        known = self._spreads(pod, snapshot)[0]
-        assert known is not None, "a pod without such constraints is skipped"
-        return PreFiltered(data=SpreadCounts(known.spread, snapshot))
+        identity = self._spreads(pod, snapshot)[0]
+        assert identity is not None, "a pod without such constraints is skipped"
+        return PreFiltered(data=SpreadCounts(identity.spread, snapshot))
 
     def filter_version(self, data: SpreadCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
         """Return the versions of what is counted."""
@@ -116,12 +119,12 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> SpreadScores:
         """Return the constraints, ready to count."""
-        known = self._spreads(pod, snapshot)[1]
-        assert known is not None, "a pod without such constraints is skipped"
-        return SpreadScores(known.spread, snapshot)
+        identity = self._spreads(pod, snapshot)[1]
+        assert identity is not None, "a pod without such constraints is skipped"
+        return SpreadScores(identity.spread, snapshot)
 
     def score_version(self, data: SpreadScores, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - as below
-        """Return a constant: nothing is scored before it is known which nodes fit."""
+        """Return a constant: `normalize` computes the scores, from the nodes that fit."""
         return 0
 
     def score(self, data: SpreadScores, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
@@ -137,27 +140,31 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         """Score the nodes that fit, and put that on the scale."""
         return data.of(rows)
 
-    def _spreads(self, pod: Pod, snapshot: Snapshot) -> tuple[_Known | None, _Known | None]:
+    def _spreads(
+        self, pod: Pod, snapshot: Snapshot
+    ) -> tuple[_SpreadIdentity | None, _SpreadIdentity | None]:
         """Return the constraints that forbid and those that score."""
         catalog = snapshot.catalog
         own = pod.spec.topology_spread_constraints
         if not own and not self._defaults:
             return (None, None)
-        if self._workload_epoch != catalog.workload_epoch or len(self._known) >= _KNOWN_MAX:
+        if self._workload_epoch != catalog.workload_epoch or len(self._by_pod) >= _KEPT_MAX:
             self._workload_epoch = catalog.workload_epoch
-            self._known.clear()
+            self._by_pod.clear()
             self._latest = (None, (None, None))
         if pod is self._latest[0]:
             return self._latest[1]
         owners = () if own else pod.owners
         key = (pod.spec, pod.namespace, frozenset(pod.labels.items()), owners)
-        found = self._known.get(key)
+        found = self._by_pod.get(key)
         if found is None:
-            found = self._known[key] = self._compiled(pod, snapshot)
+            found = self._by_pod[key] = self._compiled(pod, snapshot)
         self._latest = (pod, found)
         return found
 
-    def _compiled(self, pod: Pod, snapshot: Snapshot) -> tuple[_Known | None, _Known | None]:
+    def _compiled(
+        self, pod: Pod, snapshot: Snapshot
+    ) -> tuple[_SpreadIdentity | None, _SpreadIdentity | None]:
         constraints, selector, needs_all = pod.spec.topology_spread_constraints, None, True
         if not constraints:
             selector = default_selector(pod, snapshot.catalog)
@@ -176,9 +183,9 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         )
         return (self._intern(forbidding), self._intern(scoring))
 
-    def _intern(self, spread: Spread | None) -> _Known | None:
+    def _intern(self, spread: Spread | None) -> _SpreadIdentity | None:
         if spread is None:
             return None
-        if len(self._interned) >= _KNOWN_MAX:
+        if len(self._interned) >= _KEPT_MAX:
             self._interned.clear()
-        return self._interned.setdefault(spread, _Known(spread))
+        return self._interned.setdefault(spread, _SpreadIdentity(spread))

@@ -1,18 +1,15 @@
 """How much a node would even out the spread of a pod's matching pods.
 
-Scores are rounded sums of logarithms, so that a last bit can decide. This is the method of Sun's
-fdlibm, which upstream's language uses on amd64: with x = 2^k * (1 + f) and 1 + f within a factor
-of sqrt(2) of 1, log(1 + f) is computed from s = f / (2 + f) by a polynomial in s^2.
+The domains that hold a node that fits are counted, so the raw scores follow from which nodes fit. A
+rule adds the pods in the node's domain times log(domains + 2), so that rules with few domains weigh
+less, and maxSkew - 1. The lowest raw score is the best.
 
-Source: FreeBSD lib/msun/src/e_log.c; Go 1.24 src/math/log.go.
+Scores are rounded sums of logarithms, so that a last bit can decide. `logarithm` is the method of
+Sun's fdlibm, which upstream's language uses on amd64: with x = 2^k * (1 + f) and 1 + f within a
+factor of sqrt(2) of 1, log(1 + f) is computed from s = f / (2 + f) by a polynomial in s^2.
 
-How much a node would even out the spread of a pod's kind.
-
-Domains count that hold a node that fits, so the raw scores follow from which nodes fit. A rule
-adds the pods in the node's domain times log(domains + 2), so that rules with few domains weigh
-less, and maxSkew - 1. The fewer, the better.
-
-Source: kubernetes v1.34 plugins/podtopologyspread/scoring.go.
+Source: kubernetes v1.34 plugins/podtopologyspread/scoring.go; FreeBSD lib/msun/src/e_log.c; Go 1.24
+src/math/log.go.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ from services.scheduler.core.columns.columns import Bools, Int64s
 from services.scheduler.core.columns.domain_kernels import Floats
 from services.scheduler.core.plugin_api.plugin import Normalized
 from services.scheduler.core.plugins.pod_topology_spread.constraints import CountedNodes, Spread
-from services.scheduler.core.plugins.pod_topology_spread.counts import tally_of
-from services.scheduler.core.snapshot.pod_classes import Tally
+from services.scheduler.core.plugins.pod_topology_spread.counts import class_counts_of
+from services.scheduler.core.snapshot.pod_classes import ClassCounts
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _LN2_HIGH = 6.93147180369123816490e-01
@@ -78,13 +75,15 @@ _WEIGHTS = DomainWeights()
 class SpreadScores:
     """A spread's rules over the nodes that fit."""
 
-    __slots__ = ("_nodes", "_snapshot", "_spread", "_tallies")
+    __slots__ = ("_class_counts", "_nodes", "_snapshot", "_spread")
 
     def __init__(self, spread: Spread, snapshot: Snapshot) -> None:
         self._spread = spread
         self._snapshot = snapshot
         self._nodes = CountedNodes(spread, snapshot)
-        self._tallies: Sequence[Tally] = [tally_of(rule, spread, snapshot) for rule in spread.rules]
+        self._class_counts: Sequence[ClassCounts] = [
+            class_counts_of(rule, spread, snapshot) for rule in spread.rules
+        ]
 
     def of(self, rows: Int64s) -> Normalized:
         """Return the scores of `rows`, all nodes that fit; those that lack a label get 0.
@@ -92,12 +91,12 @@ class SpreadScores:
         With a system default they are scored by the labels that they have.
         """
         self._nodes.sync()
-        for tally in self._tallies:
-            tally.sync()
+        for class_counts in self._class_counts:
+            class_counts.sync()
         ignored = self._ignored(rows)
         scored = len(rows) - int(np.count_nonzero(ignored))
         values: Floats = np.zeros(len(rows), dtype=np.float64)
-        for index in range(len(self._tallies)):
+        for index in range(len(self._class_counts)):
             self._add(index, rows, ignored, scored, values)
         raw: Int64s = np.zeros(len(rows), dtype=np.int64)
         scores: Int64s = np.zeros(len(rows), dtype=np.int64)
@@ -107,7 +106,7 @@ class SpreadScores:
 
     def _add(self, index: int, rows: Int64s, ignored: Bools, scored: int, values: Floats) -> None:
         rule, domains = self._spread.rules[index], self._nodes.domains[index]
-        counts = self._tallies[index].counts
+        counts = self._class_counts[index].counts
         weights = _WEIGHTS.up_to(max(scored, domains.size + 1))
         more = float(rule.max_skew - 1)
         if rule.is_by_host:

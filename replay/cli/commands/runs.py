@@ -1,0 +1,323 @@
+"""The commands that read a run: `query`, `export`, `report`, `get`, `explain`."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+
+from replay.cli.errors import refusing
+from replay.cli.parameters import DURATION, echo_json, output_option, run_argument, write
+from replay.errors import RunError
+from replay.explain.explain import explain
+from replay.explain.table import print_explanation
+from replay.explain.target import ExplainQuery
+from replay.report.page import write_report
+from replay.results.kubectl.get import OUTPUTS, RESOURCES, GetQuery, get
+from replay.results.kubectl.rows import TableWriter
+from replay.results.run.directory import RunDirectory
+from replay.results.schema import TABLES
+from replay.results.spans.chrome_trace import TraceEvent, trace_events
+from replay.results.tables.query import QueryResult, RunTables
+from services.rpc.client import ClientTls, tls_options
+
+_NULL = "<none>"
+_EVENTS_PER_WRITE = 2000
+
+
+@click.command(name="query")
+@run_argument
+@click.argument("sql", required=False)
+@click.option("--tables", "lists", is_flag=True, help="List the tables and their columns.")
+@output_option("table", "json", "csv", meaning="For people, for programs or for spreadsheets.")
+@refusing(RunError)
+def query_command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
+    """Query a run's tables in DuckDB's SQL.
+
+    RUN is a run directory. SQL is one SELECT; `--tables` lists the tables and the meaning of their
+    columns. Times are simulated, in ns. The tables are Parquet files in RUN, which other tools can
+    read too.
+
+    \b
+    Examples:
+      reprieve query runs/today --tables
+      reprieve query runs/today 'SELECT ending, count(*) FROM pods GROUP BY ending'
+      reprieve query runs/today -o csv 'SELECT by_name, count(*) AS victims
+        FROM preemptions GROUP BY by_name ORDER BY victims DESC' > preemptors.csv
+    """
+    if lists:
+        _print_tables()
+        return
+    if not sql:
+        raise click.UsageError("give a SELECT, or --tables for the list of tables")
+    with RunTables(RunDirectory.open(run)) as tables:
+        _OUTPUTS[output](tables.select(sql))
+
+
+def _print_tables() -> None:
+    for table in TABLES.values():
+        write(f"{table.name}: a row is {table.row}\n")
+        columns = TableWriter(("  COLUMN", "TYPE", "MEANING"), write)
+        columns.rows([(f"  {each.name}", each.type, each.meaning) for each in table.columns])
+        write("\n")
+
+
+def _table(answer: QueryResult) -> None:
+    columns = [name.upper() for name in answer.columns]
+    table = TableWriter(columns, write)
+    for batch in answer.batches():
+        table.rows([[_cell(value) for value in row] for row in batch])
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return _NULL
+        case bool():
+            return str(value).lower()
+        case float() | Decimal():
+            return f"{value:.6g}"
+        case dict():
+            return ",".join(f"{key}={each}" for key, each in value.items())
+        case _:
+            return str(value)
+
+
+def _json(answer: QueryResult) -> None:
+    separator = "[\n  "
+    for row in answer.rows():
+        mapping = dict(zip(answer.columns, row, strict=True))
+        click.echo(separator + json.dumps(mapping, default=_plain, ensure_ascii=False), nl=False)
+        separator = ",\n  "
+    click.echo("[]" if separator == "[\n  " else "\n]")
+
+
+def _plain(value: object) -> Any:
+    return float(value) if isinstance(value, Decimal) else str(value)
+
+
+def _csv(answer: QueryResult) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(answer.columns)
+    for batch in answer.batches():
+        writer.writerows(_csv_row(row) for row in batch)
+
+
+def _csv_row(row: Sequence[object]) -> list[object]:
+    return [
+        json.dumps(each, default=_plain) if isinstance(each, dict | list) else each for each in row
+    ]
+
+
+_OUTPUTS: dict[str, Callable[[QueryResult], None]] = {"table": _table, "json": _json, "csv": _csv}
+
+
+@click.command(name="export")
+@run_argument
+@click.option(
+    "--format",
+    "_format",
+    type=click.Choice(["chrome-trace"]),
+    default="chrome-trace",
+    show_default=True,
+    help="chrome-trace: JSON that Perfetto and chrome://tracing open.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The file to write; compressed where its name ends in .gz.",
+)
+@refusing(RunError, OSError)
+def export_command(*, run: Path, _format: str, output: Path) -> None:
+    """Export a run over simulated time: each node with its pods, and the pending pods.
+
+    Nodes are processes, pods are slices in them, preemptions and evictions are instants; pending
+    pods are counters of the cluster: not tried yet, refused, nominated.
+
+    \b
+    Examples:
+      reprieve export runs/today -o today.json.gz
+      reprieve export runs/today --format chrome-trace -o today.json
+    """
+    partial = output.with_name(f".partial.{output.name}")
+    try:
+        with RunTables(RunDirectory.open(run)) as tables:
+            count = _write_events(partial, trace_events(tables))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    click.echo(f"{output}: {count:,} trace events", err=True)
+
+
+def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
+    count, lines = 0, bytearray(b'{"displayTimeUnit":"ms","traceEvents":[')
+    compressed = path.name.endswith(".gz")
+    with gzip.open(path, "wb", 3) if compressed else path.open("wb") as file:
+        for event in events:
+            lines += b",\n" if count else b"\n"
+            lines += orjson.dumps(event)
+            count += 1
+            if count % _EVENTS_PER_WRITE == 0:
+                file.write(lines)
+                lines.clear()
+        file.write(lines + b"\n]}\n")
+    return count
+
+
+@click.command(name="report")
+@run_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write. Default: report.html in RUN.",
+)
+@refusing(RunError)
+def report_command(*, run: Path, output: Path | None) -> None:
+    """Write a run's report: one HTML file for any browser, which needs no network.
+
+    It shows utilisation and pending pods over time by priority, waiting times, why pods were
+    unschedulable, preemptors and victims, pods on nodes, evictions and eviction loops, free
+    capacity that waiting pods could not use, and the wall time of each step.
+
+    \b
+    Examples:
+      reprieve report runs/today
+      reprieve report runs/today -o today.html
+    """
+    path = write_report(RunDirectory.open(run), output)
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+@click.command(name="explain")
+@click.argument("pod")
+@run_argument
+@click.option(
+    "--at",
+    "offset_ns",
+    type=DURATION,
+    help="The last attempt up to this moment, from the run's beginning. Default: the run's last.",
+)
+@click.option(
+    "--attempt", type=click.IntRange(1), help="This attempt of the pod, from 1, instead of --at."
+)
+@click.option("-n", "--namespace", default="", help="The pod's namespace.")
+@click.option(
+    "--top",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Number of nodes, groups and candidates to show.",
+)
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="HOST:PORT",
+    help="The scheduler service to replay the run to. Default: the one that made the run.",
+)
+@tls_options("", "that service")
+@output_option("table", "json", meaning="For people or for programs.")
+@refusing(RunError)
+def explain_command(
+    *,
+    pod: str,
+    run: Path,
+    offset_ns: int | None,
+    attempt: int | None,
+    namespace: str,
+    top: int,
+    scheduler: str,
+    tls: ClientTls,
+    output: str,
+) -> None:
+    """Explain one decision of a run: replay the run up to it and evaluate every node.
+
+    POD is a name, NAMESPACE/NAME or a UID. Shown are the plugins that refused nodes and why, the
+    scores of the best nodes, preemption's victims and reprieved pods, and where the pod waits,
+    until when and for which events. For an evicted pod: the threshold, the observation on its node,
+    and its rank among the pods there.
+
+    \b
+    Examples:
+      reprieve explain nginx-a runs/nginx-1 --attempt 1
+      reprieve explain prod/web-0 runs/today --at 1h30m --top 10
+      reprieve explain web-0 runs/today -o json
+      reprieve explain cache-0 runs/eviction-loop-1 --at 10m
+    """
+    if attempt is not None and offset_ns is not None:
+        raise click.UsageError("--at and --attempt cannot be combined")
+    query = ExplainQuery(pod=pod, namespace=namespace, offset_ns=offset_ns, attempt=attempt or 0)
+    found = explain(RunDirectory.open(run), query, top=top, address=scheduler, tls=tls)
+    if output == "json":
+        echo_json(found.to_mapping())
+    else:
+        print_explanation(found, Console())
+
+
+@click.command(name="get")
+@click.argument("resource", type=click.Choice(RESOURCES))
+@run_argument
+@click.option(
+    "--at",
+    "offset_ns",
+    type=DURATION,
+    help="The moment, from the run's beginning. Default: the end; with -w the beginning.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Continue with a row for every change.")
+@output_option(*OUTPUTS, meaning="Output format.")
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show a column with the namespace.")
+@click.option(
+    "--kubernetes-version",
+    default="",
+    metavar="vX.Y",
+    help="Version of the kubectl whose STATUS is shown. Default: the recorded cluster's, or the "
+    "newest.",
+)
+@refusing(RunError)
+def get_command(
+    *,
+    resource: str,
+    run: Path,
+    offset_ns: int | None,
+    watch: bool,
+    output: str,
+    namespace: str,
+    all_namespaces: bool,
+    kubernetes_version: str,
+) -> None:
+    """Show the pods, nodes or events of a run at a moment, as kubectl would have shown them.
+
+    Events are those of scheduling, preemption, eviction, node conditions and controllers; as in a
+    cluster, they are kept for an hour. The latest are last.
+
+    \b
+    Examples:
+      reprieve get pods runs/nginx-1 -w -o wide
+      reprieve get pods runs/cluster-1 --at 1h30m -A
+      reprieve get nodes runs/cluster-1 -o yaml
+      reprieve get events runs/cluster-1 --at 1h30m -o wide
+    """
+    query = GetQuery(
+        resource=resource,
+        output=output,
+        namespace=namespace,
+        show_namespace=all_namespaces,
+        offset_ns=offset_ns,
+        watch=watch,
+        kubernetes_version=kubernetes_version,
+    )
+    shown = get(RunDirectory.open(run), query, write)
+    if not shown and output in {"table", "wide"}:
+        click.echo("No resources found.", err=True)

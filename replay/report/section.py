@@ -1,0 +1,212 @@
+"""What the sections of the report are made of: charts, a table, and queries of the run's tables.
+
+Charts are options of Apache ECharts as plain JSON. A text that begins with "@" names a formatter of
+assets/page.js: "@duration" for simulated seconds, "@wall" for ns, "@percent", "@count".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from replay.results.tables.query import Parameters, Row, RunTables
+
+Option = dict[str, Any]
+Cell = str | int | float | None
+GROUPS_MAX = 8
+"""Series in one chart; the smaller ones are merged as OTHER."""
+OTHER = "other"
+BUCKETS = 240
+"""Intervals of a chart over time."""
+_STEPS = f"""
+WITH deltas AS ({{deltas}}),
+ranked AS (
+    SELECT name, row_number() OVER (ORDER BY count(*) DESC, name) AS place FROM deltas GROUP BY name
+),
+merged AS (
+    SELECT CASE WHEN place <= {GROUPS_MAX} THEN name ELSE '{OTHER}' END AS name, t, sum(d) AS d
+    FROM deltas JOIN ranked USING (name) GROUP BY ALL
+),
+steps AS (
+    SELECT name, t, CAST(sum(d) OVER (PARTITION BY name ORDER BY t) AS DOUBLE) AS v,
+        lead(t) OVER (PARTITION BY name ORDER BY t) - t AS stood
+    FROM merged
+),
+areas AS (
+    SELECT name, t, v, coalesce(sum(v * stood) OVER (
+        PARTITION BY name ORDER BY t ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS area
+    FROM steps
+),
+edges AS (
+    SELECT DISTINCT name, i, $start + i * $width AS t
+    FROM (SELECT DISTINCT name FROM merged), (SELECT range AS i FROM range({BUCKETS} + 1))
+),
+reached AS (
+    SELECT edges.name, edges.i, coalesce(v, 0) AS v,
+        coalesce(area + v * (edges.t - areas.t), 0) AS area
+    FROM edges ASOF LEFT JOIN areas ON edges.name = areas.name AND edges.t >= areas.t
+),
+peaks AS (
+    SELECT name, least({BUCKETS} - 1, CAST(floor((t - $start) / $width) AS BIGINT)) AS i,
+        max(v) AS peak
+    FROM steps GROUP BY ALL
+)
+SELECT name, i, (lead(area) OVER (PARTITION BY name ORDER BY i) - area) / $width AS mean,
+    greatest(v, coalesce(peak, 0)) AS peak
+FROM reached LEFT JOIN peaks USING (name, i)
+QUALIFY i < {BUCKETS} ORDER BY name, i
+"""  # noqa: S608 - made of this module's own constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSection:
+    """A section of the page.
+
+    key: its name in the page. note: what it shows and how to read it, a sentence or two.
+    charts: an option for each choice, such as a node; a single chart has the key "".
+    choice: the choice's label, such as "Node". empty: the text where there are no charts.
+    columns, rows: the table; left_out: what the table does not hold.
+    height: of the chart, CSS pixels. wide: whether it has the page's whole width.
+    """
+
+    key: str
+    title: str
+    note: str
+    empty: str
+    charts: Mapping[str, Option] = field(default_factory=dict)
+    choice: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+    left_out: str = ""
+    height: int = 300
+    wide: bool = False
+
+
+_TICKS = 6
+_INTERVALS_S = (
+    *(0.001, 0.01, 0.1, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
+    *(60.0 * each for each in (1, 2, 3, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    *(86_400.0 * each for each in (1, 2, 5, 10, 20)),
+)
+
+
+def grid(*, right: int = 16, bottom: int = 8) -> Option:
+    """Return a chart's margins, CSS pixels; they do not include the axes' labels."""
+    return {"left": 8, "right": right, "top": 40, "bottom": bottom, "containLabel": True}
+
+
+def time_axis(end_s: float) -> Option:
+    """Return an axis of simulated time since the run's beginning, in seconds."""
+    return {
+        "type": "value",
+        "min": 0,
+        "max": end_s,
+        "interval": _interval_s(end_s),
+        "axisLabel": {"formatter": "@duration", "hideOverlap": True, "showMaxLabel": False},
+        "axisPointer": {"label": {"formatter": "@pointer"}},
+    }
+
+
+def _interval_s(end_s: float) -> float:
+    """Return a round duration, at most _TICKS of which make up the run."""
+    for each in _INTERVALS_S:
+        if each * _TICKS >= end_s:
+            return each
+    return 10 * 86_400 * float(f"{end_s / _TICKS / 864_000:.1g}")
+
+
+def over_time(
+    series: Sequence[Option], *, end_s: float, y_format: str, y_max: float | None
+) -> Option:
+    """Return a chart of lines over simulated time, with a legend and zoom."""
+    return {
+        "grid": grid(),
+        "legend": {"type": "scroll", "top": 0},
+        "tooltip": {"trigger": "axis", "valueFormatter": y_format},
+        "dataZoom": [{"type": "inside", "filterMode": "none"}],
+        "xAxis": time_axis(end_s),
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            **({"max": y_max} if y_max is not None else {"minInterval": 1}),
+            "axisLabel": {"formatter": y_format},
+        },
+        "series": list(series),
+    }
+
+
+def line(name: str, points: Sequence[Sequence[float]], *, stack: str = "") -> Option:
+    """Return a step line; lines with the same `stack` are stacked as areas."""
+    option: Option = {
+        "type": "line",
+        "name": name,
+        "step": "end",
+        "symbol": "none",
+        "data": points,
+        "lineStyle": {"width": 1.5},
+        "emphasis": {"focus": "series"},
+    }
+    if stack:
+        option |= {"stack": stack, "areaStyle": {"opacity": 0.55}, "lineStyle": {"width": 0.5}}
+    return option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTables:
+    """A run's tables, and the simulated times of its start and end, ns."""
+
+    tables: RunTables
+    start_ns: int
+    end_ns: int
+
+    @property
+    def end_s(self) -> float:
+        """Return the run's length in simulated seconds; never 0, so that axes have a length."""
+        return max(1, self.end_ns - self.start_ns) / 1e9
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Return the rows of a SELECT; all are read, so that another SELECT may follow."""
+        return iter(list(self.tables.select(sql, parameters).rows()))
+
+    def seconds(self, at_ns: int) -> float:
+        """Return simulated seconds since the beginning."""
+        return round((at_ns - self.start_ns) / 1e9, 3)
+
+
+def open_source(tables: RunTables) -> ReportTables:
+    """Return a run's tables with its start and end."""
+    start_ns, end_ns = next(tables.select("SELECT start_ns, end_ns FROM run").rows())
+    return ReportTables(tables=tables, start_ns=start_ns, end_ns=end_ns)
+
+
+@dataclass(slots=True)
+class BucketedValue:
+    """A value in each interval: the mean weighted by time, and the peak; both exact.
+
+    A peak is the largest value at the end of an instant.
+    """
+
+    means: list[float]
+    peaks: list[float]
+
+
+def bucket_s(source: ReportTables) -> float:
+    """Return the length of an interval of a chart, in simulated seconds."""
+    return source.end_s / BUCKETS
+
+
+def stepped(source: ReportTables, deltas: str) -> Mapping[str, BucketedValue]:
+    """Return the value of each name over the run.
+
+    `deltas` is a SELECT of (name, t, d): the value changes by d at t, ns. Names with the fewest
+    changes are merged as OTHER.
+    """
+    width = max(1, source.end_ns - source.start_ns) / BUCKETS
+    sql = _STEPS.format(deltas=deltas)
+    found: dict[str, BucketedValue] = {}
+    for name, _, mean, peak in source.rows(sql, {"start": source.start_ns, "width": width}):
+        steps = found.setdefault(name, BucketedValue([], []))
+        steps.means.append(mean)
+        steps.peaks.append(peak)
+    return found

@@ -1,0 +1,186 @@
+"""Checks of a run's figures: FIGURE{LABEL OP VALUE, ...} OP NUMBER.
+
+`preempted{priority<1000} == 0`, `waited_p99{class=web} <= 30`, `allocated{resource=cpu} > 60`.
+Times are seconds, shares percent. Where two runs are compared, B is checked; `preempted.change` is
+B's figure less A's. replay.results.summary.figures has the figures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+
+from replay.results.summary.figures import ALLOCATED, FIGURES
+from replay.whatif.facts import PodFacts, RunFacts
+
+_EXACT = frozenset({"signal", "resource"})
+"""Labels that choose a signal or a resource in place of pods."""
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": eq,
+    "!=": ne,
+    "<=": le,
+    ">=": ge,
+    "<": lt,
+    ">": gt,
+}
+_CHECK = re.compile(
+    r"\s*(?P<figure>[a-z_0-9]+)\s*(?:\{(?P<labels>[^{}]*)\})?(?:\.(?P<change>change))?\s*"
+    r"(?P<operator>==|!=|<=|>=|<|>)\s*(?P<number>-?\d+(?:\.\d+)?)\s*"
+)
+_LABEL = re.compile(
+    r"\s*(?P<label>[a-z]+)\s*(?P<operator>==|!=|<=|>=|=|<|>)\s*(?P<value>[^,]*?)\s*"
+)
+
+
+class FigureError(ValueError):
+    """A figure, a label or a check that is not valid; the text says which are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelCondition:
+    """A condition on a label: its name, one of OPERATORS, and a value as text."""
+
+    label: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assertion:
+    """A check; `text` as it was written, `is_change` where B's figure less A's is checked."""
+
+    text: str
+    figure: str
+    conditions: tuple[LabelCondition, ...]
+    operator: str
+    number: float
+    is_change: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedAssertion:
+    """A check with the figure's value."""
+
+    assertion: Assertion
+    value: float
+    holds: bool
+
+    @property
+    def sentence(self) -> str:
+        """Return the result for people."""
+        unit = FIGURES[self.assertion.figure].unit
+        found = f"{self.value:,.6g}{' ' + unit if unit else ''}"
+        return f"{'holds' if self.holds else 'failed'}: {self.assertion.text} (it is {found})"
+
+
+def parse_assertion(text: str) -> Assertion:
+    """Return a check. Raises FigureError where `text` is not a valid check."""
+    match = _CHECK.fullmatch(text)
+    if match is None:
+        raise FigureError(f"{text!r} is not a check; write preempted{{priority<1000}} == 0")
+    assertion = Assertion(
+        text=text.strip(),
+        figure=match["figure"],
+        conditions=tuple(_conditions(text, match["labels"] or "")),
+        operator=match["operator"],
+        number=float(match["number"]),
+        is_change=bool(match["change"]),
+    )
+    _validate(assertion)
+    return assertion
+
+
+def _conditions(text: str, labels: str) -> Iterator[LabelCondition]:
+    for part in labels.split(",") if labels.strip() else ():
+        match = _LABEL.fullmatch(part)
+        if match is None:
+            raise FigureError(f"{text!r}: {part.strip()!r} is not a condition; write priority<1000")
+        operator = "==" if match["operator"] == "=" else match["operator"]
+        yield LabelCondition(
+            label=match["label"], operator=operator, value=match["value"].strip('"')
+        )
+
+
+def _validate(assertion: Assertion) -> None:
+    """Raise FigureError for an unknown figure or label."""
+    figure = FIGURES.get(assertion.figure)
+    if figure is None:
+        raise FigureError(
+            f"{assertion.text}: {assertion.figure!r} is not a figure; "
+            f"figures are {', '.join(FIGURES)}"
+        )
+    for condition in assertion.conditions:
+        if condition.label not in figure.labels:
+            raise FigureError(
+                f"{assertion.text}: {assertion.figure} has no label {condition.label!r}; "
+                f"its labels are {', '.join(figure.labels)}"
+            )
+
+
+def failures(
+    assertions: Iterable[Assertion], run: RunFacts, other: RunFacts | None = None
+) -> list[CheckedAssertion]:
+    """Return the checks that failed, in their order; `other` is A where two runs are compared."""
+    return [v for v in (check(each, run, other) for each in assertions) if not v.holds]
+
+
+def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) -> CheckedAssertion:
+    """Check a run; `other` is A where two are compared.
+
+    Raises FigureError for a change without `other`, and for a value that a label does not take.
+    """
+    value = figure_value(run, assertion.figure, assertion.conditions)
+    if assertion.is_change:
+        if other is None:
+            raise FigureError(f"{assertion.text}: .change needs two runs: use it with compare")
+        value -= figure_value(other, assertion.figure, assertion.conditions)
+    holds = OPERATORS[assertion.operator](value, assertion.number)
+    return CheckedAssertion(assertion=assertion, value=value, holds=holds)
+
+
+def figure_value(run: RunFacts, name: str, conditions: Sequence[LabelCondition] = ()) -> float:
+    """Return a figure, one of FIGURES, of the pods that meet all conditions.
+
+    Raises FigureError for a condition that its label does not take.
+    """
+    chosen = ([_exact(each) for each in conditions if each.label in _EXACT] or [""])[-1]
+    filters = [each for each in conditions if each.label not in _EXACT]
+    if name == ALLOCATED:
+        _check_resource(run, chosen)
+    pods = [pod for pod in run.pods.values() if all(_meets(pod, each) for each in filters)]
+    return float(FIGURES[name].of(run.population(pods), chosen))
+
+
+def _exact(condition: LabelCondition) -> str:
+    if condition.operator != "==":
+        raise FigureError(f"{condition.label} takes only =")
+    return condition.value
+
+
+def _check_resource(run: RunFacts, resource: str) -> None:
+    if not run.allocatable[resource]:
+        resources = ", ".join(sorted(name for name, n in run.allocatable.items() if n))
+        raise FigureError(f"{ALLOCATED} needs a resource of the nodes: {resources}")
+
+
+def _meets(pod: PodFacts, condition: LabelCondition) -> bool:
+    if condition.label == "priority":
+        try:
+            wanted = int(condition.value)
+        except ValueError:
+            raise FigureError(f"priority {condition.value!r} is not a whole number") from None
+        return OPERATORS[condition.operator](pod.priority, wanted)
+    actual = {
+        "class": pod.priority_class,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "node": pod.node,
+    }[condition.label]
+    match condition.operator:
+        case "==":
+            return actual == condition.value
+        case "!=":
+            return actual != condition.value
+    raise FigureError(f"{condition.label} takes only = and !=")

@@ -1,0 +1,348 @@
+"""The first decision in which two runs differ, and why: plugin, criterion or threshold.
+
+Both runs are replayed up to that decision (replay.explain), and the verdicts about the nodes in
+question are compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from replay.errors import RunError
+from replay.explain.explain import explain
+from replay.explain.explanation import NodeCandidate, PodExplanation, PreemptionReason
+from replay.explain.target import ExplainQuery, attempt_of
+from replay.results.durations import simulated
+from replay.results.run.directory import RunDirectory
+from replay.whatif.facts import RunFacts
+from reprieve.trace.v1beta1 import trace_pb2
+from services.config.kubelet import read_kubelet_configuration
+from services.typed import DataError
+
+_ALL = 100_000
+"""Nodes and groups that explanations hold here: in effect all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The first decisions that differ; None where a run has no further one.
+
+    same: the number of equal decisions before.
+    """
+
+    a: trace_pb2.Decision | None
+    b: trace_pb2.Decision | None
+    same: int
+
+
+def first_divergence(a: RunDirectory, b: RunDirectory) -> Divergence | None:
+    """Return the first decisions that differ, None where all are the same.
+
+    Decisions are the same if they are of one kind about one object (by namespace and name) at one
+    time since the run's beginning. Messages, scores and ties are not compared.
+    """
+    pairs = itertools.zip_longest(_identified(a), _identified(b), fillvalue=(None, None))
+    for same, ((what_a, one), (what_b, other)) in enumerate(pairs):
+        if what_a != what_b:
+            return Divergence(a=one, b=other, same=same)
+    return None
+
+
+def start_ns(run: RunDirectory) -> int:
+    """Return the time of a run's first round, 0 without rounds."""
+    return next((round_.at_ns for round_ in run.rounds()), 0)
+
+
+def sentence_of(decision: trace_pb2.Decision) -> str:
+    """Return a decision as the end of a sentence, such as "bound default/web-0 to node-1"."""
+    observed = decision.observed
+    key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
+    match observed.WhichOneof("observed"):
+        case "scheduled":
+            text = f"bound {key} to {observed.scheduled.node_name}"
+        case "nominated":
+            victims = [f"{each.namespace}/{each.name}" for each in observed.nominated.victims]
+            node = observed.nominated.node_name
+            text = f"nominated {key} for {node}" if node else f"cleared the nomination of {key}"
+            text += f", to preempt {', '.join(victims)}" if victims else ""
+        case "preempted":
+            by = observed.preempted.by
+            text = f"preempted {key} for {by.namespace}/{by.name}"
+        case "evicted":
+            text = f"evicted {key} on {observed.evicted.node_name}"
+        case "failed_scheduling":
+            text = f"found no node for {key}"
+        case "condition_changed":
+            change = observed.condition_changed
+            text = f"set {change.type} of node {key} to {change.status}"
+        case case:
+            text = f"{'created' if case == 'made' else case} {key}"
+    return f"{text} (refused: {decision.refused})" if decision.refused else text
+
+
+def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
+    begin_ns = start_ns(run)
+    for decision in run.decisions():
+        yield _identity(decision, begin_ns), decision
+
+
+def _identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
+    observed = decision.observed
+    case = observed.WhichOneof("observed")
+    named = (observed.object.kind, observed.object.namespace, observed.object.name)
+    return (decision.at_ns - begin_ns, case, named, _detail(observed, case), bool(decision.refused))
+
+
+def _detail(observed: trace_pb2.Observed, case: str | None) -> Hashable:
+    match case:
+        case "scheduled":
+            return observed.scheduled.node_name
+        case "nominated":
+            victims = tuple((v.namespace, v.name) for v in observed.nominated.victims)
+            return observed.nominated.node_name, victims
+        case "preempted":
+            return observed.preempted.node_name, observed.preempted.by.name
+        case "evicted":
+            return observed.evicted.node_name, observed.evicted.signal
+        case "finished":
+            return observed.finished.phase
+        case "condition_changed":
+            return observed.condition_changed.type, observed.condition_changed.status
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """One of the two runs, with its facts and its first decision that differs."""
+
+    name: str
+    run: RunDirectory
+    facts: RunFacts
+    decision: trace_pb2.Decision | None
+
+
+def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -> list[str]:
+    """Return why the decisions differ, as sentences, the most relevant first.
+
+    Raises BackendError where the services that explain cannot be started or reached.
+    """
+    one, other = divergence.a, divergence.b
+    pivot = _only_preemption(one, other)
+    if pivot is not None:
+        return list(_preemption_in_both(a, b, pivot))
+    if any(
+        each is not None and each.observed.HasField("condition_changed") for each in (one, other)
+    ):
+        differences = [*_threshold_differences(a, b), *_usage_differences(a, b)]
+        return differences or ["The thresholds are the same; the usage differs."]
+    if one is None or other is None:
+        ended, goes_on = ("A", "B") if one is None else ("B", "A")
+        return [f"{ended} has no further decision; {goes_on} has."]
+    for side, decision in ((a, one), (b, other)):
+        if decision.observed.HasField("evicted"):
+            return list(_eviction(side, b if side is a else a, decision))
+    if _key(one) != _key(other):
+        keys = _key(one), _key(other)
+        differences = [text for key in keys for text in _priority_differences(a, b, key)]
+        return [f"A decides about {keys[0]} then, and B about {keys[1]}.", *differences]
+    later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
+    if later_ns:
+        sooner = "later" if later_ns > 0 else "earlier"
+        return [f"B decides about this pod {simulated(abs(later_ns))} {sooner} than A."]
+    try:
+        found_a, found_b = _explained(a, one), _explained(b, other)
+    except RunError as error:
+        return [f"It cannot be explained: {error}."]
+    return list(_scheduling(found_a, found_b))
+
+
+def _only_preemption(
+    one: trace_pb2.Decision | None, other: trace_pb2.Decision | None
+) -> trace_pb2.Decision | None:
+    """Return the nomination that only one run has after equal failed attempts."""
+    for decision, beside in ((one, other), (other, one)):
+        if decision is None or not decision.observed.nominated.node_name:
+            continue
+        if beside is None or _key(beside) != _key(decision):
+            return decision
+    return None
+
+
+def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decision) -> Iterator[str]:
+    """Yield how preemption for one pod differs between the runs."""
+    found = []
+    for side in (a, b):
+        offset_ns = max(0, pivot.at_ns - start_ns(side.run))
+        try:
+            found.append(
+                explain(side.run, ExplainQuery(pod=_key(pivot), offset_ns=offset_ns), top=_ALL)
+            )
+        except RunError as error:
+            yield f"It cannot be explained in {side.name}: {error}."
+            return
+    yield from _priority_differences(a, b, _key(pivot))
+    yield from preemption_differences(found[0].preemption, found[1].preemption)
+
+
+def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanation:
+    uid, attempt = decision.observed.object.uid, attempt_of(decision)
+    offset_ns = None if attempt else decision.at_ns - start_ns(side.run)
+    query = ExplainQuery(pod=uid, attempt=attempt, offset_ns=offset_ns)
+    return explain(side.run, query, top=_ALL)
+
+
+def _scheduling(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
+    if a.node and b.node and a.node != b.node and a.decision == b.decision == "scheduled":
+        found = [_missing(a.node, b, "B"), _missing(b.node, a, "A")]
+        missing = [each for each in found if each]
+        yield from missing or _scores(a, b)
+        return
+    if a.decision == "scheduled" or b.decision == "scheduled":
+        bound, other, name = (a, b, "B") if a.decision == "scheduled" else (b, a, "A")
+        yield _missing(bound.node, other, name) or (
+            f"In {name} node {bound.node} fits too, but was not chosen: {other.message}"
+        )
+        return
+    yield from preemption_differences(a.preemption, b.preemption)
+
+
+def _missing(node: str, explained: PodExplanation, name: str) -> str:
+    """Return why a run did not choose a node, "" where the node fits."""
+    if any(each.name == node for each in explained.best):
+        return ""
+    for group in explained.refused:
+        if node in group.nodes:
+            reasons = "; ".join(group.reasons)
+            return f"In {name} plugin {group.plugin} refused node {node}: {reasons}."
+    return f"{name} has no node {node}."
+
+
+def _scores(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
+    """Yield the plugins whose scores favour the other node."""
+    nodes_a = {each.name: each for each in a.best}
+    nodes_b = {each.name: each for each in b.best}
+    changes: list[tuple[float, str]] = []
+    plugins = dict.fromkeys([*nodes_a[a.node].scores, *nodes_b[b.node].scores])
+    for plugin in plugins:
+        leads = []
+        for nodes in (nodes_a, nodes_b):
+            taken, left = nodes[a.node].scores.get(plugin), nodes[b.node].scores.get(plugin)
+            leads.append((taken.weighted if taken else 0) - (left.weighted if left else 0))
+        if leads[0] != leads[1]:
+            text = (
+                f"Plugin {plugin} scored {a.node} {leads[0]:+,} against {b.node} in A and "
+                f"{leads[1]:+,} in B."
+            )
+            changes.append((abs(leads[0] - leads[1]), text))
+    for _, text in sorted(changes, reverse=True):
+        yield text
+    if not changes:
+        yield (
+            f"Both nodes have equal scores in each run: {a.tied_nodes} nodes tie in A and "
+            f"{b.tied_nodes} in B, and the tie-break decides."
+        )
+
+
+def preemption_differences(a: PreemptionReason | None, b: PreemptionReason | None) -> Iterator[str]:
+    """Yield how two preemptions for one pod differ."""
+    if a is None or b is None or a.disabled or b.disabled:
+        able = "B" if a is None or a.disabled else "A"
+        yield f"Preemption was tried only in {able}."
+        return
+    if a.ineligible != b.ineligible:
+        mine, theirs = ((each.ineligible or "yes").rstrip(".") for each in (a, b))
+        yield f"Eligible to preempt: A {mine}; B {theirs}."
+        return
+    by_a = {each.node: each for each in a.candidates}
+    by_b = {each.node: each for each in b.candidates}
+    for picked, other, name in ((a.picked, by_b, "B"), (b.picked, by_a, "A")):
+        if picked and picked not in other:
+            refusals = (b if name == "B" else a).no_candidates
+            why = next(("; ".join(g.reasons) for g in refusals if picked in g.nodes), "unknown")
+            yield f"In {name} node {picked} is not a candidate: {why}."
+    for node in dict.fromkeys(each for each in (a.picked, b.picked) if each):
+        if node in by_a and node in by_b:
+            yield from _candidates(node, by_a[node], by_b[node])
+    if a.decided_by != b.decided_by:
+        yield f"Deciding criterion: A {a.decided_by or 'none'}, B {b.decided_by or 'none'}."
+
+
+def _candidates(node: str, a: NodeCandidate, b: NodeCandidate) -> Iterator[str]:
+    one, other = a.budget_violations, b.budget_violations
+    if one != other:
+        yield f"On {node} the number of budget violations is {one:,} in A and {other:,} in B."
+    mine, theirs = (Counter(each.priority for each in found.victims) for found in (a, b))
+    if mine != theirs:
+        changed = f"{_by_priority(mine)} in A and {_by_priority(theirs)} in B"
+        yield f"On {node} the victims are {changed}."
+
+
+def _by_priority(victims: Counter[int]) -> str:
+    """Return how many victims there are of each priority, the highest first."""
+    counts = [f"{count:,} of {priority:,}" for priority, count in sorted(victims.items())[::-1]]
+    return " and ".join(counts) or "none"
+
+
+def _priority_differences(a: ComparedRun, b: ComparedRun, key: str) -> Iterator[str]:
+    """Yield whether a pod has another priority in B, or is missing in a run."""
+    one, other = a.facts.pods.get(key), b.facts.pods.get(key)
+    if one is None or other is None:
+        yield f"Only {'B' if one is None else 'A'} has pod {key}."
+    elif one.priority != other.priority:
+        yield f"The priority of {key} is {one.priority:,} in A and {other.priority:,} in B."
+
+
+def _eviction(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision) -> Iterator[str]:
+    evicted = decision.observed.evicted
+    signal = evicted.signal or "a limit on local storage"
+    seen = f", {evicted.available:,} available" if evicted.HasField("available") else ""
+    yield f"{side.name} met the threshold {evicted.threshold or signal}{seen}."
+    if not evicted.signal:
+        return
+    yield from _threshold_differences(side, other, evicted.signal)
+    yield from _usage_differences(side, other)
+
+
+def _threshold_differences(
+    side: ComparedRun, other: ComparedRun, signal: str = ""
+) -> Iterator[str]:
+    """Yield the thresholds that differ, of one signal or of all."""
+    for name, field in (("hard", "evictionHard"), ("soft", "evictionSoft")):
+        mine, theirs = _thresholds(side.run, name), _thresholds(other.run, name)
+        for each in [signal] if signal else sorted({*mine, *theirs}):
+            if mine.get(each) != theirs.get(each):
+                yield (
+                    f"{field} of {each} is {mine.get(each, 'not set')} in {side.name} and "
+                    f"{theirs.get(each, 'not set')} in {other.name}."
+                )
+
+
+def _usage_differences(side: ComparedRun, other: ComparedRun) -> Iterator[str]:
+    """Yield the usage overrides that only one run has."""
+    for each, beside in ((side, other), (other, side)):
+        shared = _usage(beside.run)
+        for text in _usage(each.run):
+            if text not in shared:
+                yield f"Only {each.name} has --usage '{text}'."
+
+
+def _usage(run: RunDirectory) -> list[str]:
+    overrides = run.manifest().configuration.get("overrides", {})
+    return [str(each) for each in overrides.get("usage", ())]
+
+
+def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
+    text = str(run.manifest().configuration.get("kubelet_configuration", ""))
+    default = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+    try:
+        eviction = read_kubelet_configuration(text or default).eviction
+    except DataError:
+        return {}
+    return dict(eviction.hard if name == "hard" else eviction.soft)
+
+
+def _key(decision: trace_pb2.Decision) -> str:
+    return f"{decision.observed.object.namespace}/{decision.observed.object.name}"

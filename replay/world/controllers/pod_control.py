@@ -1,0 +1,231 @@
+"""Pod control: how controllers create and delete their pods, and which pods go first.
+
+Names and UIDs are hashes of the owner and a number, so that two runs pair their pods. The number
+counts all pods that the owner ever had. Where an owner gives each pod a place (an ordinal, a node,
+a completion index), it counts the pods of that place, which then pair whatever happens elsewhere.
+A created pod has the life that the trace recorded for it, if any.
+
+Source: kubernetes v1.34 pkg/controller/controller_utils.go, PodControlInterface.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain, count
+
+from replay.hashing import name_suffix, object_uid
+from replay.world.api.conditions import ready_since_ns
+from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.models import SECOND_NS
+from replay.world.state import WorldState
+from replay.world.timeline import ActionKind
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.kube.fields import time_ns
+
+GENERATED_BASE_MAX = 58
+"""Characters of a generateName that are kept, so that a name has at most 63."""
+REVISION_LABEL = "controller-revision-hash"
+"""The label with the template that a pod of a StatefulSet or a DaemonSet was made from."""
+_BATCH = frozenset({"Job", "CronJob"})
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRef:
+    """The controller that owns a pod, a ReplicaSet or a Job."""
+
+    kind: str
+    meta: meta_pb2.ObjectMeta
+
+    def own(self, meta: meta_pb2.ObjectMeta) -> None:
+        """Add the owner reference of this controller to an object."""
+        version = "v1" if self.kind == "ReplicationController" else "apps/v1"
+        meta.owner_references.add(
+            api_version="batch/v1" if self.kind in _BATCH else version,
+            kind=self.kind,
+            name=self.meta.name,
+            uid=self.meta.uid,
+            controller=True,
+        )
+
+
+class PodControl:
+    """Creates and deletes the pods of all controllers."""
+
+    def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._journal = state.journal
+        self._lifecycle = lifecycle
+        self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
+        self._recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]] = {}
+        self._made_at: dict[tuple[str, str], int] = {}
+        self._refused: dict[str, None] = {}
+
+    def expect(self, record: trace_pb2.ControllerPod) -> None:
+        """Add the record of a pod (or a ReplicaSet) that a controller will create."""
+        owner = record.owner
+        named = (owner.kind, owner.namespace, owner.name)
+        self._recorded[(*named, record.ordinal)] = record
+        if owner.kind == "StatefulSet" and record.name:
+            self._recorded_names.setdefault((*named, record.name), []).append(record)
+
+    def recorded(self, owner: ControllerRef, ordinal: int) -> trace_pb2.ControllerPod | None:
+        """Return the record of the object that an owner creates as number `ordinal`."""
+        named = (owner.kind, owner.meta.namespace, owner.meta.name)
+        return self._recorded.get((*named, ordinal))
+
+    def draft(self, owner: ControllerRef, template: workloads_pb2.PodTemplateSpec) -> pod_pb2.Pod:
+        """Return a pod of the template, without a name or a UID."""
+        pod = pod_pb2.Pod()
+        pod.spec.CopyFrom(template.spec)
+        pod.metadata.labels.update(template.metadata.labels)
+        pod.metadata.annotations.update(template.metadata.annotations)
+        pod.metadata.namespace = owner.meta.namespace
+        owner.own(pod.metadata)
+        return pod
+
+    def create(
+        self,
+        now_ns: int,
+        owner: ControllerRef,
+        pod: pod_pb2.Pod,
+        *,
+        place: str = "",
+        base: str = "",
+    ) -> bool:
+        """Create a drafted pod; return whether it was admitted (if not, a note says why).
+
+        A pod without a name gets one that begins with `base`, or with the owner's name.
+        """
+        meta, own = pod.metadata, owner.meta
+        ordinal = self._cluster.births.get(own.uid, 0)
+        number, identity = ordinal, own.uid
+        if place:
+            number, identity = self._made_at.get((own.uid, place), 0), f"{own.uid}/{place}"
+        recorded = self._recorded_pod(owner, ordinal, meta.name)
+        if not meta.name:
+            meta.generate_name = base or f"{own.name}-"
+            recorded_name = recorded.name if recorded else ""
+            meta.name = self._free_name(meta, identity, number, recorded_name)
+        meta.uid = object_uid("Pod", own.namespace, meta.name, identity, number)
+        life = trace_pb2.PodLife()
+        if recorded is not None:
+            life.CopyFrom(recorded.life)
+        refusal = self._lifecycle.create(now_ns, pod, life)
+        if refusal:
+            self._journal.note("refused", refusal)
+            self._refused[own.uid] = None
+            return False
+        if place:
+            self._made_at[own.uid, place] = number + 1
+        self._journal.made(now_ns, object_ref("Pod", meta), object_ref(owner.kind, own), ordinal)
+        return True
+
+    def delete(self, now_ns: int, pod: PodRecord) -> None:
+        """Delete a pod with its own grace period."""
+        self._lifecycle.delete(now_ns, pod, None, "deleted")
+
+    def is_available(
+        self,
+        now_ns: int,
+        owner: workloads_pb2.StatefulSet | workloads_pb2.DaemonSet,
+        pod: PodRecord,
+    ) -> bool:
+        """Return whether a ready pod has been ready for minReadySeconds; else plan a look.
+
+        Source: kubernetes v1.34 pkg/api/v1/pod/util.go, IsPodAvailable.
+        """
+        ready_ns = ready_since_ns(pod.message.status)
+        due_ns = ready_ns + owner.spec.min_ready_seconds * SECOND_NS
+        if due_ns > now_ns:
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner.metadata.uid)
+        return due_ns <= now_ns
+
+    def take_refused(self) -> dict[str, None]:
+        """Return the UIDs of owners whose pods were refused since the last call."""
+        refused, self._refused = self._refused, {}
+        return refused
+
+    def _recorded_pod(
+        self, owner: ControllerRef, ordinal: int, name: str
+    ) -> trace_pb2.ControllerPod | None:
+        """Return the record of the owner's next pod, or of its next pod of that name."""
+        if not name:
+            return self.recorded(owner, ordinal)
+        named = (owner.kind, owner.meta.namespace, owner.meta.name, name)
+        waiting = self._recorded_names.get(named)
+        return waiting.pop(0) if waiting else None
+
+    def _free_name(
+        self, meta: meta_pb2.ObjectMeta, identity: str, number: int, recorded: str
+    ) -> str:
+        """Return the recorded name, or the first generated one that no other pod has.
+
+        Source: kubernetes v1.34 apiserver pkg/storage/names/generate.go, GenerateName.
+        """
+        base = meta.generate_name[:GENERATED_BASE_MAX]
+        made = (base + name_suffix(identity, number, 5 + more) for more in count())
+        names = chain((recorded,) if recorded else (), made)
+        return next(
+            name for name in names if f"{meta.namespace}/{name}" not in self._cluster.pod_uids
+        )
+
+
+def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:
+    """Return a hash of the template, ten hexadecimal digits."""
+    text = template.SerializeToString(deterministic=True)
+    return blake2b(text, digest_size=5).hexdigest()
+
+
+def first_to_go(
+    pods: Sequence[PodRecord], related: Iterable[PodRecord], now_ns: int
+) -> list[PodRecord]:
+    """Return active pods in the order in which a scale-down deletes them.
+
+    First those that are unassigned; pending; not ready; of a lower deletion cost; with more active
+    `related` pods (those of the same Deployment) on their node; ready for a shorter time; created
+    later; then by UID. Both times count by their binary logarithm, and of two pods whose ready
+    times have the same logarithm but differ upstream compares only the UIDs.
+    Source: kubernetes v1.34 pkg/controller/controller_utils.go, ActivePodsWithRanks.Less,
+    logarithmicRankDiff; pkg/controller/replicaset/replica_set.go,
+    getPodsRankedByRelatedPodsOnSameNode.
+    """
+    on_node = Counter(pod.node_name for pod in related if pod.is_active)
+
+    def rank(pod: PodRecord) -> tuple[object, ...]:
+        is_ready = pod.is_ready
+        return (
+            bool(pod.node_name),
+            _PHASES.get(pod.message.status.phase, 0),
+            is_ready,
+            deletion_cost(pod),
+            -on_node[pod.node_name],
+            _magnitude(now_ns - ready_since_ns(pod.message.status)) if is_ready else 0,
+            _magnitude(now_ns - time_ns(pod.message.metadata.creation_timestamp)),
+            pod.uid,
+        )
+
+    return sorted(pods, key=rank)
+
+
+def deletion_cost(pod: PodRecord) -> int:
+    """Return the pod's deletion cost; 0 for an annotation that is not a plain int32."""
+    text = pod.message.metadata.annotations.get(DELETION_COST, "0")
+    digits = text.removeprefix("-")
+    plain = digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
+    if not plain or text == "-0" or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
+        return 0
+    return int(text)
+
+
+def _magnitude(age_ns: int) -> int:
+    """Return the binary logarithm of an age, rounded down; -1 for an age of 0 or less."""
+    return age_ns.bit_length() - 1 if age_ns > 0 else -1

@@ -1,0 +1,193 @@
+"""Usage over time as curves: what a node's pods use together, and when that exceeds a limit.
+
+A curve is a step function of the time since its start, one for each resource. Most nodes never come
+near a threshold: the sum of the curves' highest values shows it. For the others the changes of all
+curves are summed as columns, HORIZON_NS at a time. numpy is loaded with the first usage profile:
+most traces have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from replay.world.models import SECOND_NS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int64s = NDArray[np.int64]
+
+HORIZON_NS = 3600 * SECOND_NS
+"""How far ahead the changes of usage are summed at once."""
+
+_FOR_EVER_NS = 1 << 62
+
+
+def int64s(values: Sequence[int]) -> Int64s:
+    """Return the numbers as a column, int64[values]."""
+    import numpy as np  # noqa: PLC0415 - loaded when needed
+
+    return np.array(values, dtype=np.int64)
+
+
+def as_changes(offsets: Sequence[int], values: Sequence[int], before: int) -> tuple[Int64s, Int64s]:
+    """Return the offsets and how much each value differs from the one before: int64[offsets]."""
+    import numpy as np  # noqa: PLC0415 - loaded when needed
+
+    return int64s(offsets), np.diff(int64s(values), prepend=before)
+
+
+class UsageCurve(Protocol):
+    """The use of one resource, bytes, by the time since the curve's start, ns."""
+
+    def used(self, offset_ns: int) -> int:
+        """Return the bytes used at `offset_ns`."""
+
+    def most(self, offset_ns: int, until_ns: int) -> int:
+        """Return an upper bound of the bytes used from `offset_ns` to `until_ns`."""
+
+    def next_change_ns(self, offset_ns: int) -> int | None:
+        """Return the first offset after `offset_ns` at which it may change, None for none."""
+
+    def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """Return the changes after `offset_ns` up to `until_ns`: offsets and differences, bytes."""
+
+
+class SegmentCurve:
+    """A curve of a recorded profile's segments; the last one has no end, before the first is 0.
+
+    `_steps` is how much a segment differs from the one before it, `_peaks` the highest value from a
+    segment on: int64[segments] each.
+    """
+
+    __slots__ = ("_offsets", "_peaks", "_steps", "_values")
+
+    def __init__(self, offsets: Int64s, values: Sequence[int]) -> None:
+        import numpy as np  # noqa: PLC0415 - loaded when needed
+
+        self._offsets = offsets
+        self._values = int64s(values)
+        self._steps = np.diff(self._values, prepend=0)
+        self._peaks = np.maximum.accumulate(self._values[::-1])[::-1]
+
+    def used(self, offset_ns: int) -> int:
+        """Return the value of the segment that holds the offset."""
+        index = self._index(offset_ns)
+        return int(self._values[index - 1]) if index else 0
+
+    def most(self, offset_ns: int, until_ns: int) -> int:  # noqa: ARG002 - a bound for all later times
+        """Return the highest value of the current segment and all later ones."""
+        return int(self._peaks[max(0, self._index(offset_ns) - 1)]) if len(self._peaks) else 0
+
+    def next_change_ns(self, offset_ns: int) -> int | None:
+        """Return the offset of the next segment."""
+        index = self._index(offset_ns)
+        return int(self._offsets[index]) if index < len(self._offsets) else None
+
+    def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """Return the segments that begin in the interval."""
+        low, high = self._index(offset_ns), self._index(until_ns)
+        return self._offsets[low:high], self._steps[low:high]
+
+    def _index(self, offset_ns: int) -> int:
+        """Return the first segment that begins after `offset_ns`."""
+        return int(self._offsets.searchsorted(offset_ns, side="right"))
+
+
+StartedCurve = tuple[int, UsageCurve]
+"""A curve's start, ns since the Unix epoch, and the curve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUsage:
+    """The curves of all that is used on a node, by resource."""
+
+    memory: list[StartedCurve] = field(default_factory=list)
+    storage: list[StartedCurve] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLimits:
+    """Use of a node, bytes, up to which no step changes anything; None: any use."""
+
+    memory: int | None = None
+    storage: int | None = None
+
+    def exceeded(self, memory: int, storage: int) -> bool:
+        """Return whether use of either resource is above its limit."""
+        return (self.memory is not None and memory > self.memory) or (
+            self.storage is not None and storage > self.storage
+        )
+
+
+def next_change_ns(usage: NodeUsage, now_ns: int) -> int | None:
+    """Return when a curve next changes after `now_ns`, None for never."""
+    found = (
+        (start_ns, curve.next_change_ns(now_ns - start_ns))
+        for start_ns, curve in (*usage.memory, *usage.storage)
+    )
+    return min((start_ns + at_ns for start_ns, at_ns in found if at_ns is not None), default=None)
+
+
+def look_again_ns(usage: NodeUsage, now_ns: int, limits: UsageLimits) -> int | None:
+    """Return when the curves together may exceed the limits, None for never.
+
+    That is the first such time after `now_ns`, or the end of the horizon where there is no such
+    time within it and may be one after it.
+    """
+    found = (
+        _look_again_ns(usage.memory, now_ns, limits.memory),
+        _look_again_ns(usage.storage, now_ns, limits.storage),
+    )
+    return min((at_ns for at_ns in found if at_ns is not None), default=None)
+
+
+def used_bytes(usage: NodeUsage, now_ns: int) -> tuple[int, int]:
+    """Return the memory and the storage in use at `now_ns`, bytes."""
+    return _used(usage.memory, now_ns), _used(usage.storage, now_ns)
+
+
+def _used(curves: Sequence[StartedCurve], now_ns: int) -> int:
+    return sum(curve.used(now_ns - start_ns) for start_ns, curve in curves)
+
+
+def _look_again_ns(curves: Sequence[StartedCurve], now_ns: int, limit: int | None) -> int | None:
+    if limit is None or _most(curves, now_ns, _FOR_EVER_NS) <= limit:
+        return None
+    horizon_ns = HORIZON_NS
+    while _most(curves, now_ns, horizon_ns) <= limit:
+        horizon_ns *= 2
+    if horizon_ns > HORIZON_NS:
+        return now_ns + horizon_ns // 2
+    return _first_over_ns(curves, now_ns, limit)
+
+
+def _most(curves: Sequence[StartedCurve], now_ns: int, within_ns: int) -> int:
+    offsets = ((now_ns - start_ns, curve) for start_ns, curve in curves)
+    return sum(curve.most(offset_ns, offset_ns + within_ns) for offset_ns, curve in offsets)
+
+
+def _first_over_ns(curves: Sequence[StartedCurve], now_ns: int, limit: int) -> int | None:
+    """Return when use first exceeds the limit, else the horizon's end (None: no later change)."""
+    import numpy as np  # noqa: PLC0415 - loaded when needed
+
+    times, steps, goes_on = [], [], False
+    for start_ns, curve in curves:
+        until_ns = now_ns - start_ns + HORIZON_NS
+        offsets, changes = curve.changes(now_ns - start_ns, until_ns)
+        times.append(offsets + start_ns)
+        steps.append(changes)
+        goes_on |= curve.next_change_ns(until_ns) is not None
+    at = np.concatenate(times)
+    order = at.argsort(kind="stable")
+    at = at[order]
+    used = np.concatenate(steps)[order].cumsum()
+    used += _used(curves, now_ns)
+    last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=np.bool_)
+    over = last & (used > limit)
+    if over.any():
+        return int(at[over.argmax()])
+    return now_ns + HORIZON_NS if goes_on else None

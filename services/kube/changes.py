@@ -1,0 +1,52 @@
+"""What changed between two versions of a pod, as far as scheduling is concerned.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange. Changes
+of resource claims, and of requests in a pod's status, are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Protocol
+
+from services.kube.pod import PodSpec
+from services.kube.requests import scaled_down
+
+
+class PodChange(Enum):
+    """A change of a pod, by upstream's name of its action; upstream reports them in this order."""
+
+    LABEL = "UpdatePodLabel"
+    SCALE_DOWN = "UpdatePodScaleDown"
+    SCHEDULING_GATES_ELIMINATED = "UpdatePodSchedulingGatesEliminated"
+    TOLERATION = "UpdatePodToleration"
+
+
+class PodVersion(Protocol):
+    """What is compared of a pod; without `spec` (None) only its labels."""
+
+    @property
+    def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Pod
+    @property
+    def spec(self) -> PodSpec | None: ...  # noqa: D102 - as in Pod
+
+
+def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
+    """Return the changes in upstream's order; empty where there is none that upstream looks for.
+
+    Tolerations are compared by their number, as upstream does: they can only be added.
+    """
+    changes: list[PodChange] = []
+    if old.labels is not new.labels and dict(old.labels) != dict(new.labels):
+        changes.append(PodChange.LABEL)
+    before, after = old.spec, new.spec
+    if before is None or after is None or before is after:
+        return tuple(changes)
+    if scaled_down(before, after):
+        changes.append(PodChange.SCALE_DOWN)
+    if before.scheduling_gates and not after.scheduling_gates:
+        changes.append(PodChange.SCHEDULING_GATES_ELIMINATED)
+    if len(before.tolerations) != len(after.tolerations):
+        changes.append(PodChange.TOLERATION)
+    return tuple(changes)

@@ -1,0 +1,182 @@
+"""v1.34 with queueing hints and without: the feature gate SchedulerQueueingHints on and off.
+
+With hints a refused pod waits for an event that one of its plugins registered. Events that occur
+while a pod is in flight, updates of the pod itself among them, are recorded until its cycle ends.
+Without hints the move counters of the older versions decide, by registered events only.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go.
+"""
+
+from __future__ import annotations
+
+from services.kube.changes import pod_changes
+from services.queue.core import results
+from services.queue.core.cluster_event import (
+    FORCE_ACTIVATE,
+    POD_UPDATE,
+    UNSCHEDULABLE_POD,
+    ObjectEvent,
+    event_of,
+)
+from services.queue.core.in_flight import InFlightEvents
+from services.queue.core.queued_pod import PodRef, QueuedPod, QueuedPodInfo
+from services.queue.core.registrations import QueueingHintMap, QueueingStrategy
+from services.queue.core.results import AlreadyPresentTexts, SubQueue
+from services.queue.core.rules.parts import QueueParts
+from services.queue.core.rules.rules import HintState
+from services.queue.core.rules.v134 import RulesV134
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
+_IMMEDIATELY = QueueingStrategy.IMMEDIATELY
+
+
+class RulesV134WithHints(RulesV134):
+    """The events since a pod's pop decide where it goes when its cycle has failed."""
+
+    __slots__ = ("_in_flight",)
+
+    def __init__(
+        self,
+        parts: QueueParts,
+        present: AlreadyPresentTexts,
+        hint_map: QueueingHintMap,
+        *,
+        pops_backing_off: bool,
+    ) -> None:
+        super().__init__(parts, present, hint_map, pops_backing_off=pops_backing_off)
+        self._in_flight = InFlightEvents()
+
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
+        """Replace a pod by its new version; for one in flight the update is an event, too."""
+        if new.uid in self._in_flight:
+            self._in_flight.record_for(new.uid, _update_events(old, new))
+            self._parts.in_flight.update(new)
+            return None
+        return self.update_queued(old, new)
+
+    def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
+        """Call the hints of the refusing plugins for each change, until one moves the pod."""
+        where = SubQueue.UNSCHEDULABLE
+        for object_event in _update_events(old, pod_info.pod):
+            strategy = self._hint_map.strategy(pod_info, object_event)
+            where = self.requeue(pod_info, strategy, object_event.event.label)
+            if where is SubQueue.ACTIVE or (
+                self._pops_backing_off and where is not SubQueue.UNSCHEDULABLE
+            ):
+                break
+            pod_info = self._queues.unschedulable.get(pod_info.key) or pod_info
+        return where
+
+    def requeue_failed(self, pod_info: QueuedPodInfo, _cycle: int, /) -> SubQueue:
+        """Move a pod whose cycle failed where the events since its pop send it."""
+        strategy = self._since_pop(pod_info)
+        if strategy is _SKIP:
+            return self._queues.add_unschedulable(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
+        return self.requeue(pod_info, strategy, results.SCHEDULE_ATTEMPT_FAILURE)
+
+    def _since_pop(self, pod_info: QueuedPodInfo) -> QueueingStrategy:
+        """Return the best strategy of the events since the pop: IMMEDIATELY, AFTER_BACKOFF, SKIP.
+
+        A pod that no plugin refused is tried again, and so is one that is not in flight.
+        Source: kubernetes v1.34 determineSchedulingHintForInFlightPod.
+        """
+        object_events = self._in_flight.since_pop_of(pod_info.pod.uid)
+        if object_events is None or not pod_info.is_unschedulable:
+            return _AFTER_BACKOFF
+        best = _SKIP
+        has_pending = bool(pod_info.failure and pod_info.failure.pending_plugins)
+        for object_event in object_events:
+            strategy = self._hint_map.strategy(pod_info, object_event)
+            if strategy is _SKIP:
+                continue
+            best = strategy
+            if strategy is _IMMEDIATELY or not has_pending:
+                break
+        return best
+
+    def is_duplicate(self, pod_info: QueuedPodInfo, /) -> bool:
+        """Return whether the pod is in flight."""
+        return pod_info.pod.uid in self._in_flight
+
+    def begin_in_flight(self, uid: str, /) -> None:
+        """Record events for the pod from its pop on."""
+        self._in_flight.begin(uid)
+
+    def end_in_flight(self, uid: str, /) -> None:
+        """Stop recording events for the pod."""
+        self._in_flight.end(uid)
+
+    def record_event(self, object_event: ObjectEvent, /) -> None:
+        """Record an event, if any pod is in flight."""
+        self._in_flight.record(object_event)
+
+    def record_activate(self, pod: PodRef, /) -> None:
+        """Record a wildcard event that names the pod, if it is in flight, and a move request."""
+        self._in_flight.record_for(pod.uid, [ObjectEvent(event=FORCE_ACTIVATE, new=pod)])
+        self._parts.record_move()
+
+    def close(self) -> None:
+        """Drop the recorded events: pods in flight are not requeued by them any more."""
+        self._in_flight.clear()
+
+    def hint_state(self) -> HintState:
+        """Return the pods in flight, the events since, and the unregistered plugins."""
+        return HintState(
+            pods=self._in_flight.pods(),
+            events=self._in_flight.events(),
+            unregistered_plugins=self._hint_map.unregistered_plugins,
+        )
+
+    def restore(self, state: HintState, /) -> None:
+        """Set what `hint_state` returns."""
+        self._in_flight.restore(state.pods, state.events)
+        self._hint_map.add_refusing(state.unregistered_plugins)
+
+
+def _update_events(old: QueuedPod | None, new: QueuedPod) -> list[ObjectEvent]:
+    """Return the events of a pending pod's update, in upstream's order, one at least.
+
+    An update without any of the changes that upstream distinguishes is a general one, and so is one
+    without an old version.
+    Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
+    """
+    changes = () if old is None else pod_changes(old, new)
+    labels = [f"{UNSCHEDULABLE_POD}{each.value}" for each in changes] or [POD_UPDATE.label]
+    return [ObjectEvent(event=event_of(label), old=old, new=new) for label in labels]
+
+
+class RulesV134WithoutHints(RulesV134):
+    """A move request in or after a pod's cycle sends it to backoffQ when the cycle has failed."""
+
+    __slots__ = ()
+
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue:
+        """Replace a pod by its new version; one in flight is queued as a second copy."""
+        return self.update_queued(old, new)
+
+    def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
+        """Move a pod that has changed outside its status, after its backoff."""
+        if old is not None and old.digest == pod_info.pod.digest:
+            self.to_unschedulable(pod_info, POD_UPDATE.label)
+            return SubQueue.UNSCHEDULABLE
+        return self.requeue(pod_info, _AFTER_BACKOFF, POD_UPDATE.label)
+
+    def requeue_failed(self, pod_info: QueuedPodInfo, cycle: int, /) -> SubQueue:
+        """Let a pod back off if pods were moved since its cycle, or no plugin refused it."""
+        if self._parts.move_request_cycle >= cycle or not pod_info.is_unschedulable:
+            return self.to_backoff(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
+        self.to_unschedulable(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
+        return SubQueue.UNSCHEDULABLE
+
+    def record_activate(self, _pod: PodRef, /) -> None:
+        """Record a move request: the pod may be in flight."""
+        self._parts.record_move()
+
+    def hint_state(self) -> HintState:
+        """Return the unregistered plugins: no event is recorded."""
+        return HintState(unregistered_plugins=self._hint_map.unregistered_plugins)
+
+    def restore(self, state: HintState, /) -> None:
+        """Set the unregistered plugins."""
+        self._hint_map.add_refusing(state.unregistered_plugins)

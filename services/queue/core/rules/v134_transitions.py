@@ -1,0 +1,125 @@
+"""How a pod of v1.34 enters a sub-queue: PreEnqueue first, then activeQ, a backoffQ, or neither.
+
+Upstream changes a QueuedPodInfo in place; here a changed one replaces the one that is in a
+sub-queue.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, moveToActiveQ,
+moveToBackoffQ, requeuePodWithQueueingStrategy, runPreEnqueuePlugins.
+"""
+
+from __future__ import annotations
+
+from services.queue.core.cluster_event import POD_ADD, POD_UPDATE
+from services.queue.core.queued_pod import Failure, QueuedPodInfo
+from services.queue.core.registrations import QueueingHintMap, QueueingStrategy
+from services.queue.core.results import AlreadyPresentTexts, SubQueue
+from services.queue.core.rules.parts import QueueParts
+from services.queue.core.rules.rules import QueueRules
+
+_NO_FAILURE = Failure()
+_RENOMINATED_BY = frozenset({POD_ADD.label, POD_UPDATE.label})
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
+_SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
+
+
+class TransitionsV134(QueueRules):
+    """v1.34's ways into the sub-queues; `pops_backing_off` is SchedulerPopFromBackoffQ.
+
+    `event` is everywhere the label that the pod is counted by.
+    """
+
+    __slots__ = ("_hint_map", "_pops_backing_off")
+
+    def __init__(
+        self,
+        parts: QueueParts,
+        present: AlreadyPresentTexts,
+        hint_map: QueueingHintMap,
+        *,
+        pops_backing_off: bool,
+    ) -> None:
+        super().__init__(parts, present)
+        self._hint_map = hint_map
+        self._pops_backing_off = pops_backing_off
+
+    def requeue(self, pod_info: QueuedPodInfo, strategy: QueueingStrategy, event: str) -> SubQueue:
+        """Move a pod where `strategy` sends it; return its sub-queue."""
+        if strategy is _SKIP:
+            self.to_unschedulable(pod_info, event)
+            return _UNSCHEDULABLE
+        if strategy is _AFTER_BACKOFF and self._backs_off(pod_info):
+            return self.to_backoff(pod_info, event)
+        return _ACTIVE if self.to_active(pod_info, event) else _UNSCHEDULABLE
+
+    def to_active(self, pod_info: QueuedPodInfo, event: str, *, from_backoff: bool = False) -> bool:
+        """Make a pod active if no PreEnqueue plugin rejects it; return whether it is.
+
+        Where backoffQ can be popped from, PreEnqueue has run on the way into it.
+        """
+        entering = pod_info
+        if (pod_info.gating_plugin or pod_info.pod.gates) and not (
+            from_backoff and self._pops_backing_off
+        ):
+            entering = _run_pre_enqueue(pod_info)
+        key = entering.key
+        if entering.gating_plugin:
+            if key not in self._queues.active and not self._queues.backs_off(key):
+                self._gate(entering, pod_info, event)
+            return False
+        if entering.initial_attempt_ns is None:
+            entering = entering._replace(initial_attempt_ns=self._parts.now_ns)
+        self._queues.leave_waiting(key)
+        self._queues.add_active(entering, event)
+        if event in _RENOMINATED_BY:
+            self._parts.nominator.follow_status(entering.pod)
+        return True
+
+    def to_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+        """Let a pod back off; where backoffQ can be popped from, PreEnqueue runs first.
+
+        Source: kubernetes v1.34 backoff_queue.go, backoffQueue.add, too.
+        """
+        entering = pod_info
+        if self._pops_backing_off:
+            entering = _run_pre_enqueue(pod_info)
+            if entering.gating_plugin:
+                self._gate(entering, pod_info, event)
+                return _UNSCHEDULABLE
+        self._queues.leave_waiting(entering.key)
+        if entering.is_unschedulable:
+            return self._queues.add_backoff(entering, event)
+        return self._queues.add_error_backoff(entering, event)
+
+    def to_unschedulable(self, pod_info: QueuedPodInfo, event: str) -> None:
+        """Add a pod to the unschedulable pods, or replace it there."""
+        unschedulable = self._queues.unschedulable
+        present = unschedulable.get(pod_info.key)
+        if present is None:
+            self._queues.add_unschedulable(pod_info, event)
+        elif present.timestamp_ns == pod_info.timestamp_ns:
+            unschedulable.replace(pod_info)  # in its place, as most updates leave it
+        else:
+            unschedulable.remove(pod_info.key)
+            unschedulable.put(pod_info)
+
+    def _gate(self, gated: QueuedPodInfo, pod_info: QueuedPodInfo, event: str) -> None:
+        present = self._queues.unschedulable.get(gated.key)
+        if present is None:
+            self._queues.add_unschedulable(gated, event)
+        elif present.sequence == pod_info.sequence:
+            self._queues.unschedulable.replace(gated)
+
+    def _backs_off(self, pod_info: QueuedPodInfo) -> bool:
+        return self._parts.policy.backs_off(pod_info, self._parts.now_ns)
+
+
+def _run_pre_enqueue(pod_info: QueuedPodInfo) -> QueuedPodInfo:
+    """Return the pod with the plugin that gates it now; the one that did before runs first."""
+    gates = pod_info.pod.gates
+    if not gates:
+        return pod_info._replace(gating_plugin="") if pod_info.gating_plugin else pod_info
+    gating_plugin = pod_info.gating_plugin if pod_info.gating_plugin in gates else gates[0]
+    failure = (pod_info.failure or _NO_FAILURE).with_plugin(gating_plugin)
+    return pod_info._replace(gating_plugin=gating_plugin, failure=failure)

@@ -1,0 +1,127 @@
+"""The result of a batch dry run, and the node that is picked from it by columns.
+
+A batch holds the criteria of each candidate and not its victims: those are found for the picked
+node alone. With minCandidateNodes only some of the nodes are tried. Upstream starts at a random
+one; here the tie-break of the attempt chooses it. Which candidates upstream finds first, when it
+tries several nodes in parallel, is chance; here it is those in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.kube.value import value
+from services.scheduler.core.preemption import reprieve
+from services.scheduler.core.preemption.pick import CRITERIA_ORDER, DecidedBy, TieBreak
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.status import Status
+
+Int64s = NDArray[np.int64]
+
+VIOLATIONS = CRITERIA_ORDER.index(DecidedBy.VIOLATIONS)
+NUM_VICTIMS = CRITERIA_ORDER.index(DecidedBy.NUM_VICTIMS)
+
+
+@value(kw_only=True)
+class BatchDryRunResult:
+    """The results of the dry runs.
+
+    rows: int64[candidates] in the nodes' order, which `name` turns into their names.
+    criteria: int64[candidates, 5] in the order of CRITERIA_ORDER, so that less is better (the
+    earliest start is negated). `counted` has the number of rows for
+    each code of `reprieve`; `status` turns a code into a refusal. Results of one equivalence class
+    have the same message where their `key` is the same.
+    """
+
+    rows: Int64s
+    criteria: Int64s
+    counted: Mapping[int, int]
+    status: Callable[[int], Status]
+    name: Callable[[int], str]
+    key: Hashable
+
+    @property
+    def refusals(self) -> Sequence[tuple[Status, int]]:
+        """Return the other nodes' refusals with the number of nodes."""
+        return [
+            (self.status(code), count)
+            for code, count in self.counted.items()
+            if code not in {reprieve.CANDIDATE, reprieve.NOT_TRIED}
+        ]
+
+    def names(self, places: Int64s) -> tuple[str, ...]:
+        """Return the names of the candidates at these places."""
+        return tuple(self.name(row) for row in self.rows[places].tolist())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedNode:
+    """The chosen node, what decided, and the nodes that were left when it did."""
+
+    node: str
+    decided_by: DecidedBy
+    ties: tuple[str, ...]
+
+
+def pick_from_batch(
+    batch: BatchDryRunResult, *, rules: PreemptionRules, tie_break: TieBreak
+) -> PickedNode:
+    """Pick among the candidates of `batch`, of which there must be one; see `pick_one_node`."""
+    left = np.arange(len(batch.rows))
+    if len(left) == 1:
+        return _picked(batch, left, DecidedBy.ONLY_CANDIDATE)
+    spotless = np.flatnonzero(batch.criteria[:, NUM_VICTIMS] == 0)
+    if len(spotless):
+        return _picked(batch, spotless[:1], DecidedBy.NO_VICTIMS)
+    number, field = reprieve.pick(batch.criteria, left)
+    left = left[:number]
+    if number == 1:
+        return _picked(batch, left, CRITERIA_ORDER[field])
+    ties = batch.names(left)
+    chosen = ties[0] if rules.takes_first else tie_break(ties)
+    return PickedNode(node=chosen, decided_by=DecidedBy.TIE, ties=ties)
+
+
+def _picked(batch: BatchDryRunResult, place: Int64s, decided_by: DecidedBy) -> PickedNode:
+    names = batch.names(place)
+    return PickedNode(node=names[0], decided_by=decided_by, ties=names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateSampling:
+    """How many candidates suffice: `percentage` (0 to 100) of the nodes, and at least `absolute`.
+
+    One of them at least must spare all budgets; without any such, all nodes are tried.
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    GetOffsetAndNumCandidates, calculateNumCandidates.
+    """
+
+    percentage: int = 10
+    absolute: int = 100
+
+    def enough(self, nodes: int) -> int:
+        """Return how many candidates suffice among so many nodes."""
+        return min(max(nodes * self.percentage // 100, self.absolute), nodes)
+
+    def first(self, nodes: Sequence[str], tie_break: TieBreak) -> int:
+        """Return the place of the node to begin with."""
+        return nodes.index(tie_break(nodes)) if nodes else 0
+
+    def narrowed(
+        self, batch: BatchDryRunResult, nodes: Sequence[str], tie_break: TieBreak
+    ) -> BatchDryRunResult:
+        """Return the part of the results that a search through `nodes` finds."""
+        begin, enough = self.first(nodes, tie_break), self.enough(len(nodes))
+        place = {name: number for number, name in enumerate(nodes)}
+        names = batch.names(np.arange(len(batch.rows)))
+        turns = np.array([(place[name] - begin) % len(nodes) for name in names], dtype=np.int64)
+        order = np.argsort(turns)
+        spotless = batch.criteria[order, VIOLATIONS] == 0
+        tried = max(enough, int(spotless.argmax()) + 1) if spotless.any() else len(order)
+        order, spotless = order[:tried], spotless[:tried]
+        kept = np.concatenate([order[spotless][:enough], order[~spotless][:enough]])
+        return replace(batch, rows=batch.rows[kept], criteria=batch.criteria[kept])
