@@ -22,7 +22,7 @@ from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.queued_pod import Failure, InFlightPod, PodRef, QueuedPod
 from services.queue.core.results import SubQueue
-from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.server import calm
 
@@ -68,7 +68,7 @@ class Trial:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.queue = SchedulingQueue(QueueConfig(mode="v1.34", registrations=IN_TREE))
+        self.queue = SchedulingQueue(QueueConfig(version="v1.34", registrations=IN_TREE))
         self.now_ns = 0
 
     def run(self) -> dict[str, float]:

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.million_workload import workload
-from benchmarks.workloads import (
-    at_once,
-    few,
-    preempted,
-    replaced,
-    scheduler_perf,
-    waiting,
-)
+from benchmarks.workloads import at_once, few, preempted, replaced, scheduler_perf, waiting
 from replay.generate.presets import openb_like
 from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace

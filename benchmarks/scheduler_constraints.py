@@ -24,7 +24,7 @@ from services.kube.selector import (
     WeightedPodAffinityTerm,
 )
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.session.warm_up import warm_up
@@ -80,7 +80,7 @@ def apart(app: str, priority: int = 0, cpu_milli: int = 100) -> PodSpec:
 
 def scheduler_of(nodes: int, specs: list[PodSpec]) -> Scheduler:
     """Return a cluster of `nodes` in three zones whose pods have `specs` in turn."""
-    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.20"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.20"]))
     for number in range(nodes):
         name = f"node-{number}"
         labels = {LABEL_HOSTNAME: name, LABEL_ZONE: f"zone-{number % ZONES}"}

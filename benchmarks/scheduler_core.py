@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from services.kube.node import Node
 from services.kube.pod import EMPTY, Container, Pod, PodSpec
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -34,7 +34,7 @@ def spec_of(cpu_milli: int, priority: int = 0) -> PodSpec:
 
 def scheduler_of(nodes: int, pods_each: int, spec: PodSpec) -> Scheduler:
     """Return a scheduler of a cluster whose nodes hold `pods_each` running pods of `spec`."""
-    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.20"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.20"]))
     for number in range(nodes):
         name = f"node-{number}"
         scheduler.put_node(Node(name=name, allocatable=CAPACITY))

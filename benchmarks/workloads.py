@@ -239,9 +239,7 @@ def _objects() -> Mapping[str, KubernetesObject]:
     high.pod.spec.priority = 10
     spreading = _perf_pod("spreading-pod-", color="blue")
     constraint = spreading.pod.spec.topology_spread_constraints.add(
-        max_skew=5,
-        topology_key="topology.kubernetes.io/zone",
-        when_unsatisfiable="DoNotSchedule",
+        max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="DoNotSchedule"
     )
     constraint.label_selector.match_labels["color"] = "blue"
     apart = _perf_pod("anti-affinity-pod-", image="3.10.2", color="green")

@@ -17,9 +17,15 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.recorder import Recorder
-from replay.results.run.checkpoints import Checkpoints
-from replay.results.run.directory import SPANS, RunDirectory
-from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
+from replay.results.run.directory import (
+    EMBEDDED,
+    IN_PROCESS,
+    SPANS,
+    Manifest,
+    RunDirectory,
+    trace_files,
+)
+from replay.results.run.history import Checkpoints
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally

@@ -63,13 +63,14 @@ def _queue(server: grpc.aio.Server) -> None:
 
 
 def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
-    from services.scheduler.configuration import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
+    from services.scheduler import out_of_tree  # noqa: PLC0415 - when needed
     from services.scheduler.queue_client import QueueLink  # noqa: PLC0415 - when needed
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
 
     try:
-        registry = registry_with(os.environ.get(VARIABLE, "").split())
-    except PluginLoadError as error:
+        named = os.environ.get(out_of_tree.PLUGINS_VARIABLE, "").split()
+        registry = out_of_tree.registry_with(named)
+    except out_of_tree.PluginLoadError as error:
         raise UnavailableError(str(error)) from error
     servicer = SchedulerServicer(QueueLink(queue_address), registry=registry)
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)

@@ -17,7 +17,7 @@ import socket
 import sys
 from typing import Any
 
-_SHARED = ("services.rpc.server", "services.rpc.checkpoint")
+_SHARED = ("services.rpc.server", "services.rpc.sessions")
 _MESSAGE_BYTES_MAX = 1 << 16
 
 

@@ -87,7 +87,7 @@ class ApiServerDouble:
         return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def is_told(self, lines: int) -> bool:
-        """Tell whether all that was written down was said, and `lines` of it were heard."""
+        """Return whether all that was written down was said, and `lines` of it were heard."""
         with self.lock:
             told = all(each.held or each.refusal for each in self.scripts.values())
             return told and lines >= self.lines

@@ -37,11 +37,7 @@ def living_cluster() -> list[Raw]:
     web, web_set, web_pods = _deployment("web", replicas=4, cpu="500m", priority=("frontend", 1000))
     api, api_set, api_pods = _deployment("api", replicas=3, cpu="1", priority=("frontend", 1000))
     batch, batch_set, batch_pods = _deployment("report", replicas=2, cpu="1", priority=("", 0))
-    for pods, nodes in (
-        (web_pods, (0, 1, 2, 3)),
-        (api_pods, (1, 2, 4)),
-        (batch_pods, (0, 3)),
-    ):
+    for pods, nodes in ((web_pods, (0, 1, 2, 3)), (api_pods, (1, 2, 4)), (batch_pods, (0, 3))):
         for pod, node in zip(pods, nodes, strict=True):
             _run(pod, NODES[node])
     _run(batch_pods[1], NODES[3], hours=1)

@@ -103,11 +103,7 @@ TABLES = tables()
 def room_of(module: str, folder: str, rooms: Iterable[str]) -> str | None:
     """Return the room of a folder that a module belongs to: the longest name that fits."""
     prefix = "" if folder == "." else folder.replace("/", ".") + "."
-    fits = [
-        room
-        for room in rooms
-        if f"{module}.".startswith(f"{prefix}{room.replace('/', '.')}.")
-    ]
+    fits = [room for room in rooms if f"{module}.".startswith(f"{prefix}{room.replace('/', '.')}.")]
     return max(fits, key=len, default=None)
 
 

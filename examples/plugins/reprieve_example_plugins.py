@@ -1,6 +1,6 @@
 """Two plugins for Reprieve's scheduler: one for all nodes at once, one for one node at a time.
 
-docs/plugins.md tells what each method is for.
+docs/plugins.md describes each method.
 """
 
 # ruff: noqa: ARG002 - a plugin's methods have the arguments that they have
@@ -43,11 +43,11 @@ class PodDensity(FilterPlugin[None], ScorePlugin[None]):
         self._most = most
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Answer the same for all pods, which share one column."""
+        """Return one key for all pods, which share one column."""
         return ""
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:
-        """Prepare nothing."""
+        """Read nothing: all that counts is on the node."""
         return PreFiltered(data=None)
 
     def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
@@ -64,11 +64,11 @@ class PodDensity(FilterPlugin[None], ScorePlugin[None]):
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(reason,))
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Answer the same for all pods."""
+        """Return one key for all pods."""
         return ""
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
-        """Prepare nothing."""
+        """Read nothing: all that counts is on the node."""
 
     def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
         """Write the number of pods; REVERSE makes the most of them 0 and none 100."""
@@ -76,7 +76,7 @@ class PodDensity(FilterPlugin[None], ScorePlugin[None]):
 
 
 class OneOfEach(FilterPlugin[str]):
-    """Lets a node have one pod of each value of a label (`label`, "app" if nothing is said).
+    """Lets a node have one pod of each value of a label (args: `label`, default "app").
 
     The slow path: `filter_node` alone, called for each row that changed. That is enough where
     clusters are small or the rule is hard to put into columns.

@@ -27,7 +27,7 @@ from replay.errors import BackendError
 _TESTED_VERSIONS = ("1.85.",)
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
+    "OPENBLAS_NUM_THREADS": "1"  # Its threads spin for 0.1 s of CPU once made, and have no work.
 }
 """Environment variables of the services, unless the user has set them."""
 

@@ -17,7 +17,7 @@ from replay.importers.records import Moment
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.whatif.assertions import Assertion, failures, parse_assertion
-from replay.whatif.facts import RunFacts
+from replay.whatif.comparison import RunFacts
 from replay.world.models import duration_ns
 from services.telemetry.span import Sampling
 

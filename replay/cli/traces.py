@@ -137,7 +137,10 @@ FORMATS = (
     "alibaba-2017",
     "manifests",
 )
-"""The values of --format: the names of replay.importers.registry, which is imported when used."""
+"""The values of --format: the names of replay.importers.registry.IMPORTERS, in that order.
+
+A copy, so that help does not wait until all importers are imported.
+"""
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.argument(
@@ -243,7 +246,8 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default=64,
         callback=lambda _ctx, _param, cores: 1000 * cores,
         show_default=True,
-        help="Traces of Google and Alibaba, in shares of a machine: the cores of 1.0.",
+        help="Google's traces, in shares of a machine: the cores of 1.0; also the cores of each "
+        "node of --made-nodes.",
     ),
     click.option(
         "--unit-memory",
@@ -251,7 +255,8 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         type=ParsedParam("QUANTITY", _bytes),
         default="256Gi",
         show_default=True,
-        help="Traces of Google and Alibaba: the memory of 1.0, such as 512Gi.",
+        help="Google's traces and alibaba-2017: the memory of 1.0, such as 512Gi; also the memory "
+        "of each node of --made-nodes.",
     ),
     click.option(
         "--allocatable",
@@ -260,8 +265,8 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default=100,
         show_default=True,
         metavar="PERCENT",
-        help="Traces of Google and Alibaba: a node's allocatable in percent of its capacity. Borg "
-        "admits more than 100.",
+        help="Google's traces and alibaba-2017: a node's allocatable in percent of its capacity. "
+        "Borg admits more than 100.",
     ),
     click.option(
         "--machine",

@@ -13,10 +13,10 @@ from replay.compare.evictions import compare_eviction
 from replay.compare.explain import (
     DifferenceExplanation,
     DifferenceReason,
-    MissingDataExplainer,
     PodEvaluator,
     VisibilityExplainer,
 )
+from replay.compare.missing_data import MissingDataExplainer
 from replay.compare.recorded import (
     DecisionKind,
     RecordedDecision,

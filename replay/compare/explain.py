@@ -6,9 +6,8 @@ then nor the order of decisions about pods that were bound within a second of ea
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Container, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -24,12 +23,8 @@ from replay.compare.recorded import (
 )
 from replay.compare.verdict import compare_decision
 from replay.importers.recording.survey import TERMINAL_PHASES
-from replay.trace.validate import pod_features
-from reprieve.kube.v1beta1.affinity_pb2 import PodAffinityTerm
-from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
 
 WINDOW_NS = 1_000_000_000
 """Bindings within this time of a decision are concurrent with it."""
@@ -39,10 +34,6 @@ _GREEDY_MAX = 12
 LAG_NS = 1_000_000_000
 """How long before a decision a change may have been recorded and not seen by the scheduler."""
 _ENDS_MAX = 48
-_BUDGET, _CLAIM, _NAMESPACE = "PodDisruptionBudget", "PersistentVolumeClaim", "Namespace"
-_NOT_SERVED = "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
-_TRIES_MAX = 12
-_LABEL = "reprieve.compare/protected"
 
 
 class DifferenceReason(Enum):
@@ -305,105 +296,3 @@ def _has_ended(pod: Pod) -> bool:
 
 def _is_ending(pod: Pod) -> bool:
     return pod.metadata.HasField("deletion_timestamp")
-
-
-@dataclass(frozen=True, slots=True)
-class MissingDataExplainer:
-    """Looks for objects and plugins that a decision depended on and that are missing here.
-
-    Missing disruption budgets explain a preemption if the recorded decision follows with budgets
-    that protect the other victims. For other objects it is enough that the pod refers to them and
-    that no object of their kind was recorded. `kinds` are those of the recording's objects.
-    """
-
-    evaluator: PodEvaluator
-    kinds: Set[str]
-
-    def explain(
-        self, decision: RecordedDecision, cluster: ClusterView | None
-    ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference in the decision's state, None for none."""
-        if cluster is None:
-            return None
-        if any("resourceClaims" in each for each in pod_features(cluster.pod.spec)):
-            return DifferenceExplanation(reason=DifferenceReason.PLUGIN, text=_NOT_SERVED)
-        for text in _not_recorded(cluster.pod, self.kinds):
-            return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
-        if decision.kind is DecisionKind.PREEMPTION and _BUDGET not in self.kinds:
-            return self._by_budgets(decision, cluster)
-        return None
-
-    def _by_budgets(
-        self, decision: RecordedDecision, cluster: ClusterView
-    ) -> DifferenceExplanation | None:
-        """Protect the victims that were not recorded until the recorded decision follows."""
-        protected: dict[str, str] = {}
-        for _ in range(_TRIES_MAX):
-            with_budgets = _with_budgets(cluster, protected)
-            found = self.evaluator.evaluate_in(with_budgets, decision.at_ns)
-            if compare_decision(decision, found, cluster.terminating).agrees:
-                names = ", ".join(sorted(protected.values()))
-                text = (
-                    f"agrees with disruption budgets, which were not recorded, that protect {names}"
-                )
-                return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
-            more = {uid: name for uid, name in _wrong(decision, found) if uid not in protected}
-            if not more:
-                return None
-            protected |= more
-        return None
-
-
-def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str, str]]:
-    """Yield UID and name of the victims on the picked node that were not recorded."""
-    picked = found.preemption.picked
-    recorded = set(decision.victims or ()) if picked == decision.node else set()
-    for candidate in found.preemption.candidates:
-        if candidate.node_name == picked:
-            for victim in candidate.victims:
-                name = f"{victim.pod.namespace}/{victim.pod.name}"
-                if name not in recorded:
-                    yield victim.pod.uid, name
-
-
-def _with_budgets(cluster: ClusterView, protected: Container[str]) -> ClusterView:
-    """Return the cluster with budgets that allow no disruption of the pods of those UIDs."""
-    objects, namespaces = list[KubernetesObject](), dict[str, None]()
-    for held in cluster.objects:
-        if held.pod.metadata.uid not in protected:
-            objects.append(held)
-            continue
-        marked = copy.deepcopy(held)
-        marked.pod.metadata.labels[_LABEL] = ""
-        objects.append(marked)
-        namespaces[held.pod.metadata.namespace] = None
-    objects += [_budget(namespace) for namespace in namespaces]
-    return replace(cluster, objects=objects)
-
-
-def _budget(namespace: str) -> KubernetesObject:
-    made = KubernetesObject()
-    budget = made.pod_disruption_budget
-    budget.metadata.namespace, budget.metadata.name = namespace, "not-recorded"
-    budget.spec.selector.match_labels[_LABEL] = ""
-    budget.status.disruptions_allowed = 0
-    return made
-
-
-def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
-    """Yield a text for each reference of the pod to a kind without recorded objects."""
-    has_claims = any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
-    if _CLAIM not in kinds and has_claims:
-        yield f"its volumes are claims, and no {_CLAIM} was recorded"
-    selects = any(each.HasField("namespace_selector") for each in _terms(pod))
-    if _NAMESPACE not in kinds and selects:
-        selects_text = "its affinity selects namespaces by their labels"
-        yield f"{selects_text}, and no {_NAMESPACE} was recorded"
-
-
-def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:
-    affinity = pod.spec.affinity
-    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        yield from each.required_during_scheduling_ignored_during_execution
-        for weighted in each.preferred_during_scheduling_ignored_during_execution:
-            yield weighted.pod_affinity_term

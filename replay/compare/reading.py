@@ -205,8 +205,8 @@ def _matters(old: Raw, new: Raw) -> bool:
     match kind(new):
         case "Pod":
             ended = (phase(old) in TERMINAL_PHASES) != (phase(new) in TERMINAL_PHASES)
-            asked = is_being_deleted(old) != is_being_deleted(new)
-            return ended or asked or nominated_node(old) != nominated_node(new)
+            deletion = is_being_deleted(old) != is_being_deleted(new)
+            return ended or deletion or nominated_node(old) != nominated_node(new)
         case "Node":
             return any(before.get(name) != after.get(name) for name in ("allocatable", "images"))
         case _:

@@ -25,7 +25,7 @@ from replay.compare.comparison import RULES, Comparison, ComparisonReport, Findi
 from replay.compare.reading import read_recording
 from replay.compare.recorded import ClusterView, Recording
 from replay.errors import BackendError, ConfigurationError, TraceError
-from replay.importers.records import Importer, Issues
+from replay.importers.records import Issues
 from replay.importers.registry import select
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -110,39 +110,22 @@ class RecordedContent(Enum):
     OUTCOMES = "outcomes"
 
 
-_OUTCOMES = frozenset({"native", "google-2011", "google-2019", "alibaba-2017"})
-_WITHOUT = {
-    "simkube": "a SimKube trace has applied objects and pods' run times",
-    "scheduler-perf": "a performance test has objects to create",
-    "manifests": "manifests have desired objects",
-    "openb": "OpenB's lists have pods and nodes",
-    "dlrm": "the DLRM trace has instances without their nodes",
-    "azure-packing": "Azure's packing trace has virtual machines without their hosts",
-}
-
-
 def recorded_content(paths: Sequence[Path], format_name: str | None) -> RecordedContent:
     """Return what the format of `paths` records. Raises TraceError for one without outcomes."""
     importer, files = select(paths, format=format_name, issues=Issues())
     if importer.open_recording is not None:
         return RecordedContent.STATES
-    if importer.name in _OUTCOMES:
+    if not importer.no_outcomes:
         return RecordedContent.OUTCOMES
-    raise TraceError(str(files[0]), _refusal(importer))
+    problem = f"--compare-recorded: {importer.no_outcomes}, but no scheduler's decisions"
+    cure = "watches, an audit log, or a record of kube-scheduler-simulator or kwok"
+    raise TraceError(str(files[0]), f"{problem}. Use a recording of a cluster: {cure}")
 
 
 def without_outcomes(paths: Sequence[Path]) -> TraceError:
     """Return the error for a trace without outcomes, whose format may have them."""
     problem = "has no observed binding, preemption or eviction to compare with"
     return TraceError(str(paths[0]), problem)
-
-
-def _refusal(importer: Importer) -> str:
-    what = _WITHOUT.get(importer.name, "it has no decisions")
-    return (
-        f"--compare-recorded: {what}, but no scheduler's decisions. Use a recording of a "
-        "cluster: watches, an audit log, or a record of kube-scheduler-simulator or kwok"
-    )
 
 
 class SchedulerEvaluationSession(SchedulerService):
@@ -310,7 +293,5 @@ def _binding_match(observed: Observed, recorded: str) -> BindingMatch:
 
 def _overlap(recorded: set[str], run: set[str]) -> PodOverlap:
     return PodOverlap(
-        both=len(recorded & run),
-        recorded_only=len(recorded - run),
-        run_only=len(run - recorded),
+        both=len(recorded & run), recorded_only=len(recorded - run), run_only=len(run - recorded)
     )

@@ -59,9 +59,7 @@ class DecisionVerdict:
 
 
 def compare_decision(
-    decision: RecordedDecision,
-    found: scheduler_pb2.Evaluation,
-    terminating: Collection[str] = (),
+    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str] = ()
 ) -> DecisionVerdict:
     """Compare a decision with the scheduler's evaluation in its state.
 

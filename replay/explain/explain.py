@@ -28,9 +28,8 @@ from replay.explain.target import (
     find_target,
     moving_events,
 )
-from replay.results.run.checkpoints import last_before
-from replay.results.run.directory import RunDirectory
-from replay.results.run.manifest import Manifest
+from replay.results.run.directory import Manifest, RunDirectory
+from replay.results.run.history import last_before
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2

@@ -117,7 +117,9 @@ class PreemptionReason:
 class QueuePlace:
     """Where the pod is in the queue at `at_ns`, and what can move it.
 
-    until_ns: end of the backoff; None without a backoff. leftover_ns: when the queue moves it even
+    since_ns: when it was added or its last attempt failed, whichever is later: a move between
+    sub-queues does not change it. until_ns: when its backoff expires (Entry.backoff_until_ns of
+    queue.proto); None outside the backoffQs. leftover_ns: when the queue moves it even
     without an event; None where it is not among the unschedulable pods. events: those that can move
     it, by plugin. fits_now: the number of nodes that fit at `at_ns`.
     """

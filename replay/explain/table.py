@@ -162,16 +162,14 @@ def _print_waiting(found: PodExplanation, console: Console) -> None:
         return
     at = durations.simulated(waiting.at_ns - found.start_ns)
     since = durations.simulated(waiting.since_ns - found.start_ns)
-    place = f"{waiting.sub_queue} since {since}, after {counted(waiting.attempts, 'attempt')}"
+    attempts = counted(waiting.attempts, "attempt")
+    place = f"{waiting.sub_queue}, after {attempts}; added or last failed at {since}"
     _print(console, f"\n[bold]At {at} it waits[/] in {escape(place)}")
     if waiting.until_ns is not None:
         until = durations.simulated(waiting.until_ns - found.start_ns)
-        _print(console, f"backoff ends at {until}")
+        _print(console, f"backoff expires at {until}")
     if waiting.gates:
-        _print(
-            console,
-            f"gated by: {escape(', '.join(waiting.gates))}",
-        )
+        _print(console, f"gated by: {escape(', '.join(waiting.gates))}")
     if waiting.leftover_ns is not None:
         leftover = durations.simulated(waiting.leftover_ns - found.start_ns)
         _print(console, f"without an event, it is tried again after {leftover}")

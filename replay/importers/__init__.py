@@ -1,1 +1,1 @@
-"""Importers of other formats, one file each."""
+"""Importers of other formats: one module, with its IMPORTER, for each format."""

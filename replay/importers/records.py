@@ -98,7 +98,7 @@ class ImportOptions:
 
 
 def whole_machine(options: ImportOptions) -> Mapping[str, str]:
-    """Return the resources of a node that is one whole machine."""
+    """Return the resources of a node that is one whole machine: 1.0 of CPU and memory, 110 pods."""
     return {
         "cpu": f"{options.unit_cpu_milli}m",
         "memory": str(options.unit_memory_bytes),
@@ -125,16 +125,21 @@ class Recording:
 class Importer:
     """A format: how its files are recognised, and how they become a trace.
 
-    `sniff` receives a path and the first bytes of its uncompressed content. `description` says what
-    `sniff` looks for. `load` raises TraceError, with file and line, for what cannot be read.
-    `node_resources` is what each of `made_nodes` nodes has by default. `open_recording` is None
-    unless the files hold the state of each object after each change, decisions included.
+    `sniff` receives a path and the first 64 KiB of its uncompressed content; the first importer in
+    registry.IMPORTERS whose `sniff` returns True reads the file. `description` says what `sniff`
+    looks for. `load` yields the trace, the header first, and raises TraceError, with file and line,
+    for what cannot be read. `node_resources` is what each of `made_nodes` nodes has by default.
+
+    What `--compare-recorded` can compare with: `open_recording` is for files that hold the state of
+    each object after each change, decisions included. Without it `load` yields observations of what
+    happened to pods; or `no_outcomes` says what the files have instead, for the refusal.
     """
 
     name: str
     description: str
     sniff: Callable[[Path, bytes], bool]
     load: Load
+    no_outcomes: str = ""
     node_resources: Callable[[ImportOptions], Mapping[str, str]] = whole_machine
     open_recording: Callable[[Sequence[Path]], Recording] | None = None
 
@@ -236,7 +241,14 @@ class Issues:
 
 
 def new_header(importer: str, paths: Sequence[Path], options: ImportOptions) -> trace_pb2.Header:
-    """Return a header with the names and SHA-256 digests of the files, sorted by name."""
+    """Return a header with the names and SHA-256 digests of the files, sorted by name.
+
+    The importer sets the rest before it yields the header: `start_ns` where times are not from 0
+    (a replay begins there, at 1970 otherwise, and earlier records are moved to it),
+    `times_recorded` where the times are the source's own (False: the importer generated them),
+    `window_end_ns` where the recording ends after its last record, and the meaning of 1.0 where
+    sizes are shares.
+    """
     files = sorted(paths, key=lambda path: path.name)
     return trace_pb2.Header(
         source=options.source or ", ".join(path.name for path in files),

@@ -57,7 +57,13 @@ IMPORTERS: Mapping[str, Importer] = {
         manifests.IMPORTER,
     )
 }
-"""All formats by name. Of a folder with files of several formats, the first one here is read."""
+"""All formats by name, in the order in which they are tried.
+
+The first importer whose `sniff` accepts a file reads it. Manifests accept any file that names an
+apiVersion and a kind, as audit logs and kwok's recordings do, and are therefore the last. Of a
+folder with files of several formats the first one here is read: watches rather than the audit log
+of the same run.
+"""
 
 
 def open_trace(

@@ -12,6 +12,7 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -25,7 +26,7 @@ from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1beta1.trace_pb2 import Header, ImportIssue, Record
+from reprieve.trace.v1beta1.trace_pb2 import Header, ImportIssue, PodLife, Record
 
 NAMESPACE = "default"
 SECONDS_MAX = 4_000_000_000
@@ -36,19 +37,23 @@ _COPIES = struct.Struct("<i")
 
 
 class TableRow:
-    """A row of a table, by the names of its columns."""
+    """A row of a table, by the names of its columns; `line` is its last line in the file, from 1.
 
-    __slots__ = ("_line", "_path", "_values")
+    Every method that reads a field raises TraceError, with file, line and column, for a text that
+    is not such a value.
+    """
+
+    __slots__ = ("_path", "_values", "line")
 
     def __init__(self, path: Path, line: int, values: Mapping[str, str]) -> None:
         self._path = path
-        self._line = line
+        self.line = line
         self._values = values
 
     @property
     def where(self) -> str:
         """Return "FILE, line N"."""
-        return f"{self._path}, line {self._line}"
+        return f"{self._path}, line {self.line}"
 
     def has(self, name: str) -> bool:
         """Return whether the table has the column."""
@@ -58,8 +63,15 @@ class TableRow:
         """Return a field, "" where it is empty or the table does not have the column."""
         return self._values.get(name) or ""
 
+    def required(self, name: str) -> str:
+        """Return a field. Raises TraceError where `text` returns ""."""
+        text = self.text(name)
+        if not text:
+            raise TraceError(self.where, f"{name} is missing")
+        return text
+
     def integer(self, name: str) -> int | None:
-        """Return an integer, None for an empty field. Raises TraceError for any other text."""
+        """Return an integer, also one written as "3.0"; None for an empty field."""
         text = self.text(name)
         if not text:
             return None
@@ -71,8 +83,15 @@ class TableRow:
                 self._refuse(name, text)
             return int(number)
 
+    def count(self, name: str, largest: int) -> int | None:
+        """Return an integer from 0 to `largest`, None for an empty field."""
+        count = self.integer(name)
+        if count is not None and not 0 <= count <= largest:
+            raise TraceError(self.where, f"{name}: {count} is not a number from 0 to {largest:,}")
+        return count
+
     def number(self, name: str) -> Decimal | None:
-        """Return a number, None for an empty field. Raises TraceError for any other text."""
+        """Return a finite number, None for an empty field."""
         text = self.text(name)
         if not text:
             return None
@@ -82,14 +101,14 @@ class TableRow:
         return number
 
     def share(self, name: str) -> Decimal | None:
-        """Return a share of a machine, None for an empty field. Raises TraceError out of range."""
+        """Return a share of a machine, from 0 to SHARE_MAX; None for an empty field."""
         share = self.number(name)
         if share is not None and not 0 <= share <= SHARE_MAX:
             raise TraceError(self.where, f"{name}: {share} is not a share from 0 to {SHARE_MAX}")
         return share
 
     def seconds_ns(self, name: str) -> int | None:
-        """Return a time in s as ns, None for an empty field. Raises TraceError out of range."""
+        """Return a time in s as ns, None for an empty field; at most SECONDS_MAX either way."""
         seconds = self.number(name)
         if seconds is None:
             return None
@@ -144,7 +163,11 @@ def first_fields(start: bytes) -> list[str]:
 
 
 def make_node(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> Node:
-    """Return a ready node with the labels hostname and os; resources are quantities by name."""
+    """Return a node with the condition Ready and the labels kubernetes.io/hostname and os.
+
+    Resources are quantities by name. `allocatable` needs "cpu", "memory" and "pods": no pod fits on
+    a node without them.
+    """
     node = Node()
     node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
     node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
@@ -155,7 +178,10 @@ def make_node(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, 
 
 
 def make_pod(name: str, container: str, requests: Mapping[str, str]) -> Pod:
-    """Return a pod of one container, in NAMESPACE."""
+    """Return a pod of one container, in NAMESPACE; its UID is a hash of its name.
+
+    Names must be unique. A priority needs both `spec.priority_class_name` and `spec.priority`.
+    """
     pod = Pod()
     pod.metadata.name, pod.metadata.namespace = name, NAMESPACE
     pod.metadata.uid = object_uid("Pod", NAMESPACE, name)
@@ -164,13 +190,13 @@ def make_pod(name: str, container: str, requests: Mapping[str, str]) -> Pod:
 
 
 def pod_ref(pod: Pod) -> ObjectReference:
-    """Return a reference to a pod."""
+    """Return the reference by which a Delete or an Observed names the pod."""
     meta = pod.metadata
     return ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def priority_class(name: str, value: int) -> KubernetesObject:
-    """Return a PriorityClass."""
+    """Return the PriorityClass that gives its pods the priority `value`."""
     result = PriorityClass(value=value)
     result.metadata.name = name
     return KubernetesObject(priority_class=result)
@@ -203,9 +229,9 @@ def with_nodes_and_issues(
         yield last
 
 
-def share_of_unit(share: Decimal, unit: int) -> int:
-    """Return `share` of `unit`, rounded up: equal shares stay equal."""
-    return int((share * unit).to_integral_value(ROUND_CEILING))
+def ceil_product(amount: Decimal, factor: int) -> int:
+    """Return `amount` times `factor`, rounded up: cores in millicores, shares in bytes."""
+    return int((amount * factor).to_integral_value(ROUND_CEILING))
 
 
 def share_quantities(
@@ -215,17 +241,46 @@ def share_quantities(
     factor = Decimal(percent) / 100
     result = {}
     if cpu is not None:
-        result["cpu"] = f"{share_of_unit(cpu * factor, options.unit_cpu_milli)}m"
+        result["cpu"] = f"{ceil_product(cpu * factor, options.unit_cpu_milli)}m"
     if memory is not None:
-        result["memory"] = str(share_of_unit(memory * factor, options.unit_memory_bytes))
+        result["memory"] = str(ceil_product(memory * factor, options.unit_memory_bytes))
     return result
 
 
-class DiskSorter:
-    """Sorts data by (time, rank, number); `number` counts the items added.
+def pod_life(
+    where: str,
+    start_ns: int,
+    end_ns: int | None,
+    issues: Issues,
+    *,
+    no_end: str = "no end within the trace",
+    negative: str = "ended before it began",
+) -> PodLife:
+    """Return the service time from start to end, 0 at least; `end_ns` None: the pod is censored.
 
-    A context manager around a temporary SQLite database, which is on disk where it is large.
+    `no_end` and `negative` are the messages of the issues `censored` and `negative-time`.
     """
+    if end_ns is None:
+        issues.add("censored", where, f"{no_end}: runs until it is deleted")
+        return PodLife(censored=True)
+    if end_ns < start_ns:
+        issues.add("negative-time", where, f"{negative}: taken as 0 s")
+    return PodLife(service_time_ns=max(0, end_ns - start_ns))
+
+
+class RecordRank(IntEnum):
+    """The order of records at equal times: what pods need, pods, what is observed of them."""
+
+    NODE = 1
+    USAGE = 2
+    POD = 3
+    UPDATE = 4
+    OBSERVED = 5
+    DELETE = 6
+
+
+class DiskSorter:
+    """Sorts data by (time, rank, number), in a temporary SQLite database, on disk where large."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("")
@@ -254,21 +309,28 @@ class DiskSorter:
 
 
 class RecordDrafts(DiskSorter):
-    """Sorts records, and numbers them in that order."""
+    """Sorts records that are added in any order, and numbers them in order of time."""
 
     def add(
-        self, record: Record, rank: int = 0, number: int | None = None, copies: int = 0
+        self,
+        record: Record,
+        rank: RecordRank = RecordRank.POD,
+        number: int | None = None,
+        copies: int = 0,
     ) -> None:
         """Add a record; at equal times lower ranks come first, then lower numbers.
 
-        `number` None is the number of records before it. `copies` replaces a pod's record by as
-        many pods, named by the pod's name and a number from 0.
+        `number` None is the number of records added before it. `copies` replaces a pod's record by
+        as many pods, named by the pod's name and a number from 0.
         """
         data = _COPIES.pack(copies) + record.SerializeToString()
         self.put(record.at_ns, rank, data, number)
 
     def trace(self, header: Header, classes: Mapping[str, int], issues: Issues) -> Iterator[Record]:
-        """Yield a whole trace: the header, PriorityClasses, the records in order, and issues."""
+        """Yield a whole trace: header, PriorityClasses (values by name), sorted records, issues.
+
+        Records before `header.start_ns` are moved to it.
+        """
         numbering = RecordNumbering()
         yield numbering.header(header)
         for name, value in classes.items():

@@ -18,9 +18,7 @@ import yaml
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.config.kubelet import (
-    API_VERSION as KUBELET_API_VERSION,
-)
+from services.config.kubelet import API_VERSION as KUBELET_API_VERSION
 from services.config.kubelet import KIND as KUBELET_KIND
 from services.config.kubelet import read_kubelet_configuration
 from services.config.strict import qualified_name_problem
@@ -43,11 +41,7 @@ KUBELET_FIELDS = (
     "localStorageCapacityIsolation",
     "kernelMemcgNotification",
 )
-SCHEDULER_FIELDS = (
-    "percentageOfNodesToScore",
-    "podInitialBackoffSeconds",
-    "podMaxBackoffSeconds",
-)
+SCHEDULER_FIELDS = ("percentageOfNodesToScore", "podInitialBackoffSeconds", "podMaxBackoffSeconds")
 _FORMS = (
     "priorityClass.NAME.FIELD",
     "pdb.[NAMESPACE/]NAME.FIELD",

@@ -204,8 +204,7 @@ def budget_changes(
 
 
 def change_budgets(
-    records: Iterable[trace_pb2.Record],
-    changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec],
+    records: Iterable[trace_pb2.Record], changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec]
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records with the changes in each creation and update of a budget."""
     for record in records:

@@ -255,10 +255,7 @@ def latencies(source: ReportTables) -> ReportSection:
         "grid": grid(right=24),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "item", "formatter": "@wallPoint"},
-        "xAxis": {
-            "type": "log",
-            "axisLabel": {"formatter": "@wall", "hideOverlap": True},
-        },
+        "xAxis": {"type": "log", "axisLabel": {"formatter": "@wall", "hideOverlap": True}},
         "yAxis": {
             "type": "category",
             "data": [row[0] for row in shown],

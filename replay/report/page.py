@@ -19,8 +19,7 @@ from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import node_timeline
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
 from replay.results import durations
-from replay.results.run.directory import REPORT, RunDirectory
-from replay.results.run.manifest import Manifest
+from replay.results.run.directory import REPORT, Manifest, RunDirectory
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
 

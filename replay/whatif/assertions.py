@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
 from replay.results.summary.figures import ALLOCATED, FIGURES
-from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.comparison import PodFacts, RunFacts
 
 _EXACT = frozenset({"signal", "resource"})
 """Labels that choose a signal or a resource in place of pods."""

@@ -27,7 +27,7 @@ import orjson
 
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
-from replay.whatif.facts import all_figures, read_facts
+from replay.whatif.comparison import all_figures, read_facts
 
 GRID = "sweep.json"
 CELLS = "cells"
@@ -264,8 +264,7 @@ def cells(axes: Sequence[SweepAxis], common: Sequence[str]) -> Iterator[SweepCel
         pairs = list(zip(axes, values, strict=True))
         chosen = itertools.chain.from_iterable(axis.arguments(value) for axis, value in pairs)
         yield SweepCell(
-            place=tuple((axis.name, value) for axis, value in pairs),
-            arguments=(*common, *chosen),
+            place=tuple((axis.name, value) for axis, value in pairs), arguments=(*common, *chosen)
         )
 
 

@@ -24,15 +24,16 @@ from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
 from services.eviction.metrics import EvictionMetrics
-from services.rpc.checkpoint import (
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.sessions import (
+    Session,
+    Sessions,
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 
 SERVICE = "eviction"

@@ -77,8 +77,10 @@ def session_from_plain(plain: object, metrics: QueueMetrics) -> QueueSession:
     reader = QueueReader(config)
     state = _read_state(saved, reader)
     _check_hint_state(state)
-    if state.mode != config.mode:
-        raise ValueError(f"the state is of mode {state.mode!r}, the configuration {config.mode!r}")
+    if state.mode != config.version:
+        raise ValueError(
+            f"the state is of version {state.mode!r}, the configuration {config.version!r}"
+        )
     queue = SchedulingQueue.restore(config, state)
     return QueueSession(
         requested=saved.config, config=config, queue=queue, reader=reader, live=saved.live

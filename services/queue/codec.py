@@ -14,7 +14,7 @@ from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import PodSpec
-from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
+from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
 from services.queue.core.cluster_event import ClusterEvent, event_of
 from services.queue.core.nominator import NodeNominations
 from services.queue.core.queued_pod import (
@@ -62,7 +62,7 @@ def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Ter
     """Return the required affinity terms that an assigned pod can match, before v1.34.
 
     A term without a selector matches no pod and is left out. The namespaces are those by name, or
-    the pod's own: the modes before v1.34 have no namespaceSelector.
+    the pod's own: versions before v1.34 read no namespaceSelector.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
     getUnschedulablePodsWithMatchingAffinityTerm.
     """
@@ -199,20 +199,25 @@ def state_message(
 
 
 def pending_views(
-    queue: SchedulingQueue, count: int, *, has_gates: bool
+    queue: SchedulingQueue, count: int, *, is_v134: bool
 ) -> list[queue_service_pb2.SubQueueView]:
     """Return the size of each sub-queue and its first `count` pods, pods in flight last.
 
-    Without `has_gates` the sub-queues that only v1.34 has are left out.
+    The sub-queues that only v1.34 has are left out in other versions.
     """
     views = [
         queue_service_pb2.SubQueueView(
             sub_queue=_SUB_QUEUES[where],
             count=size,
-            heads=[_entry(pod_info, _SUB_QUEUES[where]) for pod_info in queue.first(where, count)],
+            heads=[
+                _entry(
+                    pod_info, _SUB_QUEUES[where], until_ns=queue.backoff_until_ns(pod_info, where)
+                )
+                for pod_info in queue.first(where, count)
+            ],
         )
         for where, size in queue.sizes().items()
-        if has_gates or where not in _V134_ONLY
+        if is_v134 or where not in _V134_ONLY
     ]
     in_flight = queue.in_flight
     views.append(
@@ -292,5 +297,5 @@ def _pod_backoffs(
             key="/".join(backoff.key),
             attempts=backoff.attempts,
             updated_ns=backoff.updated_ns,
-            until_ns=backoff.updated_ns + backoff_ns(backoff.attempts, limits),
+            until_ns=backoff.updated_ns + attempt_backoff_ns(backoff.attempts, limits),
         )

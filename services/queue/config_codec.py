@@ -14,18 +14,18 @@ from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, i
 from services.queue.core.hints.objects import HintProfile
 from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
-from services.queue.core.rules.mode import MODES, QueueConfig, QueueMode
+from services.queue.core.rules.versions import VERSIONS, QueueConfig, QueueVersion
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec
 
 TIME_NS_MAX = 2**62
 """The latest time, so that the end of a backoff stays an int64."""
 
-DEFAULT_MODE = "v1.34"
-"""The mode of a session whose configuration names no rules."""
+DEFAULT_VERSION = "v1.34"
+"""The version of a session whose configuration names no rules."""
 
 _DURATION_NS_MAX = 2**61
-_SERVED = " and ".join(f'"{name}"' for name in MODES)
+_SERVED = " and ".join(f'"{name}"' for name in VERSIONS)
 _NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 
 
@@ -35,48 +35,48 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
     Raises FieldError for unknown rules, for settings that only later rules have, for a lease
     outside a live session, and for a registration without a plugin or an event.
     """
-    mode = _mode(message.rules)
-    _check_settings(message, mode)
+    version = _version(message.rules)
+    _check_settings(message, version)
     lease_ns = _duration_ns(message, "lease_ns", 0, at_least=1)
     if lease_ns and not live:
         raise FieldError("config.lease_ns", "only live sessions have leases: leave it out")
     hints = _flag(message, "queueing_hints")
     return QueueConfig(
-        mode=mode.name,
-        backoff=_backoff(message, mode),
+        version=version.name,
+        backoff=_backoff(message, version),
         max_unschedulable_ns=_duration_ns(
-            message, "max_unschedulable_ns", mode.max_unschedulable_ns, at_least=1
+            message, "max_unschedulable_ns", version.max_unschedulable_ns, at_least=1
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
-        registrations=_registrations(message, hints=hints) if mode.has_gates else (),
+        registrations=_registrations(message, hints=hints) if version.is_v134 else (),
         lease_ns=lease_ns,
     )
 
 
-def _mode(name: str) -> QueueMode:
-    mode = MODES.get(name or DEFAULT_MODE)
-    if mode is None:
+def _version(name: str) -> QueueVersion:
+    version = VERSIONS.get(name or DEFAULT_VERSION)
+    if version is None:
         raise FieldError("config.rules", f'unknown rules "{name}": use {_SERVED}')
-    return mode
+    return version
 
 
-def _check_settings(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
-    if mode.has_gates:
+def _check_settings(message: queue_pb2.QueueConfig, version: QueueVersion) -> None:
+    if version.is_v134:
         return
     for name in ("pop_from_backoff_q", "queueing_hints", "hints", "profiles"):
         if getattr(message, name):
-            raise FieldError(f"config.{name}", f"the rules {mode.name} have no such setting")
+            raise FieldError(f"config.{name}", f"the rules {version.name} have no such setting")
 
 
 def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
     return not message.HasField(name) or bool(getattr(message, name))  # type: ignore[arg-type] # its names are literals
 
 
-def _backoff(message: queue_pb2.QueueConfig, mode: QueueMode) -> BackoffLimits:
+def _backoff(message: queue_pb2.QueueConfig, version: QueueVersion) -> BackoffLimits:
     defaults = BackoffLimits()
     initial_ns = _duration_ns(message, "initial_backoff_ns", defaults.initial_ns, at_least=1)
-    lowest = 0 if mode.has_gates else 1
+    lowest = 0 if version.is_v134 else 1
     max_ns = _duration_ns(message, "max_backoff_ns", defaults.max_ns, at_least=lowest)
     return BackoffLimits(initial_ns=initial_ns, max_ns=max_ns) if max_ns else _NO_BACKOFF
 
@@ -176,14 +176,14 @@ def _both(condition: _HintCondition | None, hint: QueueingHintFn | None) -> Queu
 
 def config_message(config: QueueConfig, requested: queue_pb2.QueueConfig) -> queue_pb2.QueueConfig:
     """Return the configuration in force, with the requested registrations and profiles."""
-    gates = MODES[config.mode].has_gates
+    is_v134 = VERSIONS[config.version].is_v134
     return queue_pb2.QueueConfig(
-        rules=config.mode,
+        rules=config.version,
         initial_backoff_ns=config.backoff.initial_ns or BackoffLimits().initial_ns,
         max_backoff_ns=config.backoff.max_ns,
         max_unschedulable_ns=config.max_unschedulable_ns,
-        pop_from_backoff_q=config.pop_from_backoff_q if gates else None,
-        queueing_hints=config.queueing_hints if gates else None,
+        pop_from_backoff_q=config.pop_from_backoff_q if is_v134 else None,
+        queueing_hints=config.queueing_hints if is_v134 else None,
         hints=requested.hints,
         lease_ns=config.lease_ns or None,
         profiles=requested.profiles,

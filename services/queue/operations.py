@@ -34,7 +34,7 @@ from services.queue.core.results import (
     SubQueue,
     WouldBlock,
 )
-from services.queue.core.rules.rules import PreEnqueueCheck
+from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError, UnservedError
@@ -204,13 +204,13 @@ def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
     if message.label:
         codec.cluster_event(message.label, "label")
-    label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
+    label = message.label if reader.is_v134 and message.label else ASSIGNED_POD_UPDATE.label
     old = message.old_pod if message.HasField("old_pod") else None
     return reader.assigned(label, old, message.pod, message.namespace_labels)
 
 
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
-    if not reader.has_gates:
+    if not reader.is_v134:
         raise FieldError("pods", "these rules have no Activate: it came with v1.34")
     if not message.pods:
         raise FieldError("pods", "is required")
@@ -262,8 +262,7 @@ _KINDS: Mapping[str, OperationKind] = {
         lambda queue, failed, at_ns: queue.add_unschedulable(now_ns=at_ns, **failed._asdict()),
     ),
     "done": OperationKind(
-        lambda _, message: codec.pop_id(message, ""),
-        lambda queue, pop, _: queue.done(pop),
+        lambda _, message: codec.pop_id(message, ""), lambda queue, pop, _: queue.done(pop)
     ),
     "move": OperationKind(
         _read_move,

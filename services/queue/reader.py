@@ -1,6 +1,6 @@
-"""What a session reads of pods and events, by its mode: messages to the core's values.
+"""What a session reads of pods and events, by its version: messages to the core's values.
 
-v1.34 reads more of a pod than the older modes: gates, and what queueing hints compare. Pods of one
+v1.34 reads more of a pod than older versions: gates, and what queueing hints compare. Pods of one
 template share specs and labels, since there may be a million pods. Objects of events are read only
 where a hint of the session looks at them, or a wildcard names its pod.
 """
@@ -18,7 +18,7 @@ from services.queue import codec
 from services.queue.core.cluster_event import ClusterEvent, ObjectEvent, event_of
 from services.queue.core.queued_pod import AssignedPod, Failure, QueuedPod
 from services.queue.core.registrations import QueueingHintMap
-from services.queue.core.rules.mode import MODES, QueueConfig
+from services.queue.core.rules.versions import VERSIONS, QueueConfig
 from services.rpc.errors import FieldError
 from services.rpc.kube import codec as kube_codec
 from services.rpc.kube import fields, storage
@@ -35,7 +35,7 @@ class QueueReader:
     __slots__ = (
         "_compares",
         "_failures",
-        "_has_gates",
+        "_is_v134",
         "_labels",
         "_passes_through",
         "_reads_objects",
@@ -44,20 +44,20 @@ class QueueReader:
     )
 
     def __init__(self, config: QueueConfig) -> None:
-        self._has_gates = MODES[config.mode].has_gates
-        self._passes_through = not MODES[config.mode].backoff(config).is_by_name
-        self._compares = not (self._has_gates and config.queueing_hints)
+        self._is_v134 = VERSIONS[config.version].is_v134
+        self._passes_through = not VERSIONS[config.version].backoff(config).is_by_name
+        self._compares = not (self._is_v134 and config.queueing_hints)
         self._specs = PodSpecInterner()
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._failures: dict[Failure, Failure] = {}
         self._selectors: dict[LabelSelector, LabelSelector] = {}
         hint_map = QueueingHintMap(config.registrations)
-        self._reads_objects = hint_map.reads_objects if self._has_gates else _never
+        self._reads_objects = hint_map.reads_objects if self._is_v134 else _never
 
     @property
-    def has_gates(self) -> bool:
-        """Whether the mode has PreEnqueue, hints and Activate."""
-        return self._has_gates
+    def is_v134(self) -> bool:
+        """Whether the version is v1.34: see QueueVersion."""
+        return self._is_v134
 
     @property
     def passes_through(self) -> bool:
@@ -79,7 +79,7 @@ class QueueReader:
         """
         held = self.gates(gates)
         compared = compared and self._compares
-        if not self._has_gates:
+        if not self._is_v134:
             return codec.queued_pod(message, field=field, sort_key=sort_key, compared=compared)
         pod = codec.queued_pod(message, field=field, sort_key=sort_key)
         spec = self._specs.spec(message.spec, field=f"{field}.spec")
@@ -93,9 +93,9 @@ class QueueReader:
         )
 
     def gates(self, gates: Iterable[str]) -> tuple[str, ...]:
-        """Return the gates. Raises FieldError for gates in a mode without PreEnqueue."""
+        """Return the gates. Raises FieldError for gates in a version without PreEnqueue."""
         held = tuple(gates)
-        if held and not self._has_gates:
+        if held and not self._is_v134:
             raise FieldError("gates", _NO_GATES)
         return held
 
@@ -120,7 +120,7 @@ class QueueReader:
         """
         if not message.HasField("default_spread_selector"):
             return None
-        if not self._has_gates:
+        if not self._is_v134:
             raise FieldError(
                 "default_spread_selector", "these rules have no queueing hints: send no selector"
             )
@@ -161,7 +161,7 @@ class QueueReader:
     ) -> tuple[AssignedPod, ObjectEvent]:
         """Return an assigned pod and its event. Raises FieldError."""
         pod = codec.assigned_pod(new, field="pod")
-        if not self._has_gates:
+        if not self._is_v134:
             return pod, ObjectEvent(event=event_of(label))
         message = queue_pb2.ClusterEvent(label=label, namespace_labels=namespace_labels)
         message.new_object.pod.CopyFrom(new)

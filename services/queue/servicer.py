@@ -30,16 +30,17 @@ from services.queue.session import (
     read_batch,
     release_owner,
 )
-from services.rpc.checkpoint import (
+from services.rpc.errors import FieldError, LimitError, RefusalError
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.sessions import (
+    Session,
+    Sessions,
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import FieldError, LimitError, RefusalError
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 
 SERVICE = "queue"
@@ -131,11 +132,11 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
             session = self._sessions.get(request.stamp)
             if session.core.revision != revision:
                 revision = session.core.revision
-                gates = session.core.reader.has_gates
-                views = pending_views(session.core.queue, count, has_gates=gates)
+                queue, is_v134 = session.core.queue, session.core.reader.is_v134
+                views = pending_views(queue, count, is_v134=is_v134)
                 while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
                     count //= 2
-                    views = pending_views(session.core.queue, count, has_gates=gates)
+                    views = pending_views(queue, count, is_v134=is_v134)
                 if views != sent:
                     sent = views
                     yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from services.queue.config_codec import TIME_NS_MAX, config_from_message
 from services.queue.core.results import NotNext
-from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import CheckedOperation, read_operation, result_message
@@ -44,7 +44,7 @@ class QueueSession:
         config = timed_config(requested, live=live, metrics=metrics)
         named = queue_pb2.QueueConfig()
         named.CopyFrom(requested)
-        named.rules = config.mode  # a later version may have another default
+        named.rules = config.version  # a later version may have another default
         return cls(
             requested=named,
             config=config,

@@ -17,9 +17,7 @@ import grpc
 
 from services.rpc.local import AsyncLocalChannel, LocalChannel, LocalStream, local_server
 
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.enable_http_proxy", 0),
-]
+CHANNEL_OPTIONS: list[tuple[str, int]] = [("grpc.enable_http_proxy", 0)]
 """Options of every channel. Proxies in the environment are not used for services."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -68,10 +68,7 @@ async def serve(
     """
     stop = _stop_event(watch_stdin=listen.watch_stdin)
     spans = ServiceSpans.from_environment(service, package_version())
-    server = grpc.aio.server(
-        interceptors=interceptors(spans),
-        options=[("grpc.so_reuseport", 0)],
-    )
+    server = grpc.aio.server(interceptors=interceptors(spans), options=[("grpc.so_reuseport", 0)])
     register(server)
     if listen.metrics:
         await serve_metrics(listen.metrics, metrics_text)

@@ -1,24 +1,38 @@
-"""Sessions: the state that a request refers to, and the order of requests.
+"""Sessions: their ids, the last request kept for retries, and their checkpoints.
 
 A request's stamp has a session's name and a sequence number. The last number again returns the last
 response; the next number is carried out; any other is refused, before anything is changed.
+
+A checkpoint has a service's state as JSON, in one zstd frame, split into chunks. The first chunk
+has the name of the service that wrote it, its version and FORMAT; only the same service of the same
+version and format reads it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import orjson
+import zstandard
+from google.protobuf.message import DecodeError
+
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.errors import (
     FieldError,
     LimitError,
+    PreconditionError,
+    RefusalError,
     SequenceMismatchError,
     SequenceReusedError,
     SessionExpiredError,
     TimeGoesBackwardsError,
 )
+from services.rpc.version import package_version
+from services.typed import DataError
 
 SESSIONS_MAX = 1024
 Core = TypeVar("Core")
@@ -152,3 +166,109 @@ def _without_context(request: Any) -> Any:
     bare.CopyFrom(request)
     bare.stamp.ClearField("traceparent")
     return bare
+
+
+FORMAT = 4
+"""Number of the format in which all services write their states; 1 had fields without names."""
+
+CHUNK_BYTES_MAX = 1024 * 1024
+STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
+_LEVEL = 3
+_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError, RefusalError)
+
+
+class ForeignCheckpointError(PreconditionError):
+    """A checkpoint of another service, version or format."""
+
+    reason = "FOREIGN_CHECKPOINT"
+
+
+def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
+    """Return the info of a checkpoint of `session`; `service` is the service's short name."""
+    return session_pb2.CheckpointInfo(
+        service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
+    )
+
+
+def restore_session(
+    sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
+) -> Session[Core]:
+    """Start a session with the state of a checkpoint. Raises LimitError."""
+    session = sessions.create(core)
+    session.at_ns = info.at_ns
+    return session
+
+
+def write_checkpoint(
+    info: session_pb2.CheckpointInfo, state: bytes
+) -> Iterator[session_pb2.CheckpointChunk]:
+    """Yield the chunks of a checkpoint; `state` is JSON."""
+    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(state)
+    yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
+    for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
+        yield session_pb2.CheckpointChunk(data=data[start : start + CHUNK_BYTES_MAX])
+
+
+async def read_checkpoint(
+    service: str, chunks: AsyncIterator[session_pb2.CheckpointChunk]
+) -> tuple[session_pb2.CheckpointInfo, Any]:
+    """Return the info of a checkpoint of `service`, and its state, loaded from JSON.
+
+    The state is not checked further. Raises FieldError for what is not a checkpoint,
+    ForeignCheckpointError for another service's, and LimitError above STATE_BYTES_MAX.
+    """
+    info: session_pb2.CheckpointInfo | None = None
+    reader = zstandard.ZstdDecompressor().decompressobj()
+    state = bytearray()
+    async for chunk in chunks:
+        if info is None:
+            info = _checked(service, chunk)
+        elif chunk.HasField("info"):
+            raise FieldError("info", "is for the first chunk only")
+        try:
+            state += reader.decompress(chunk.data)
+        except zstandard.ZstdError as error:
+            raise FieldError("data", f"is not a checkpoint: {error}") from None
+        if len(state) > STATE_BYTES_MAX:
+            raise LimitError(f"a checkpoint may hold {STATE_BYTES_MAX} bytes of state")
+    if info is None:
+        raise FieldError("info", "is required: the stream ended before the first one")
+    if not reader.eof:
+        raise FieldError("data", "is cut off: the last chunks are missing")
+    try:
+        return info, orjson.loads(state)
+    except orjson.JSONDecodeError as error:
+        raise FieldError("data", f"is not a checkpoint: {error}") from None
+
+
+@contextmanager
+def reading_state(service: str) -> Iterator[None]:
+    """Raise FieldError for a state that cannot be read or that contradicts itself."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{error.field}: " if error.field else ""
+        raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
+    except _NO_STATE as error:
+        raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
+
+
+def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
+    info = chunk.info
+    if not chunk.HasField("info"):
+        raise FieldError("info", "is required in the first chunk")
+    if info.service != service:
+        raise ForeignCheckpointError(
+            f"info.service: the {service} service does not read a checkpoint of {info.service!r}"
+        )
+    if info.version != package_version():
+        raise ForeignCheckpointError(
+            f"info.version: version {package_version()} does not read a checkpoint of "
+            f"version {info.version!r}"
+        )
+    if info.format != FORMAT:
+        raise ForeignCheckpointError(
+            f"info.format: version {package_version()} reads format {FORMAT}, and this "
+            f"checkpoint has format {info.format or 1}"
+        )
+    return info

@@ -12,8 +12,8 @@ import grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.server import Listen, listen_options, serve
-from services.scheduler.configuration import VARIABLE, PluginLoadError, registry_with
 from services.scheduler.core.session.warm_up import warm_up
+from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
 
@@ -34,9 +34,9 @@ FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
     "--plugin",
     "plugins",
     multiple=True,
-    envvar=VARIABLE,
+    envvar=PLUGINS_VARIABLE,
     metavar="MODULE:NAME",
-    help="A plugin of your own, for profiles to name, beside those that are installed.",
+    help="An out-of-tree plugin that profiles may name, beside those that are installed.",
 )
 @click.option(
     "--extenders/--no-extenders",

@@ -162,11 +162,7 @@ def _variable_size(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderA
         named = (
             ()
             if nomination is None
-            else (
-                *nomination.victims,
-                *nomination.reprieved,
-                *nomination.cleared_nominations,
-            )
+            else (*nomination.victims, *nomination.reprieved, *nomination.cleared_nominations)
         )
         size += sum(len(pod.uid) + len(pod.namespace) + len(pod.name) for pod in named)
         size += len(named) * _POD_BYTES

@@ -12,24 +12,17 @@ from reprieve.session.v1beta1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube.messages import node_to_message, pod_to_message
-from services.scheduler.core.decisions import (
-    Binding,
-    Decision,
-    Failed,
-    MayWait,
-    Refused,
-    Stage,
-)
+from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused, Stage
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
     AssignedPodAdd,
     AssignedPodUpdate,
-    ClusterEvent,
     CommitPop,
     DeleteNomination,
     Done,
+    EventLabel,
     Flush,
     Head,
     Move,
@@ -84,7 +77,7 @@ class StepEncoder:
         messages: Messages,
         sort_key: Callable[[Pod], bytes],
         namespace_labels: Callable[[str], Mapping[str, str]],
-        reads_objects: Callable[[ClusterEvent], bool],
+        reads_objects: Callable[[EventLabel], bool],
     ) -> None:
         self._messages = messages
         self._sort_key = sort_key

@@ -1,18 +1,9 @@
-"""The configuration of a session: its message, the file that it may carry, and user plugins.
-
-An installed distribution names its plugins in the entry point group `reprieve.plugins`; others are
-named when the service starts. What is found is a factory: it is called with the plugin's arguments
-of a profile (an empty mapping where it has none) and returns the plugin.
-"""
+"""The configuration of a session: its message, and the file that it may carry."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from importlib.metadata import entry_points
-from types import MappingProxyType
-from typing import Any
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -22,12 +13,9 @@ from services.rpc.kube.messages import pod_spec_to_message
 from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.scheduler.core.cycle.extenders import Extender
 from services.scheduler.core.cycle.host_choice import HostChoice, KeyedChoice, NamedChoice
-from services.scheduler.core.framework.guard import guarded
-from services.scheduler.core.framework.profile import Profile, ProfileError
-from services.scheduler.core.framework.registry import IN_TREE, SERVED, Registry
-from services.scheduler.core.plugin_api.plugin import Plugin
+from services.scheduler.core.framework.registry import SERVED, Profile, Registry
 from services.scheduler.core.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions, SchedulerRules
 from services.scheduler.extenders.connect import (
     ConnectedExtender,
@@ -80,14 +68,15 @@ def refuse_extenders(file: SchedulerConfiguration) -> None:
 def options_of(
     config: scheduler_pb2.SchedulerConfig,
     file: SchedulerConfiguration,
-    queue_mode: str,
+    queue_version: str,
     extenders: tuple[Extender, ...] = (),
 ) -> SchedulerOptions:
     """Return what a configuration requests. Raises FieldError."""
     rules = _rules(config)
-    if queue_mode not in QUEUE_RULES:
+    if queue_version not in QUEUE_TRAITS:
         raise FieldError(
-            "config.queue.rules", f"{queue_mode!r} is not a queue mode of this scheduler"
+            "config.queue.rules",
+            f"{queue_version!r} is not one of {', '.join(sorted(QUEUE_TRAITS))}",
         )
     if config.HasField("batch_size") and not 0 < config.batch_size <= BATCH_SIZE_MAX:
         raise FieldError(
@@ -95,7 +84,7 @@ def options_of(
         )
     return SchedulerOptions(
         rules=rules,
-        queue=QUEUE_RULES[queue_mode],
+        queue=QUEUE_TRAITS[queue_version],
         seed=config.seed,
         profiles=without_ignored(file.profiles, file.extenders),
         sampling=(file.percentage_of_nodes_to_score or 0) if config.sample_nodes else None,
@@ -107,20 +96,21 @@ def options_of(
 def queue_config_of(
     config: scheduler_pb2.SchedulerConfig, file: SchedulerConfiguration
 ) -> queue_pb2.QueueConfig:
-    """Return the queue's configuration, where it says nothing itself with what the file says.
+    """Return the queue's configuration; the file's values fill in the fields that are not set.
 
-    The file adds the backoff, and what queueing hints need of the profiles. The mode is that of the
-    rules where the queue's configuration has none. Raises FieldError for unknown rules.
+    The file has the backoff, and what queueing hints need of the profiles. The version is that of
+    the scheduler's rules where the queue's configuration has none. Raises FieldError for unknown
+    rules.
     """
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
-    queue.rules = queue.rules or _rules(config).queue_mode
+    queue.rules = queue.rules or _rules(config).queue_version
     if file.initial_backoff_ns and not queue.HasField("initial_backoff_ns"):
         queue.initial_backoff_ns = file.initial_backoff_ns
     if file.max_backoff_ns and not queue.HasField("max_backoff_ns"):
         queue.max_backoff_ns = file.max_backoff_ns
-    rules = QUEUE_RULES.get(queue.rules)
-    if rules is not None and rules.has_hints and not queue.profiles:
+    traits = QUEUE_TRAITS.get(queue.rules)
+    if traits is not None and traits.is_v134 and not queue.profiles:
         queue.profiles.extend(hint_profiles(file.profiles))
     return queue
 
@@ -161,67 +151,3 @@ def _added_spec(profile: Profile) -> PodSpec:
             spread.default_constraints if isinstance(spread, PodTopologySpreadArgs) else ()
         ),
     )
-
-
-GROUP = "reprieve.plugins"
-Factory = Callable[[Mapping[str, object]], Plugin]
-
-_NO_ARGS: Mapping[str, object] = MappingProxyType({})
-
-
-VARIABLE = "REPRIEVE_PLUGINS"
-"""The environment variable that names plugins as MODULE:NAME, parted by spaces."""
-
-
-class PluginLoadError(Exception):
-    """A plugin that cannot be loaded; the text names it."""
-
-
-def registry_with(named: Iterable[str]) -> Registry:
-    """Return the plugins that are served, the installed ones, and those `named` MODULE:NAME.
-
-    Raises PluginLoadError, also where a name is taken.
-    """
-    found: dict[str, Callable[..., Plugin]] = dict(SERVED)
-    for name, factory in (*_installed(), *map(_named, named)):
-        if name in found or name in IN_TREE:
-            raise PluginLoadError(f'plugin "{name}": another plugin has that name')
-        found[name] = _maker(name, factory)
-    return MappingProxyType(found)
-
-
-def _installed() -> Iterable[tuple[str, Factory]]:
-    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        try:
-            yield point.name, point.load()
-        except Exception as error:
-            text = f'plugin "{point.name}" ({point.value}): {type(error).__name__}: {error}'
-            raise PluginLoadError(text) from error
-
-
-def _named(text: str) -> tuple[str, Factory]:
-    """Load MODULE:NAME; a class's attribute `name` is the plugin's, else NAME is."""
-    module, _, attribute = text.partition(":")
-    if not module or not attribute:
-        raise PluginLoadError(f'plugin "{text}": must be MODULE:NAME')
-    try:
-        factory = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        raise PluginLoadError(f'plugin "{text}": {type(error).__name__}: {error}') from error
-    name = getattr(factory, "name", attribute)
-    return (name if isinstance(name, str) else attribute), factory
-
-
-def _maker(name: str, factory: Factory) -> Callable[..., Plugin]:
-    def make(args: Mapping[str, object] = _NO_ARGS) -> Plugin:
-        """Make the plugin. Raises ProfileError where that fails."""
-        try:
-            plugin: Any = factory(args)
-        except Exception as error:
-            raise ProfileError(None, f'plugin "{name}": {error}') from error
-        if not isinstance(plugin, Plugin) or getattr(plugin, "name", None) != name:
-            text = f'plugin "{name}": its factory must return a plugin of that name'
-            raise ProfileError(None, text)
-        return guarded(plugin)
-
-    return make

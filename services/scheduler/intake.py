@@ -27,7 +27,7 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
-from services.scheduler.core.queueing.steps import ClusterEvent, Flush, Move, PopId, QueueStep
+from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
 from services.scheduler.core.session.scheduler import Scheduler
 
 SECOND_NS = 1_000_000_000
@@ -48,12 +48,12 @@ class Intake:
 
     messages: pods by UID. others: objects that the core keeps by value, by kind and name. uids: of
     pods by namespace and name. `decoder` reads objects, so that equal specs are one value, and
-    `encoder` writes the queue's operations. Without `has_hints` the queue counts every move.
+    `encoder` writes the queue's operations. `is_v134` is the queue's: see QueueTraits.
     """
 
-    def __init__(self, core: Scheduler, *, has_hints: bool) -> None:
+    def __init__(self, core: Scheduler, *, is_v134: bool) -> None:
         self._core = core
-        self._counts_moves = not has_hints
+        self._counts_moves = not is_v134
         self.messages: dict[str, pod_pb2.Pod] = {}
         self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
         self.uids: dict[tuple[str, str], str] = {}
@@ -62,7 +62,7 @@ class Intake:
             self.messages,
             core.sort_key,
             core.snapshot.catalog.namespace_labels,
-            core.reads_objects if has_hints else _never,
+            core.reads_objects if is_v134 else _never,
         )
 
     def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[TimedChange]:
@@ -236,9 +236,9 @@ class Intake:
         return [encoded(step, timed.at_ns, old) for step in steps if self._may_change_queue(step)]
 
     def _may_change_queue(self, step: QueueStep) -> bool:
-        """Return whether a step may change the queue; a move does not where it is not heard.
+        """Return whether a step may change the queue: a move only where it may move a pod.
 
-        The older modes count moves.
+        Before v1.34 the queue counts every move, so that each may change it.
         """
         return (
             not isinstance(step, Move) or self._counts_moves or self._core.may_move_pods(step.event)
@@ -300,7 +300,7 @@ def _out_of_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> Refusal
     )
 
 
-def _never(_event: ClusterEvent) -> bool:
+def _never(_event: EventLabel) -> bool:
     return False
 
 

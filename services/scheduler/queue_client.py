@@ -97,8 +97,8 @@ class QueueClientSession:
 
     `traceparent` is the context of the span that the next batches belong to. `resumable` is set
     where the queue supports checkpoints, `foreseeable_heads` where a caller may form the next heads
-    itself while no pod waits. Batches with a foregone answer are held until the next one; of pods
-    that come and go within them the queue receives only the number.
+    itself while no pod waits. Batches whose answer nothing waits for are held until the next one;
+    of pods that are added and deleted within them the queue receives only the number.
     """
 
     def __init__(self, link: QueueLink, opened: queue_service_pb2.Session) -> None:
@@ -144,7 +144,7 @@ class QueueClientSession:
         return await self._read()
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Take a batch whose answer is foregone: all of it is applied.
+        """Take a batch whose answer nothing waits for: all of it will be applied.
 
         A refusal shows later, as does a queue that goes another way after all.
         """

@@ -14,21 +14,17 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.checkpoint import (
+from services.rpc.errors import BusyError, FieldError, RefusalError, SessionBrokenError
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.sessions import (
+    Session,
+    Sessions,
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import (
-    BusyError,
-    FieldError,
-    RefusalError,
-    SessionBrokenError,
-)
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.sessions import Session, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
 from services.scheduler.checkpoint import fill, saved_session, session_to_json

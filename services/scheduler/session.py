@@ -62,7 +62,7 @@ class SessionState:
 
 
 class SchedulerSession:
-    """A scheduler core, what it is tried (`intake`), and its queue's session.
+    """A scheduler core, the input of its rounds (`intake`), and its queue's session.
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
@@ -86,8 +86,8 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
-        self._has_hints = options.queue.has_hints
-        self.intake = Intake(self.core, has_hints=self._has_hints)
+        self._is_v134 = options.queue.is_v134
+        self.intake = Intake(self.core, is_v134=self._is_v134)
         self._sources = sources if options.extenders else None
         if self._sources is not None:
             self._sources.pods = self.intake.messages
@@ -207,7 +207,7 @@ class SchedulerSession:
         return self.runner.is_due or outcomes.ByteSize() > _ANSWER_BYTES
 
     def _drains_queue(self) -> bool:
-        """Return whether the batch empties the queue, so that its answer is foregone.
+        """Return whether the batch empties the queue, so that nothing waits for its answer.
 
         That is so where it showed all its pods, has no timer, and every pod of it is bound.
         """
@@ -251,9 +251,7 @@ class SchedulerSession:
         return (decision.head.pop.uid for decision in self.core.unanswered())
 
     async def _exchange(
-        self,
-        operations: list[queue_pb2.Operation],
-        outcomes: scheduler_pb2.RoundOutcomes,
+        self, operations: list[queue_pb2.Operation], outcomes: scheduler_pb2.RoundOutcomes
     ) -> int:
         """Commit the batch, get the next heads, and return the number of pods that were tried."""
         began = perf_counter_ns()
@@ -274,10 +272,10 @@ class SchedulerSession:
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session.
 
-        The older queues can show a pod that was deleted after it failed.
+        A queue before v1.34 can show a pod that was deleted after it failed.
         """
         for index, head in enumerate(self._heads):
-            if self._has_hints and head.pop.uid not in self.core.pods:
+            if self._is_v134 and head.pop.uid not in self.core.pods:
                 raise UnavailableError(
                     f"the scheduling queue answers wrongly: heads[{index}].pop.uid: "
                     f"{head.pop.uid!r}: no pod has this uid"

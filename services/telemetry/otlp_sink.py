@@ -57,10 +57,7 @@ class OtlpSpanSink:
         self._export()
         self._exporter.shutdown()
         return own.Delivery(
-            ended=self._ended,
-            delivered=self._delivered,
-            target=self._target,
-            problem=self._problem,
+            ended=self._ended, delivered=self._delivered, target=self._target, problem=self._problem
         )
 
     def _export(self) -> None:

@@ -12,10 +12,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 SECOND_NS = 1_000_000_000
 ZONES = ("a", "b", "c")
 APPS = ("web", "db", "job")
-_VERSIONS = {
-    "PodDisruptionBudget": "policy/v1",
-    "StorageClass": "storage.k8s.io/v1",
-}
+_VERSIONS = {"PodDisruptionBudget": "policy/v1", "StorageClass": "storage.k8s.io/v1"}
 
 
 def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:

@@ -80,7 +80,7 @@ def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--kubelet-config", "--scheduler-config"])
-def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path, option: str) -> None:
+def test_a_configuration_that_is_not_text_is_refused(tmp_path: Path, option: str) -> None:
     """Exit 2 names the file."""
     (tmp_path / "config").write_bytes(b"\xff\xfe\x00")
     done = reprieve(tmp_path, "replay", NGINX, option, "config", code=REFUSED)
@@ -121,10 +121,7 @@ def test_a_configuration_that_a_service_refuses_ends_with_2_and_keeps_the_former
 
 def test_spans_that_are_lost_end_with_4(tmp_path: Path, addresses: list[str]) -> None:
     """The summary is shown all the same."""
-    more = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
-    }
+    more = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     done = reprieve(tmp_path, "replay", NGINX, "-o", "json", *addresses, code=SPANS_LOST, **more)
     assert json.loads(done.stdout)["spans"]["delivered"] == 0
     assert "spans did not reach" in done.stderr
@@ -328,6 +325,6 @@ def test_get_shows_a_run_in_its_forms(tmp_path: Path, nginx: Path) -> None:
     assert "No resources found." in empty.stderr
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
     """Exit 2."""
     assert "not a run directory" in reprieve(tmp_path, "get", "pods", ".", code=REFUSED).stderr

@@ -121,7 +121,7 @@ def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> 
         ),
     )
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "wide")
-    assert "missing data: agrees where disruption budgets" in done.stdout
+    assert "missing data: agrees with disruption budgets" in done.stdout
     assert "protect default/a" in done.stdout
 
 
@@ -230,14 +230,14 @@ def test_a_trace_without_outcomes_is_refused(tmp_path: Path) -> None:
     write(tmp_path, node("n", 1), line(3, "ADDED", pod("p", 3)))
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
     done = reprieve(tmp_path, "replay", "pod.yaml", "--compare-recorded", code=REFUSED)
-    assert "nothing that a scheduler decided" in done.stderr
+    assert "no scheduler's decisions" in done.stderr
     reprieve(tmp_path, "convert", "all.jsonl", "-o", "trace.ktr")
     done = reprieve(tmp_path, "replay", "trace.ktr", "--compare-recorded", code=REFUSED)
-    assert "holds no binding, preemption or eviction that was observed" in done.stderr
+    assert "has no observed binding, preemption or eviction" in done.stderr
 
 
 def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Path) -> None:
-    """`low` stays on n, where it was bound; `late` is decided anew, and the manifest says so."""
+    """`low` stays on n, where it was bound; `late` is decided again, and the manifest says so."""
     write(
         tmp_path,
         node("n", 1, cpu="4"),
@@ -255,9 +255,7 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
     assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["configuration"]["follow_until"] == "5s"
-    assert (
-        "the recording until 5s, then simulated" in (tmp_path / "r" / "report.html").read_text()
-    )
+    assert "the recording until 5s, then simulated" in (tmp_path / "r" / "report.html").read_text()
 
 
 @recorded

@@ -118,7 +118,7 @@ def test_vectors_are_counted_by_topic_and_in_the_last_line(tmp_path: Path) -> No
     assert told[-1] == "3 passed, 0 failed"
 
 
-def test_a_vector_that_differs_is_told_with_both_sides_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_path: Path) -> None:
     """The others are played all the same."""
     pressed = CALM | {"conditions": ["MemoryPressure"]}
     name = write(tmp_path / "x.jsonl", vector("calm-after-all", pressed), vector("calm", CALM))

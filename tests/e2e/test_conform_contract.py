@@ -342,10 +342,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("queue", shuffled_heads): ("pops by priority and age", "heads is [('a', 3, 1)"),
     ("queue", early_wakeup): ("waits for an event and for its backoff", "next_wakeup_ns is 36"),
-    ("queue", applied_not_next): (
-        "commits a pop only if it is next",
-        "applied is 1, expected 0",
-    ),
+    ("queue", applied_not_next): ("commits a pop only if it is next", "applied is 1, expected 0"),
     ("queue", lost_nominations): (
         "keeps nominations",
         "heads[0].nominated_node_name is '', expected 'n'",
@@ -383,7 +380,7 @@ def test_a_fault_fails_its_check(services: EmbeddedServices, service: str, spoil
     assert report.level == failed[check].level - 1
 
 
-def test_an_answer_that_is_given_anew_is_no_retry(services: EmbeddedServices) -> None:
+def test_an_answer_that_is_sent_again_is_not_a_retry(services: EmbeddedServices) -> None:
     """The same request again must answer what it answered."""
     seen: set[tuple[str, int]] = set()
 
@@ -402,9 +399,9 @@ def test_an_answer_that_is_given_anew_is_no_retry(services: EmbeddedServices) ->
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
-        (("--contract", "queue", "127.0.0.1:1"), "the queue at 127.0.0.1:1 answers UNAV", SERVICE),
-        (("--contract", "queue"), "needs one ADDRESS", REFUSED),
-        (("--contract", "queue", "a", "b"), "needs one ADDRESS", REFUSED),
+        (("--contract", "queue", "127.0.0.1:1"), "the queue at 127.0.0.1:1 returned UNAV", SERVICE),
+        (("--contract", "queue"), "give one ADDRESS", REFUSED),
+        (("--contract", "queue", "a", "b"), "give one ADDRESS", REFUSED),
         (("--contract", "queue", "a", "--stream"), "--stream is for vectors", REFUSED),
         (("--level", "2"), "--level needs --contract", REFUSED),
         (("--contract", "world", "a"), "'world' is not one of", REFUSED),

@@ -309,7 +309,7 @@ def test_a_batch_has_at_most_as_many_heads_as_a_queue_shows(address: str) -> Non
     caller.channel.close()
 
 
-def test_a_pod_that_needs_no_scheduling_is_none_of_max_pods(caller: Caller) -> None:
+def test_a_pod_that_needs_no_scheduling_does_not_count_towards_max_pods(caller: Caller) -> None:
     """A terminating pod is passed over: an answer with `more` has an outcome all the same."""
     going = scheduler_pb2.Event()
     going.patch.pod.uid, going.patch.deletion_ns = "uid-going", 1

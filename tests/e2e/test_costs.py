@@ -59,10 +59,7 @@ def play(
 def scheduled(finished: FinishedReplay) -> dict[str, tuple[float, float]]:
     """Return when each pod was bound, and how long it had waited, in ms."""
     return {
-        each.observed.object.name: (
-            each.at_ns / MS,
-            each.observed.scheduled.waited_ns / MS,
-        )
+        each.observed.object.name: (each.at_ns / MS, each.observed.scheduled.waited_ns / MS)
         for each in finished.run.decisions()
         if each.observed.HasField("scheduled") and not each.refused
     }

@@ -1,4 +1,4 @@
-"""The bundled loop: evicted, made anew on a node that will be short too, and evicted again."""
+"""The bundled loop: evicted, made again on a node that will be short too, and evicted again."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_a_batch_answers_each_operation_but_removals_in_order(channel: grpc.Chan
     assert not results[-1].admission.admit
 
 
-def test_a_removed_node_starts_anew(channel: grpc.Channel) -> None:
+def test_a_removed_node_starts_again(channel: grpc.Channel) -> None:
     """A removal is idempotent, and time may begin again."""
     client = Client(channel, HARD)
     client.step(memory_step("n", 10, 0.5))
@@ -252,8 +252,8 @@ def test_a_removed_node_starts_anew(channel: grpc.Channel) -> None:
     assert under(client.step(memory_step("n", 0, 4)).step.conditions) == []
 
 
-def test_a_restored_session_goes_on_and_leaves_the_one_before(channel: grpc.Channel) -> None:
-    """It is a session of its own, and its sequence begins anew."""
+def test_a_restored_session_continues_beside_the_one_before(channel: grpc.Channel) -> None:
+    """It is a session of its own, and its sequence starts again."""
     client = Client(channel, HARD)
     client.step(memory_step("n", 0, 0.5, "a"))
     chunks, saved, former = client.checkpoint(), client.state(), client.session
@@ -280,10 +280,7 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
         setattr(foreign.info, field, value)
         with pytest.raises(grpc.RpcError) as caught:
             client.restore([foreign])
-        assert refusal(caught)[:2] == (
-            grpc.StatusCode.FAILED_PRECONDITION,
-            "FOREIGN_CHECKPOINT",
-        )
+        assert refusal(caught)[:2] == (grpc.StatusCode.FAILED_PRECONDITION, "FOREIGN_CHECKPOINT")
     assert (client.session, client.state()) == (session, [])
 
 

@@ -108,9 +108,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="module", params=list(CONFIGS))
 def finished(
-    request: pytest.FixtureRequest,
-    here: EmbeddedServices,
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory
 ) -> RunDirectory:
     """Replay bursts on a full cluster, so that rounds hold many pods."""
     settings = ReplaySettings(
@@ -204,7 +202,7 @@ def test_each_attempt_of_a_pod_at_one_moment_is_explained(
         assert (found.attempt, found.node, found.message) == (each.attempt, each.node, each.message)
 
 
-def test_a_pod_that_waits_is_told_where_and_for_what(
+def test_a_pod_that_waits_is_explained_by_where_and_for_what(
     finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """Right after a failed attempt it stands in the queue, refused by the plugins that it names."""
@@ -237,7 +235,7 @@ def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> 
     assert "PodDelete" in waits.waiting.events["NodeResourcesFit"]
 
 
-def test_a_gated_pod_is_told_its_gates(here: EmbeddedServices, tmp_path: Path) -> None:
+def test_a_gated_pod_is_explained_by_its_gates(here: EmbeddedServices, tmp_path: Path) -> None:
     """It was not tried; the nodes are judged as they stand."""
     manifest = tmp_path / "gated.yaml"
     manifest.write_text(GATED, encoding="utf-8")

@@ -12,9 +12,9 @@ from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
 from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.results.run import checkpoints
-from replay.results.run.checkpoints import checkpoints_in
+from replay.results.run import history
 from replay.results.run.directory import RunDirectory
+from replay.results.run.history import checkpoints_in
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.replays import run
@@ -36,8 +36,8 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer rounds are told for them; nothing else is another."""
-    monkeypatch.setattr(checkpoints, "EVERY_NS", 0)
-    monkeypatch.setattr(checkpoints, "SHARE", 0)
+    monkeypatch.setattr(history, "EVERY_NS", 0)
+    monkeypatch.setattr(history, "SHARE", 0)
     models = Models(eviction=False)
     finished = run(here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
     kept = checkpoints_in(finished.path)

@@ -80,7 +80,7 @@ def shown(eviction: EvictionReason) -> str:
     return out.getvalue()
 
 
-def test_an_evicted_pod_is_told_its_rank_the_threshold_and_what_was_observed(
+def test_an_evicted_pod_is_explained_by_its_rank_the_threshold_and_the_observation(
     finished: RunDirectory,
 ) -> None:
     """The static pod ranks before it and stays; a pod that came bound has nothing else to tell."""

@@ -177,7 +177,7 @@ def test_a_run_whose_service_is_gone_is_not_explained_by_another(
     assert "name another with --scheduler" in said
 
 
-def test_what_ours_decides_otherwise_is_not_told_of_a_foreign_run(
+def test_what_ours_decides_otherwise_is_not_reported_of_a_foreign_run(
     run: RunDirectory, services: EmbeddedServices
 ) -> None:
     """Ours would preempt for nginx-a: that is no explanation of a refusal."""

@@ -92,7 +92,7 @@ def test_a_run_is_explained_without_asking_its_extender_again(
         assert "not its turn" in said
 
 
-def test_an_extenders_failure_is_told_again_too(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
+def test_an_extenders_failure_is_replayed_too(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
     """In its own words, which stand in the run."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
     with webhook(filter=lambda _: {"Error": "out of sorts"}) as hook:
@@ -161,7 +161,9 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
         caller.channel.close()
 
 
-def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServices) -> None:
+def test_a_service_may_refuse_to_call_extenders_that_clients_name(
+    services: EmbeddedServices,
+) -> None:
     """With the path in the file; files without extenders are taken."""
     queue = services.addresses["queue"]
     starter = Starter()

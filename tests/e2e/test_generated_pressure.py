@@ -92,7 +92,7 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
             assert TRANSITION_NS <= until_ns - times[-1] < TRANSITION_NS + POLL_NS
 
 
-def test_nobody_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision]) -> None:
+def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision]) -> None:
     """Its taint keeps the scheduler away from the moment of the condition on until it goes."""
     found = list(pressures(log))
     for each in log:

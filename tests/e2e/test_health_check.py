@@ -45,7 +45,7 @@ def test_a_service_that_the_server_does_not_know_is_not_healthy() -> None:
     assert problem.startswith("NOT_FOUND")
 
 
-def test_an_address_where_nobody_listens_ends_the_command_with_1() -> None:
+def test_an_address_without_a_listener_ends_the_command_with_1() -> None:
     """And its one line says which address, and why."""
     checked = health_check("127.0.0.1:1", "--timeout", "5")
     assert checked.returncode == 1

@@ -56,12 +56,7 @@ def test_a_replay_in_one_process_writes_the_same_decision_log(
     folder = tmp_path_factory.mktemp("runs")
     run(services, generate(options), folder / "grpc", rules=rules)
     run(
-        here,
-        generate(options),
-        folder / "here",
-        rules=rules,
-        batch_size=batch_size,
-        sampling=spans,
+        here, generate(options), folder / "here", rules=rules, batch_size=batch_size, sampling=spans
     )
     logs = [(folder / name / "decisions.jsonl").read_bytes() for name in ("grpc", "here")]
     assert logs[0] == logs[1]

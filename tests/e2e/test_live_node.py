@@ -130,7 +130,7 @@ def next_step(output: IO[str] | None) -> dict[str, Any]:
     return step
 
 
-def test_the_kernel_tells_before_the_poll_and_the_right_group_goes(
+def test_the_kernel_notifies_before_the_poll_and_the_right_group_is_killed(
     tmp_path: Path, root: Path
 ) -> None:
     """The pod that uses more than it asks for is ended; the other one and this test live on."""
@@ -163,7 +163,7 @@ def test_the_kernel_tells_before_the_poll_and_the_right_group_goes(
     steady.wait()
 
 
-def test_without_act_it_only_says_whom_it_would_evict(tmp_path: Path, root: Path) -> None:
+def test_without_act_it_only_says_which_pod_it_would_evict(tmp_path: Path, root: Path) -> None:
     """Nothing is killed."""
     hungry = pod(root / "hungry", 330)
     with watching(tmp_path, root, "--steps", "1") as watch:

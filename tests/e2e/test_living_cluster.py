@@ -17,15 +17,7 @@ from replay.runner import FinishedReplay
 from replay.world.loop.replay import RETRIES_SKIPPED
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run
-from tests.living_cluster import (
-    NODES,
-    TAKEN_NS,
-    Raw,
-    ago,
-    living_cluster,
-    named,
-    write_list,
-)
+from tests.living_cluster import NODES, TAKEN_NS, Raw, ago, living_cluster, named, write_list
 
 pytestmark = pytest.mark.e2e
 
@@ -61,9 +53,7 @@ def shown(finished: FinishedReplay, resource: str) -> list[list[str]]:
     return [line.split() for line in "".join(lines).splitlines()]
 
 
-def test_a_cluster_that_nobody_touches_stays_as_it_is(
-    here: EmbeddedServices, tmp_path: Path
-) -> None:
+def test_a_cluster_without_changes_stays_as_it_is(here: EmbeddedServices, tmp_path: Path) -> None:
     """Only the pod that terminates goes, at its time; one pod waits; ages are those of kubectl."""
     finished = played(here, tmp_path, living_cluster())
     assert moved(finished) == []

@@ -78,11 +78,7 @@ def records() -> list[trace_pb2.Record]:
 def log(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the decision log as (seconds, what, object)."""
     return [
-        (
-            each.at_ns // S,
-            each.observed.WhichOneof("observed") or "",
-            each.observed.object.name,
-        )
+        (each.at_ns // S, each.observed.WhichOneof("observed") or "", each.observed.object.name)
         for each in finished.run.decisions()
     ]
 

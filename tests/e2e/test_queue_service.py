@@ -27,7 +27,7 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
-from services.queue.config_codec import DEFAULT_MODE
+from services.queue.config_codec import DEFAULT_VERSION
 from services.rpc.parts import MESSAGE_BYTES_MAX, merged
 from tests.e2e.queue_clients import running_queue
 
@@ -106,9 +106,7 @@ REFUSALS = {
         "update", queue_pb2.Update(old_pod=pod("a"), pod=pod("b")), 5
     ),
     "assigned_pod_update.label": operation(
-        "assigned_pod_update",
-        queue_pb2.AssignedPodUpdate(pod=pod("p"), label="NodAdd"),
-        5,
+        "assigned_pod_update", queue_pb2.AssignedPodUpdate(pod=pod("p"), label="NodAdd"), 5
     ),
     "delete_pod.name": operation("delete_pod", REF(uid="u"), 5),
     "commit_pop.pop.uid": operation("commit_pop", queue_pb2.CommitPop(), 5),
@@ -235,7 +233,7 @@ def test_rules_are_answered_with_their_defaults(
 
 def test_without_rules_the_default_ones_are_in_force(channel: grpc.Channel) -> None:
     """The answer names them."""
-    assert UnaryQueueSession(channel).opened.config.rules == DEFAULT_MODE
+    assert UnaryQueueSession(channel).opened.config.rules == DEFAULT_VERSION
 
 
 def test_older_rules_have_no_activate(channel: grpc.Channel) -> None:
@@ -537,7 +535,7 @@ def test_batches_of_any_size_take_the_same_pods_in_the_same_cycles(
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> None:
+def test_a_restored_session_continues_as_the_saved_one(channel: grpc.Channel) -> None:
     """Pops in flight, backoffs, affinity terms and nominations live on, in a session of its own."""
     saved = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules="v1.16"))
     for number in range(6):

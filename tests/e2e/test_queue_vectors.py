@@ -18,7 +18,7 @@ from replay.conform.vectors.queue_scripts import (
 )
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueVersion
 from tests.e2e.queue_clients import running_queue
 from tests.golden.test_queue_vectors import load
 
@@ -37,7 +37,7 @@ def channel() -> Iterator[grpc.Channel]:
 
 @MODES
 def test_unary_operations_give_upstreams_results_and_states(
-    channel: grpc.Channel, mode: QueueMode
+    channel: grpc.Channel, mode: QueueVersion
 ) -> None:
     """Result and GetState after each operation are upstream's, in a share of the scripts."""
     differences = []
@@ -50,7 +50,7 @@ def test_unary_operations_give_upstreams_results_and_states(
 
 @MODES
 def test_a_script_in_one_batch_gives_upstreams_results_and_last_state(
-    channel: grpc.Channel, mode: QueueMode
+    channel: grpc.Channel, mode: QueueVersion
 ) -> None:
     """The stream ends in the same core: each result of each script, and the state it leaves."""
     differences = [batch_difference(channel, mode, vector) for vector in load(mode)]
@@ -58,7 +58,7 @@ def test_a_script_in_one_batch_gives_upstreams_results_and_last_state(
 
 
 @MODES
-def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None:
+def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueVersion) -> None:
     """With batches of one operation each pop is the head that was shown before."""
     for vector in list(load(mode))[:: 2 * UNARY_SHARE]:
         client = StreamQueueSession(channel, config_message(mode.name, vector["config"]))
@@ -69,7 +69,7 @@ def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None
 
 @MODES
 def test_a_script_continues_from_a_checkpoint_as_it_would_have(
-    channel: grpc.Channel, mode: QueueMode
+    channel: grpc.Channel, mode: QueueVersion
 ) -> None:
     """Every script, by CheckpointSession and RestoreSession, each at another step."""
     differences = [
@@ -80,7 +80,7 @@ def test_a_script_continues_from_a_checkpoint_as_it_would_have(
 
 
 def batch_difference(
-    channel: grpc.Channel, mode: QueueMode, vector: Json, *, restored_at: int | None = None
+    channel: grpc.Channel, mode: QueueVersion, vector: Json, *, restored_at: int | None = None
 ) -> str:
     """Send a script as one batch, its pops foretold as recorded; return where it differs.
 

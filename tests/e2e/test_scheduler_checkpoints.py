@@ -70,7 +70,7 @@ class Talker:
         return list(self.stub.CheckpointSession(request, timeout=60))
 
     def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
-        """Go on in a session that `chunks` make here; its sequence begins anew."""
+        """Go on in a session that `chunks` make here; its sequence starts again."""
         restored = self.stub.RestoreSession(iter(chunks), timeout=60)
         assert restored.resumable
         assert restored.session != self.stamp.session
@@ -159,7 +159,7 @@ def test_a_restored_session_follows_a_random_world(
     assert sum(kinds.values()) > 30
 
 
-def test_a_new_process_goes_on_with_what_another_one_saved(
+def test_a_new_process_continues_from_another_ones_checkpoint(
     services: EmbeddedServices, others: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Scheduler and queue are other processes."""

@@ -105,8 +105,7 @@ def session_with(services: EmbeddedServices, text: str) -> service_pb2.Session:
 def test_a_session_has_profiles_backoff_and_what_has_no_effect(services: EmbeddedServices) -> None:
     """The queue takes the file's backoff."""
     made = session_with(
-        services,
-        PACKED + "podInitialBackoffSeconds: 3\npodMaxBackoffSeconds: 30\nparallelism: 2\n",
+        services, PACKED + "podInitialBackoffSeconds: 3\npodMaxBackoffSeconds: 30\nparallelism: 2\n"
     )
     assert list(made.scheduler_names) == ["default-scheduler", "packed"]
     queue = made.config.queue

@@ -178,7 +178,7 @@ def nominated(state: scheduler_pb2.SchedulerState) -> list[tuple[str, list[str]]
 
 
 def is_answered(caller: Caller, outcome: scheduler_pb2.Outcome) -> bool:
-    """Tell whether an outcome's pop is done with: a victim that is none is then passed over."""
+    """Return whether an outcome's pop is done with: a victim that is none is then passed over."""
     stray = refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "stranger")
     try:
         caller.tell(0, answers=[stray])
@@ -432,9 +432,7 @@ def test_preemption_can_be_switched_off_by_the_documents_file(services: Embedded
         "kind: KubeSchedulerConfiguration\ndisablePreemption: true\n"
     )
     caller = Caller(
-        services.addresses["scheduler"],
-        rules="v1.16",
-        kube_scheduler_configuration=text,
+        services.addresses["scheduler"], rules="v1.16", kube_scheduler_configuration=text
     )
     low, high = pod("low", "2", node_name="n"), pod("high", "2", priority=9)
     (outcome,) = caller.tell(0, add_node("n", "2"), add_pod(low), add_pod(high))

@@ -203,10 +203,12 @@ def test_outcomes_of_more_rounds_than_were_sent_end_the_replay(tmp_path: Path, t
 
     with served(Wrong(refused, spoil)) as options:  # type: ignore[abstract] # as above
         said = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
-    assert "returned an invalid response: outcomes: has 1 more than rounds were sent" in " ".join(said.split())
+    assert "returned an invalid response: outcomes: has 1 more than rounds were sent" in " ".join(
+        said.split()
+    )
 
 
-def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
+def test_rounds_after_one_that_ends_the_window_are_refused() -> None:
     """Even where so many rounds were sent."""
 
     def spoil(answer: rpc.RunRoundResponse) -> None:
@@ -217,7 +219,9 @@ def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
         scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
         try:
             scheduler.send_round(scheduler_pb2.Round(), [rpc.Foreseen()])
-            with pytest.raises(BackendError, match=r"returned an invalid response: outcomes\[0\]\.goes_on: is"):
+            with pytest.raises(
+                BackendError, match=r"returned an invalid response: outcomes\[0\]\.goes_on: is"
+            ):
                 scheduler.receive_outcomes()
         finally:
             scheduler.close()
@@ -248,4 +252,6 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
                 scheduler.receive_outcomes()
         finally:
             scheduler.close()
-    assert str(caught.value).endswith(f"returned an invalid response: outcomes[0].outcomes: {problem}")
+    assert str(caught.value).endswith(
+        f"returned an invalid response: outcomes[0].outcomes: {problem}"
+    )

@@ -11,8 +11,8 @@ from replay.backends.processes import EmbeddedServices
 from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
-from services.scheduler.core.queueing.steps import ClusterEvent
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
+from services.scheduler.core.queueing.steps import EventLabel
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
@@ -33,11 +33,11 @@ def test_a_queue_that_gets_everything_shows_the_same_heads(
     heard: list[bool] = []
     reads, hears = Scheduler.reads_objects, Scheduler.may_move_pods
 
-    def noted(scheduler: Scheduler, event: ClusterEvent) -> bool:
+    def noted(scheduler: Scheduler, event: EventLabel) -> bool:
         asked.append(reads(scheduler, event))
         return True
 
-    def sent(scheduler: Scheduler, event: ClusterEvent) -> bool:
+    def sent(scheduler: Scheduler, event: EventLabel) -> bool:
         heard.append(hears(scheduler, event))
         return True
 
@@ -72,7 +72,7 @@ def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServic
 async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
     queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
     rounds = [_round(0, "Node", {"name": "n"}, status={"allocatable": amounts})]
     for number, cpu in enumerate(("1", "1", "1", "4", "1"), 1):
@@ -101,7 +101,7 @@ async def _decided(
     queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     assert queue.foreseeable_heads
     queue.foreseeable_heads = foresees
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig(seed=seed))
     world, answers = RandomWorld(seed), []
     for round_ in world.rounds(120):

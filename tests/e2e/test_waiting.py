@@ -25,7 +25,7 @@ WORKLOAD = GenerateOptions(
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("rules", ["v1.34", "v1.16"])
-def test_a_world_that_tells_all_at_once_sees_the_same_decisions(
+def test_a_world_that_sends_all_at_once_gets_the_same_decisions(
     here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
     """In more rounds; the decision logs are the same bytes."""

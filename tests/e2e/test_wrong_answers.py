@@ -154,7 +154,7 @@ def test_forms_that_our_scheduler_seldom_answers(
     assert f"returned an invalid response: outcomes[0].{field}: " in said
 
 
-def test_more_without_an_outcome_and_a_window_that_goes_on(
+def test_more_without_an_outcome_and_a_window_that_never_ends(
     services: EmbeddedServices, cluster: Path, tmp_path: Path
 ) -> None:
     """Neither lets a replay wait for ever."""

@@ -20,7 +20,6 @@ from services.eviction.core.observations import (
     RlimitStats,
     VolumeUsage,
 )
-from services.eviction.core.parsing import ConfigError
 from services.eviction.core.pod import EvictionContainer, EvictionPod, EvictionVolume, qos_class
 from services.eviction.core.results import (
     EVICTED_PHASE,
@@ -32,6 +31,7 @@ from services.eviction.core.results import (
 )
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
+from services.eviction.core.thresholds import ConfigError
 from services.kube.kubelet import EvictionConfig, Mode
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration

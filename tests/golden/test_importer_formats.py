@@ -150,9 +150,7 @@ def test_alibabas_batch_tasks_of_2017_begin_with_the_first_that_was_asked_for() 
 
 
 @pytest.mark.parametrize("name", ["e", "c"])
-def test_a_recording_told_as_the_simulators_recorder_would_is_the_same(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_recording_in_the_simulators_format_gives_the_same(name: str, tmp_path: Path) -> None:
     """The recorder follows nodes, classes and pods: all but budgets and controllers."""
     folder = _TRACES / "recordings" / name
     lines = []

@@ -93,7 +93,7 @@ def test_the_big_recording_has_what_its_recorder_and_its_driver_counted(tmp_path
 
 
 @pytest.mark.parametrize("name", ["a", "e", "c"])
-def test_the_audit_log_tells_the_same_as_the_watches(name: str) -> None:
+def test_the_audit_log_gives_the_same_as_the_watches(name: str) -> None:
     """Two sources that share no line."""
     folder = _RECORDINGS / name
     log = validate(open_trace([folder / "audit.jsonl.gz"]))
@@ -106,7 +106,7 @@ def test_the_audit_log_tells_the_same_as_the_watches(name: str) -> None:
     }
 
 
-def test_kubectls_recording_tells_the_same_as_the_raw_one() -> None:
+def test_kubectls_recording_gives_the_same_as_the_raw_one() -> None:
     """Without bookmarks, and with the first list's end unmarked."""
     folder = _RECORDINGS / "e"
     raw = validate(open_trace(sorted(folder.glob("*.watch.jsonl.gz"))))

@@ -19,7 +19,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.queue.checkpoint import session_from_plain, session_to_json
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueVersion
 from services.queue.metrics import QueueMetrics
 from services.queue.servicer import QueueServicer
 from tests.golden.test_queue_vectors import load
@@ -30,7 +30,7 @@ CONTEXT: Any = None
 
 
 @pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
-def test_a_checkpoint_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
+def test_a_checkpoint_before_each_operation_changes_nothing(mode: QueueVersion) -> None:
     """What is saved, written as JSON and read again is the whole session."""
     differences = []
     for vector in load(mode):

@@ -18,7 +18,7 @@ from replay.conform.vectors.queue_scripts import difference_of, refusing_plugins
 from replay.conform.vectors.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
+from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
 from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, event_of
 from services.queue.core.queued_pod import (
     AffinityTerm,
@@ -31,7 +31,7 @@ from services.queue.core.queued_pod import (
 )
 from services.queue.core.registrations import Registration
 from services.queue.core.results import AlreadyPresent, QueueClosed, Requeued, SubQueue, WouldBlock
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueConfig, QueueMode
+from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueConfig, QueueVersion
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.vectors import read_vectors
 
@@ -81,12 +81,10 @@ REGISTRATIONS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("mode", "scripts"),
-    [(V1_34, 279), (V1_20, 237), (V1_16, 189)],
-    ids=["v1.34", "v1.20", "v1.16"],
+    ("mode", "scripts"), [(V1_34, 279), (V1_20, 237), (V1_16, 189)], ids=["v1.34", "v1.20", "v1.16"]
 )
 def test_every_recorded_script_gives_upstreams_results_and_states(
-    mode: QueueMode, scripts: int
+    mode: QueueVersion, scripts: int
 ) -> None:
     """Each operation of each script answers and leaves what upstream's did."""
     vectors = list(load(mode))
@@ -96,18 +94,18 @@ def test_every_recorded_script_gives_upstreams_results_and_states(
 
 
 @pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
-def test_a_queue_restored_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
+def test_a_queue_restored_before_each_operation_behaves_the_same(mode: QueueVersion) -> None:
     """A checkpoint between any two operations of any script changes nothing."""
     differences = [text for v in load(mode) if (text := first_difference(mode, v, restored=True))]
     assert not differences, "\n".join(differences[:5])
 
 
-def load(mode: QueueMode) -> Iterator[Json]:
+def load(mode: QueueVersion) -> Iterator[Json]:
     """Yield the mode's vectors."""
     yield from read_vectors(RECORDED / f"queue-{mode.name}.jsonl.gz")
 
 
-def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -> str:
+def first_difference(mode: QueueVersion, vector: Json, *, restored: bool = False) -> str:
     """Run a script and tell where it first differs from upstream, "" for nowhere."""
     run = ScriptRun(mode, vector["config"])
 
@@ -123,7 +121,7 @@ def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -
 class ScriptRun:
     """One script's queue, and what its harness keeps of pods and pops."""
 
-    mode: QueueMode
+    mode: QueueVersion
     settings: Json
     config: QueueConfig = field(init=False)
     queue: SchedulingQueue = field(init=False)
@@ -137,7 +135,7 @@ class ScriptRun:
             max_ns=self.settings["max_backoff_ms"] * NS_PER_MS,
         )
         self.config = QueueConfig(
-            mode=self.mode.name,
+            version=self.mode.name,
             backoff=limits,
             queueing_hints=self.settings.get("hints", True),
             pop_from_backoff_q=self.settings.get("pop_from_backoffq", True),
@@ -314,7 +312,7 @@ class ScriptRun:
 
     def backoff_row(self, backoff: NameBackoff) -> list[int]:
         """Return a name's backoff as the vectors write it."""
-        expiry_ns = backoff.updated_ns + backoff_ns(backoff.attempts, self.config.backoff)
+        expiry_ns = backoff.updated_ns + attempt_backoff_ns(backoff.attempts, self.config.backoff)
         return [backoff.attempts, backoff.updated_ns // NS_PER_MS, expiry_ns // NS_PER_MS]
 
 
@@ -340,7 +338,7 @@ def key_of(pod: Json) -> str:
     return f"{pod.get('ns', 'default')}/{pod['name']}"
 
 
-def queued_pod(pod: Json, mode: QueueMode) -> QueuedPod:
+def queued_pod(pod: Json, mode: QueueVersion) -> QueuedPod:
     """Build what the queue knows of a vector's pod."""
     left_out = NOT_IN_DIGEST[mode.name]
     compared = {name: value for name, value in pod.items() if name not in left_out}

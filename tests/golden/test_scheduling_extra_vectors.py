@@ -27,7 +27,7 @@ def evaluated(scenario: Json) -> scheduler_pb2.Evaluation:
     """Return every verdict about the scenario's pod, which the cluster does not hold."""
     scheduler = scheduler_of(scenario, "v1.34")
     round_ = round_of(scenario)
-    intake = Intake(scheduler, has_hints=True)
+    intake = Intake(scheduler, is_v134=True)
     intake.take(round_, intake.read(round_, 0))
     request = EvaluatePodRequest(new_pod=parse(Pod, scenario["pending"]))
     return evaluate_pod(scheduler, request, NOW_NS)

@@ -52,7 +52,7 @@ class Detour:
         self.scheduler.put_pod(self.pending)
 
     def build(self) -> None:
-        """Put the objects one by one; some leave for a while, and unknown_nodes come for a while."""
+        """Put the objects one by one; some leave for a while, and strangers come for a while."""
         for number, message in enumerate(self._objects):
             change = self._decoded(message)
             self._put(change)

@@ -34,13 +34,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program that must end well."""
     done = subprocess.run(
-        command,
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done

@@ -1,4 +1,4 @@
-"""Pod affinity and topology spread in plain Python: every verdict counted anew, pod by pod.
+"""Pod affinity and topology spread in plain Python: every verdict counted from scratch, pod by pod.
 
 The scheduler's plugins keep columns that follow the pods; this model has no memory and knows no
 arrays. It looks at nothing but the objects that it is given.
@@ -69,7 +69,7 @@ def affinity_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
 
 
 def affinity_is_skipped(pod: Pod, cluster: Cluster) -> bool:
-    """Tell whether no required term matters to the pod."""
+    """Return whether no required term matters to the pod."""
     if _required(pod.spec.pod_affinity) or _required(pod.spec.pod_anti_affinity):
         return False
     return not any(
@@ -175,7 +175,7 @@ def _shares(term: PodAffinityTerm, one: Node, other: Node) -> bool:
 def _wants(
     owner: Pod, term: PodAffinityTerm, other: Pod, cluster: Cluster, *, incoming: bool = False
 ) -> bool:
-    """Tell whether a pod's term means another pod; an incoming pod knows namespaces by name."""
+    """Return whether a pod's term means another pod; an incoming pod knows namespaces by name."""
     if term.selector is None or not term.selector.matches(other.labels):
         return False
     selector = term.namespace_selector

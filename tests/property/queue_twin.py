@@ -284,7 +284,7 @@ class Twin:
         return end_ns // NS_PER_S * NS_PER_S if self.pops_backoff else end_ns
 
     def backs_off(self, stay: Stay) -> bool:
-        """Tell whether a stay has to wait still."""
+        """Return whether a stay has to wait still."""
         now_ns = self.now_ns // NS_PER_S * NS_PER_S if self.pops_backoff else self.now_ns
         return self.expiry_ns(stay) >= now_ns
 

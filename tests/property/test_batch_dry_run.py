@@ -19,11 +19,12 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import Cycle, FitError
-from services.scheduler.core.cycle.failed_cycle import BatchDryRun, SnapshotFailedCycle
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.batch_dry_run import BatchDryRunResult, CandidateSampling
+from services.scheduler.core.preemption.batch_result import BatchDryRunResult, CandidateSampling
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
@@ -64,7 +65,7 @@ def budgets(draw: st.DrawFn) -> list[PodDisruptionBudget]:
 
 
 def change(data: st.DataObject, snapshot: Snapshot, step: int) -> None:
-    """Put pods on nodes and take some off; draw budgets and nominations anew."""
+    """Put pods on nodes and take some off; draw new budgets and nominations."""
     for index in range(data.draw(st.integers(3, 9))):
         snapshot.set_pod(data.draw(assigned(f"p{10 * step + index}")))
     uids = [f"uid-default-p{number}" for number in range(20)]

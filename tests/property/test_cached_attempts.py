@@ -21,9 +21,9 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import Service
-from services.scheduler.core.cycle.failed_cycle import BatchDryRun
+from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.decisions import Binding, Decision, Stage
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -273,7 +273,7 @@ def test_what_is_kept_changes_no_decision(
 ) -> None:
     """Verdicts, texts, reasons, victims, nominations and the steps of the queue are the same."""
     mode = rules if rules == "v1.16" else "v1.34"
-    options = SchedulerOptions(rules=RULES[rules], queue=QUEUE_RULES[mode], sampling=sampling)
+    options = SchedulerOptions(rules=RULES[rules], queue=QUEUE_TRAITS[mode], sampling=sampling)
     play = Play(rng, options, constraints=constraints)
     play.go()
     for what, count in play.seen.items():

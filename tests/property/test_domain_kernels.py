@@ -123,7 +123,7 @@ def test_spread_scores_agree(
 
 
 @given(st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 3)), max_size=20))
-def test_counts_that_follow_equal_counts_anew(changes: list[tuple[int, int]]) -> None:
+def test_counts_that_follow_changes_equal_recounts(changes: list[tuple[int, int]]) -> None:
     """Those who come one by one are those who are there."""
     weights = int64s([0, 1, -2, 5])
     log = np.array([(row, number, 1) for row, number in changes], dtype=np.int64).reshape(-1, 3)

@@ -168,9 +168,7 @@ def shrunk(change: tuple[int, int] | None) -> list[trace_pb2.Record]:
 @given(nodes=clusters, change=shrinking)
 @example(nodes=[[[(0, 2500)], [(80, 900)]], [[(71, 3800)]]], change=None)
 def test_stepping_every_node_decides_nothing_else(
-    config: eviction_pb2.EvictionConfig,
-    nodes: list[list[Segments]],
-    change: tuple[int, int] | None,
+    config: eviction_pb2.EvictionConfig, nodes: list[list[Segments]], change: tuple[int, int] | None
 ) -> None:
     """Evictions, conditions and their times are the same; only steps are saved."""
     told = records(nodes) + shrunk(change)

@@ -20,9 +20,9 @@ from services.scheduler.core.cycle.extenders import (
 )
 from services.scheduler.core.cycle.host_choice import NamedChoice
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, ExtensionPoint, PluginSet
+from services.scheduler.core.framework.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -73,18 +73,14 @@ class Unwilling(Agreeable):
 
 
 def scheduler_of(
-    nodes: list[Node],
-    sampling: int | None,
-    rules: str,
-    *extenders: Extender,
-    by_name: bool = False,
+    nodes: list[Node], sampling: int | None, rules: str, *extenders: Extender, by_name: bool = False
 ) -> Scheduler:
     """Return a scheduler of some nodes; ties are broken as the rules say, or `by_name`."""
     chosen = (lambda _seed: NamedChoice()) if by_name else RULES[rules].host_choice
     made = Scheduler(
         SchedulerOptions(
             rules=replace(RULES[rules], host_choice=chosen),
-            queue=QUEUE_RULES["v1.34"],
+            queue=QUEUE_TRAITS["v1.34"],
             seed=7,
             sampling=sampling,
             extenders=extenders,
@@ -125,8 +121,7 @@ NODES = st.lists(
     st.tuples(st.sampled_from("124"), st.booleans(), st.booleans()), min_size=1, max_size=6
 )
 PODS = st.lists(
-    st.tuples(st.sampled_from("124"), st.integers(0, 2), st.booleans(), st.booleans()),
-    max_size=12,
+    st.tuples(st.sampled_from("124"), st.integers(0, 2), st.booleans(), st.booleans()), max_size=12
 )
 
 
@@ -177,7 +172,7 @@ def test_an_extender_is_asked_about_a_nominated_node_that_pre_filter_left_out() 
     off = PluginSet(disabled=("NodeAffinity",))
     options = SchedulerOptions(
         rules=RULES["v1.34"],
-        queue=QUEUE_RULES["v1.34"],
+        queue=QUEUE_TRAITS["v1.34"],
         profiles=(replace(DEFAULT_PROFILE, at={ExtensionPoint.FILTER: off}),),
         extenders=(Unwilling(),),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,16 @@ _PERF = [
         "workloads": [{"name": "w", "params": {"nodes": 2}, "featureGates": {"G": True}}],
     }
 ]
+_PACKING: dict[str, Any] = {
+    "vm": [
+        {"vmId": 1, "tenantId": 2, "vmTypeId": 3, "priority": 0, "starttime": -1.0, "endtime": 0.5},
+        {"vmId": 4, "tenantId": 2, "vmTypeId": 3, "priority": 1, "starttime": 0.1, "endtime": 0.5},
+    ],
+    "vmType": [
+        {"id": 1, "vmTypeId": 3, "machineId": 16}
+        | {"core": 0.1, "memory": 0.2, "hdd": 0.0, "ssd": 0.1, "nic": None}
+    ],
+}
 _GOOGLE = "0,,77,0,5,0,u,3,9,0.1,0.1,0.1,0\n0,,77,0,5,1,u,3,9,0.1,0.1,0.1,0\n"
 _DLRM = (
     "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,rdma_request,memory_request,"
@@ -113,8 +125,27 @@ def _documents(values: Any) -> bytes:
     return yaml.safe_dump_all(values).encode()
 
 
+def _database(tables: Any) -> bytes:
+    """Return a database; of a table or a row of another kind nothing is written."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for name, rows in tables.items():
+            database.execute(f"CREATE TABLE {name} ({','.join(_PACKING[name][0])})")
+            for row in rows if isinstance(rows, list) else ():
+                if isinstance(row, dict) and len(row) == len(_PACKING[name][0]):
+                    cells = [_cell(value) for value in row.values()]
+                    marks = ",".join("?" * len(cells))
+                    database.execute(f"INSERT INTO {name} VALUES ({marks})", cells)  # noqa: S608 - a name of ours
+        database.commit()
+        return database.serialize()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
 _SOURCES: dict[str, tuple[Any, Callable[[Any], bytes]]] = {
     "audit": ([_LOG_ENTRY, _LOG_ENTRY], _lines),
+    "azure-packing": (_PACKING, _database),
     "google-2019": ([_MACHINE, _INSTANCE, _RUNNING, {**_USAGE, "average_usage": _USED}], _lines),
     "kwok": ([_POD, _PATCH, {**_PATCH, "method": "delete"}], _documents),
     "recorder": ([{"time": _TIME, "event": "Add", "resource": _POD}] * 2, _lines),
@@ -161,6 +192,11 @@ def _read_or_refuse(name: str, file: Path) -> None:
     except TraceError as error:
         refusal = str(error)
     assert not refusal or file.name in refusal
+
+
+def test_every_importer_has_a_source_here() -> None:
+    """But those of Kubernetes' objects as they are, and Reprieve's own."""
+    assert set(IMPORTERS) == {*_SOURCES, *_TABLES, "native", "manifests", "watch"}
 
 
 @pytest.mark.parametrize("name", sorted(_SOURCES))

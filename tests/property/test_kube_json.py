@@ -99,10 +99,7 @@ def _with_bounds(descriptor: Any, value: Any, convert: Callable[[Any], Any]) -> 
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
-@settings(
-    max_examples=10,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
     kind: type[Message], data: st.DataObject
@@ -119,10 +116,7 @@ def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
-@settings(
-    max_examples=20,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_proto3_json_is_as_protobuf_writes_it(kind: type[Message], data: st.DataObject) -> None:
     """Each line of a decision log is one; every field of every kind of entry is drawn."""

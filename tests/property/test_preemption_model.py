@@ -1,6 +1,6 @@
 """The preemptor against a naive twin, over random small clusters where only resources decide.
 
-The twin knows no incremental dry run and no narrowing of candidates: it builds each node anew
+The twin has no incremental dry run and no narrowing of candidates: it builds each node from scratch
 for each question, and compares whole tuples.
 """
 
@@ -57,7 +57,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 def fits(cluster: Cluster, node: str, held: Sequence[Pod]) -> bool:
-    """Tell whether the pod fits beside `held` and what is nominated above it."""
+    """Return whether the pod fits beside `held` and what is nominated above it."""
     above = [pod for pod in cluster.nominated_on(node) if pod.priority >= cluster.pod.priority]
     return not shortages(cluster.allocatable[node], [*held, *above], cluster.pod)
 
@@ -70,7 +70,7 @@ def rank(pod: Pod) -> tuple[int, int]:
 def violators(
     pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], rules: PreemptionRules
 ) -> list[str]:
-    """Name the pods that violate a budget, going through `pods` anew for each."""
+    """Name the pods that violate a budget, going through `pods` again for each."""
     found = []
     for index, pod in enumerate(pods):
         for budget in budgets:

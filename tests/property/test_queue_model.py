@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import (
@@ -28,7 +22,7 @@ from services.queue.core.queued_pod import (
     QueuedPodInfo,
 )
 from services.queue.core.results import AlreadyPresent, NotNext, Requeued, WouldBlock
-from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 
@@ -81,7 +75,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = QueueConfig(mode=self.mode)
+        self.config = QueueConfig(version=self.mode)
         self.queue = SchedulingQueue(self.config)
         self.rows: list[Row] = []
         self.in_flight: dict[PopId, Row] = {}
@@ -122,9 +116,7 @@ class QueueMachine(RuleBasedStateMachine):
                 stays = wanted == UNSCHEDULABLE and old.digest == new.digest
                 if wanted == UNSCHEDULABLE and not stays:
                     self.forget(name)
-                self.rows.append(
-                    replace(row, pod=new, where=UNSCHEDULABLE if stays else ACTIVE),
-                )
+                self.rows.append(replace(row, pod=new, where=UNSCHEDULABLE if stays else ACTIVE))
                 assert where == self.rows[-1].where
                 return
         self.rows.append(self.fresh(new))

@@ -8,13 +8,7 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.kube.pod import PodSpec
 from services.queue.core.cluster_event import ObjectEvent, event_of
@@ -28,7 +22,7 @@ from services.queue.core.queued_pod import (
 )
 from services.queue.core.registrations import Registration
 from services.queue.core.results import AlreadyPresent, NotNext, WouldBlock
-from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 from tests.property.queue_twin import NS_PER_S, Stay, Twin
@@ -80,7 +74,7 @@ class TwinMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.config = QueueConfig(
-            mode="v1.34",
+            version="v1.34",
             queueing_hints=self.hints,
             pop_from_backoff_q=self.pops_backoff,
             registrations=REGISTRATIONS,

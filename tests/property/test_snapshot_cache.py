@@ -1,4 +1,4 @@
-"""Cached verdicts are exact: whatever happened before, they are those of a cluster built anew."""
+"""Cached verdicts are exact: after any changes they are those of a cluster built from scratch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from services.scheduler.core.cycle.cycle import Cycle, ScheduleResult
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSetting
-from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.framework.registry import DEFAULT_PROFILE, SERVED, PluginSetting
 from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PodColumnsPlugin,
@@ -211,8 +210,5 @@ class Changes(RuleBasedStateMachine):
             assert not verdicts.feasible
 
 
-Changes.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
-)
+Changes.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
 TestCachedVerdicts = Changes.TestCase

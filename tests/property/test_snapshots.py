@@ -72,7 +72,7 @@ class Stopping(RandomScheduler):
         victims.extend(kept)
 
     def _is_a_jobs(self, uid: str) -> bool:
-        """Tell whether a Job would wait after the pod's end, which no object tells."""
+        """Return whether a Job would wait after the pod's end, which no object tells."""
         owners = self.cluster.pods[uid].message.metadata.owner_references
         return any(owner.kind == "Job" for owner in owners)
 
@@ -209,7 +209,7 @@ def printed_and_read(items: list[Raw], now_ns: int) -> list[trace_pb2.Record]:
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**16), second=st.integers(1, 120), lists_sets=st.booleans())
-def test_a_list_of_a_clusters_objects_goes_on_as_the_cluster_does(
+def test_a_list_of_a_clusters_objects_continues_as_the_cluster_does(
     seed: int, second: int, lists_sets: bool
 ) -> None:
     """Nothing moves that would not have moved; with and without ReplicaSets in the list."""
@@ -246,20 +246,20 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
     wanted = {
         uid(each): each["spec"].get("replicas", 1) for each in items if key(each)[0] == "Deployment"
     }
+    active = Counter(
+        (controller(each) or {}).get("uid")
+        for each in items
+        if key(each)[0] == "Pod"
+        and phase(each) not in TERMINAL_PHASES
+        and not is_being_deleted(each)
+    )
     found: Counter[str] = Counter()
     for each in items:
         if key(each)[0] != "ReplicaSet":
             continue
         owner = controller(each)
-        replicas = each["spec"].get("replicas", 1)
-        active = sum(
-            (controller(pod) or {}).get("uid") == uid(each)
-            and phase(pod) not in TERMINAL_PHASES
-            and not is_being_deleted(pod)
-            for pod in items
-            if key(pod)[0] == "Pod"
-        )
-        found[key(each)[2]] = (wanted.get(str(owner["uid"]), 0) if owner else replicas) - active
+        replicas = wanted.get(str(owner["uid"]), 0) if owner else each["spec"].get("replicas", 1)
+        found[key(each)[2]] = replicas - active[uid(each)]
     return Counter({name: count for name, count in found.items() if count})
 
 

@@ -42,11 +42,7 @@ def shares(
 ) -> list[tuple[int, int, int]]:
     """Return (capacity, used with the pod, weight) of each resource."""
     return [
-        (
-            int(allocatable[row, i]),
-            int((non_zero if i < 2 else used)[row, i]) + wants[i],
-            weigh[i],
-        )
+        (int(allocatable[row, i]), int((non_zero if i < 2 else used)[row, i]) + wants[i], weigh[i])
         for i in range(RESOURCES)
     ]
 
@@ -115,10 +111,4 @@ def test_requested_to_capacity_is_that_of_the_twin(
 def test_a_falling_line_truncates_toward_zero() -> None:
     """Upstream divides whole numbers, which cuts off towards 0 on the way down too."""
     line = [(0, 100), (30, 0)]
-    assert [twins.on_line(each, line) for each in (0, 1, 29, 30, 99)] == [
-        100,
-        97,
-        4,
-        0,
-        0,
-    ]
+    assert [twins.on_line(each, line) for each in (0, 1, 29, 30, 99)] == [100, 97, 4, 0, 0]

@@ -21,7 +21,15 @@ from replay.results.run.directory import MANIFEST, RunDirectory
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import plain_table, print_left_out, right_aligned
 from replay.whatif.assertions import Assertion, FigureError
-from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
+from replay.whatif.comparison import (
+    EFFECTS,
+    FigureChange,
+    PodGroup,
+    RunComparison,
+    RunFacts,
+    compare,
+    read_facts,
+)
 from replay.whatif.divergence import (
     ComparedRun,
     Divergence,
@@ -29,7 +37,6 @@ from replay.whatif.divergence import (
     first_divergence,
     sentence_of,
 )
-from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.sweep import CellError, run_into
 from reprieve.trace.v1beta1 import trace_pb2
 

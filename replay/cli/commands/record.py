@@ -41,11 +41,7 @@ def _usage_source(text: str) -> str:
 
 @click.command(name="record")
 @click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=TRACE_FILE,
-    help="The new trace: .ktr or .jsonl.",
+    "-o", "--output", required=True, type=TRACE_FILE, help="The new trace: .ktr or .jsonl."
 )
 @click.option(
     "--kubeconfig",

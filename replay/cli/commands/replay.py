@@ -30,7 +30,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import render
 from replay.runner import FinishedReplay, ReplaySettings
 from replay.whatif.assertions import Assertion, FigureError
-from replay.whatif.facts import read_facts
+from replay.whatif.comparison import read_facts
 from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -53,10 +53,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--force", is_flag=True, help="Replace an existing run in --run.")
 @output_option("table", "wide", "json", "yaml", meaning="How to print the summary.")
 @click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    help="Breaks ties between nodes, and orders --arrivals.",
+    "--seed", default=0, show_default=True, help="Breaks ties between nodes, and orders --arrivals."
 )
 @click.option(
     "--ties",
@@ -191,11 +188,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @assert_option
 @click.option("-q", "--quiet", is_flag=True, help="Do not show the progress.")
 def command(
-    *,
-    trace: TraceArguments,
-    overrides: Overrides,
-    assertions: tuple[Assertion, ...],
-    **values: Any,
+    *, trace: TraceArguments, overrides: Overrides, assertions: tuple[Assertion, ...], **values: Any
 ) -> None:
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 

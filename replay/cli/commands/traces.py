@@ -119,11 +119,7 @@ def convert_command(trace: TraceArguments, output: Path) -> None:
 
 @click.command(name="generate")
 @click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=TRACE_FILE,
-    help="The new trace: .ktr or .jsonl.",
+    "-o", "--output", required=True, type=TRACE_FILE, help="The new trace: .ktr or .jsonl."
 )
 @click.option(
     "--preset", type=click.Choice(sorted(PRESETS)), help="A named workload; only --seed changes it."

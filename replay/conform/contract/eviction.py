@@ -117,7 +117,7 @@ def evicts_at_a_hard_threshold(client: ContractClient) -> None:
 
 @CHECKS.level(1)
 def keeps_nodes_apart(client: ContractClient) -> None:
-    """Check a batch of several nodes, and that one which was removed begins anew."""
+    """Check a batch of several nodes, and that a removed node begins without state."""
     session = client.session()
     removed = [pb.Operation(remove_node=name) for name in ("n", "nowhere")]
     results = _apply(session, step(50, 4), step(50, 0.5, "m"), *removed, step(0, 0.5))
@@ -221,8 +221,8 @@ def admits_pods_as_the_kubelet_does(client: ContractClient) -> None:
         expect(f"admission.admit of {each.metadata.name}", result.admission.admit, wanted)
         expect("admission.reason", result.admission.reason, "" if wanted else "Evicted")
     unknown = pb.Operation(admit=pb.Admit(node_name="nowhere", pod=critical))
-    asked = session.stamped(pb.ApplyRequest(operations=[unknown]))
-    expect_refusal(lambda: client.call("Apply", asked), "NOT_FOUND", "NOT_FOUND")
+    stamped = session.stamped(pb.ApplyRequest(operations=[unknown]))
+    expect_refusal(lambda: client.call("Apply", stamped), "NOT_FOUND", "NOT_FOUND")
 
 
 @CHECKS.level(3)
@@ -292,7 +292,7 @@ def marks_quiet_steps(client: ContractClient) -> None:
 
 @CHECKS.level(5)
 def returns_notification_amounts(client: ContractClient) -> None:
-    """Check the amounts that kernel_memcg_notification asks for."""
+    """Check the amounts that kernel_memcg_notification requires."""
     result = _step(client.session(_create(kernel_memcg_notification=True)), step(0, 4))
     if not result.notify_at:
         raise NotServedError("StepResult.notify_at is empty with kernel_memcg_notification")

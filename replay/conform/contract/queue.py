@@ -157,7 +157,7 @@ def waits_for_an_event_and_for_its_backoff(client: ContractClient) -> None:
         expect("a pop", _popped(session, second), ("a", attempt, attempt))
         _done(session, give_back("a", attempt, second))
         heads = _heads(session, move("PodDelete", second))
-        expect("heads after an event that helps nobody", heads, [])
+        expect("heads after an event that moves no pod", heads, [])
         answer = _done(session, move("NodeAdd", second))
         expect("heads while the pod backs off", _shown(answer), [])
         due_ns = (second + backoff_s) * SECOND_NS

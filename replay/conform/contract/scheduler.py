@@ -126,7 +126,7 @@ def takes_events_in_parts(client: ContractClient) -> None:
 
 @CHECKS.level(1)
 def takes_as_many_pods_as_it_may(client: ContractClient) -> None:
-    """Check that `more` says that pods are left, and none is lost or taken twice."""
+    """Check that `more` is set while pods are left, and that none is lost or taken twice."""
     cluster = SmallCluster(client)
     pods = [pod(f"p{number}", 1) for number in range(5)]
     decided = cluster.round(0, node("n", 4), *pods, max_pods=2)

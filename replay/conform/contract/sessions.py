@@ -62,10 +62,10 @@ def refuses_a_number_out_of_order(client: ContractClient) -> None:
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     for sequence in (3, 0):
-        asked = session.stamped(story[1], sequence)
-        _refuses(session, asked, "ABORTED", "SEQUENCE_MISMATCH", expected_sequence="2")
-    asked.stamp.ClearField("sequence")
-    _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.sequence")
+        stamped = session.stamped(story[1], sequence)
+        _refuses(session, stamped, "ABORTED", "SEQUENCE_MISMATCH", expected_sequence="2")
+    stamped.stamp.ClearField("sequence")
+    _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.sequence")
     session.send(story[1])
 
 
@@ -88,8 +88,8 @@ def refuses_another_request_under_the_same_number(client: ContractClient) -> Non
     """Check that a number belongs to one request."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
-    asked = session.stamped(story[1], 1)
-    _refuses(session, asked, "ABORTED", "SEQUENCE_REUSED", expected_sequence="2")
+    stamped = session.stamped(story[1], 1)
+    _refuses(session, stamped, "ABORTED", "SEQUENCE_REUSED", expected_sequence="2")
     session.send(story[1])
 
 
@@ -98,13 +98,13 @@ def refuses_a_deleted_session(client: ContractClient) -> None:
     """Check that it is like an unknown session, and that an absent one is malformed."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
-    asked = session.stamped(story[1])
+    stamped = session.stamped(story[1])
     client.delete(session.name)
-    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="a session that was deleted")
-    asked.stamp.session = "nobody's"
-    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="an unknown session")
-    asked.stamp.session = ""
-    _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
+    _refuses(session, stamped, "NOT_FOUND", "SESSION_EXPIRED", of="a session that was deleted")
+    stamped.stamp.session = "nobody's"
+    _refuses(session, stamped, "NOT_FOUND", "SESSION_EXPIRED", of="an unknown session")
+    stamped.stamp.session = ""
+    _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
 
 
 @_CHECKS.level(2)
@@ -112,8 +112,8 @@ def refuses_time_that_goes_backwards(client: ContractClient) -> None:
     """Check that the request changes nothing, and that its number can be used again."""
     session, story = client.session(), client.contract.story()
     session.send(story[1])
-    asked = session.stamped(story[0])
-    _refuses(session, asked, "FAILED_PRECONDITION", "TIME_GOES_BACKWARDS")
+    stamped = session.stamped(story[0])
+    _refuses(session, stamped, "FAILED_PRECONDITION", "TIME_GOES_BACKWARDS")
     session.send(story[2])
 
 
@@ -124,8 +124,8 @@ def refuses_a_malformed_request_whole(client: ContractClient) -> None:
     wanted = client.session().send(first)
     for field, request in client.contract.malformed().items():
         session = client.session()
-        asked = session.stamped(request)
-        _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", field, of=f"a bad {field}")
+        stamped = session.stamped(request)
+        _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", field, of=f"a bad {field}")
         expect_same(f"a response after a refusal of {field}", session.send(first), wanted)
 
 
@@ -169,7 +169,7 @@ def shows_its_state_without_counting(client: ContractClient) -> None:
     for request in client.contract.story():
         expect_same("a response after GetState", looked.send(request), other.send(request))
         state = looked.state()
-        expect_same("GetState, asked again", looked.state(), state)
+        expect_same("GetState again", looked.state(), state)
     expect("GetState shows something", bool(state.ListFields()), wanted=True)
 
 

@@ -75,21 +75,21 @@ class SmallCluster:
     def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
         """Run a round, in parts where the scheduler leaves pods, and return its outcomes."""
         answers, patches = self._carry_out()
-        asked = round_at(second, *patches, *events, answers=answers, **more)
+        round_ = round_at(second, *patches, *events, answers=answers, **more)
         decided: list[Outcome] = []
         outcomes = scheduler_pb2.RoundOutcomes(more=True)
         while outcomes.more:
-            answer = self.session.send(pb.RunRoundRequest(round=asked))
+            answer = self.session.send(pb.RunRoundRequest(round=round_))
             outcomes = only("outcomes", answer.outcomes)
             part = list(one_by_one(outcomes))
-            if asked.HasField("max_pods") and len(part) > asked.max_pods:
-                most = asked.max_pods
+            if round_.HasField("max_pods") and len(part) > round_.max_pods:
+                most = round_.max_pods
                 raise CheckError(f"outcomes are of {len(part)} pods, expected at most {most}")
             decided += part
             self._unanswered += [it for it in outcomes.outcomes if not it.HasField("refusals")]
             if len(decided) > OUTCOMES_MAX:
                 raise CheckError(f"more is set after {OUTCOMES_MAX} outcomes of a few pods")
-            asked = round_at(second, **more)
+            round_ = round_at(second, **more)
         found = outcomes.HasField("next_wakeup_ns")
         self._wakeup_ns = outcomes.next_wakeup_ns if found else None
         return decided
@@ -170,7 +170,7 @@ def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
         raise CheckError(
             f"outcomes has {seen} entries, expected one for each of {len(rounds)} rounds"
         )
-    known = _SentObjects(sent)
+    sent_objects = _SentObjects(sent)
     for index, outcomes in enumerate(answer.outcomes):
         is_followed = index + 1 < len(rounds)
-        check_outcomes(outcomes, rounds[index].at_ns, known, is_followed=is_followed)
+        check_outcomes(outcomes, rounds[index].at_ns, sent_objects, is_followed=is_followed)

@@ -227,15 +227,15 @@ class ScriptedNode:
             key: {name: value for name, value in pod.items() if name != "stats"}
             for key, pod in self._pods.plain.items()
         }
-        known = all(self._sent.get(key) == spec for key, spec in specs.items())
+        is_known = all(self._sent.get(key) == spec for key, spec in specs.items())
         self._sent, self._collected = specs, []
         failed = bool(plain.get("summary_error"))
         return pb.Step(
             node_name=self.name,
             at_ns=plain["at_ms"] * MS,
             observations=None if failed else self._observations(plain["stats"], plain["at_ms"]),
-            pods=[] if known else map(pod_message, specs.values()),
-            active_uids=specs if known else [],
+            pods=[] if is_known else map(pod_message, specs.values()),
+            active_uids=specs if is_known else [],
             summary_failed=failed,
             disk_info_failed=bool(plain.get("disk_info_error")),
             kill_fails=bool(plain.get("kill_error")),

@@ -202,11 +202,7 @@ class ScriptedQueue:
             rows["in_flight_events"] = len(held.in_flight_events)
         if self._mode == "v1.16":
             rows["pod_backoff"] = {
-                each.key: [
-                    each.attempts,
-                    each.updated_ns // NS_PER_MS,
-                    each.until_ns // NS_PER_MS,
-                ]
+                each.key: [each.attempts, each.updated_ns // NS_PER_MS, each.until_ns // NS_PER_MS]
                 for each in held.pod_backoffs
             }
         return rows

@@ -74,9 +74,9 @@ def evaluation_of(
         stamp = session_pb2.Stamp(session=session, sequence=1)
         round_ = round_of(scenario)
         stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=DEADLINE_S)
-        asked = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session=session))
-        asked.new_pod.CopyFrom(parse(type(asked.new_pod), scenario["pending"]))
-        parts = stub.EvaluatePod(asked, timeout=DEADLINE_S)
+        evaluate = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session=session))
+        evaluate.new_pod.CopyFrom(parse(type(evaluate.new_pod), scenario["pending"]))
+        parts = stub.EvaluatePod(evaluate, timeout=DEADLINE_S)
         return merged(parts, service_pb2.EvaluatePodResponse()).evaluation
     finally:
         ending = session_pb2.DeleteSessionRequest(session=session)

@@ -1,1 +1,1 @@
-"""Importers of published data-centre traces, whose tables are not Kubernetes objects."""
+"""Importers of data-centre traces, whose tables are not Kubernetes objects."""

@@ -19,10 +19,12 @@ from replay.errors import TraceError
 from replay.importers.records import Importer, ImportOptions, Issues, new_header
 from replay.importers.rows import (
     RecordDrafts,
+    RecordRank,
     TableRow,
     first_fields,
     make_node,
     make_pod,
+    pod_life,
     pod_ref,
     share_quantities,
     table_rows,
@@ -32,7 +34,7 @@ from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
-from reprieve.trace.v1beta1 import trace_pb2
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Observed, PodCreate, PodLife, Record, Scheduled
 
 NAME = "alibaba-2017"
 PRIORITIES = {"online": 1000, "batch": 0}
@@ -52,19 +54,17 @@ _STATUSES = frozenset(
     {"Terminated", "Waiting", "Running", "Failed", "Ready", "Interrupted", "Cancelled"}
 )
 _NAMES_BEGIN = {"task_create_time": "batch_task", "start_timestamp": "batch_instance"}
-_NODES, _PODS, _OBSERVED, _DELETES = range(1, 5)
 _PODS_OF_A_NODE = "1000"
 _INSTANCES_MAX = 10_000_000
 _Task = tuple[int, Decimal | None, Decimal | None]
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is one of the tables."""
-    del path
     return bool(_table(start))
 
 
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[trace_pb2.Record]:
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the tables. Raises TraceError, with file and line, for a broken row."""
     files: dict[str, list[Path]] = {}
     for path in paths:
@@ -131,24 +131,21 @@ class _Tables:
         node = self._nodes.get(machine)
         match row.text("event"):
             case "add" if node is None:
-                node = self._node(row)
-                self._nodes[machine] = node
-                self._drafts.add(
-                    trace_pb2.Record(at_ns=at_ns, create=KubernetesObject(node=node)), _NODES
-                )
+                node = self._nodes[machine] = self._node(row)
+                made = KubernetesObject(node=node)
+                self._drafts.add(Record(at_ns=at_ns, create=made), RecordRank.NODE)
             case "softerror" if node is not None:
                 message = "a soft error cordons its machine for good: no recovery is recorded"
                 self._issues.add("no-recovery", row.where, message)
                 if not node.spec.unschedulable:
                     node.spec.unschedulable = True
-                    self._drafts.add(
-                        trace_pb2.Record(at_ns=at_ns, update=KubernetesObject(node=node)), _NODES
-                    )
+                    made = KubernetesObject(node=node)
+                    self._drafts.add(Record(at_ns=at_ns, update=made), RecordRank.NODE)
             case "harderror" if node is not None:
                 del self._nodes[machine]
                 ref = ObjectReference(kind="Node", name=node.metadata.name)
-                delete = trace_pb2.Delete(object=ref, cause="user")
-                self._drafts.add(trace_pb2.Record(at_ns=at_ns, delete=delete), _DELETES)
+                delete = Delete(object=ref, cause="user")
+                self._drafts.add(Record(at_ns=at_ns, delete=delete), RecordRank.DELETE)
             case "add" | "softerror" | "harderror":
                 message = f"{row.text('event')} of a machine that is there already, or is not there"
                 self._issues.add("unknown-machine", row.where, message)
@@ -166,7 +163,7 @@ class _Tables:
             pod.status.start_time.SetInParent()
         elif machine:
             self._observe(at_ns, pod, node_name)
-        self._create(at_ns, pod, trace_pb2.PodLife(censored=True))
+        self._create(at_ns, pod, PodLife(censored=True))
 
     def task(self, row: TableRow, *, pods: bool) -> None:
         """Add a batch task; `pods` creates its instances, too."""
@@ -176,11 +173,10 @@ class _Tables:
         if not pods:
             self._tasks[name] = created_ns, cores, memory
             return
-        count = row.integer("instances") or 0
-        if not 0 <= count <= _INSTANCES_MAX:
-            problem = f"instances: {count} is not a number from 0 to {_INSTANCES_MAX:,}"
-            raise TraceError(row.where, problem)
-        life = self._task_life(row, count)
+        count = row.count("instances", _INSTANCES_MAX) or 0
+        message = "instances live as long as their task: batch_instance has their own times"
+        self._issues.add("task-time", row.where, message, count)
+        life = self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))
         if cpu is None and memory is None:
             self._issues.add("no-request", row.where, "instances without requests", count)
         if count:
@@ -197,8 +193,7 @@ class _Tables:
             self._issues.add("unknown-task", row.where, message)
         start_ns = max(0, started_ns or 0)
         created_ns, cores, memory = task or (start_ns, None, None)
-        pod_name = f"batch-{name[0]}-{name[1]}-l{row.where.rpartition(' ')[2]}"
-        pod = self._pod(pod_name, "batch", cores, memory)
+        pod = self._pod(f"batch-{name[0]}-{name[1]}-l{row.line}", "batch", cores, memory)
         life = self._life(row, started_ns, ended_ns)
         if started_ns and row.text("machine"):
             self._observe(start_ns, pod, f"machine-{row.text('machine')}")
@@ -210,25 +205,15 @@ class _Tables:
             self._issues.add("there-before", row.where, message)
         return self._time_ns(row, "create")
 
-    def _task_life(self, row: TableRow, count: int) -> trace_pb2.PodLife:
-        message = "instances live as long as their task: batch_instance has their own times"
-        self._issues.add("task-time", row.where, message, count)
-        return self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))
-
-    def _life(self, row: TableRow, start_ns: int | None, end_ns: int | None) -> trace_pb2.PodLife:
+    def _life(self, row: TableRow, start_ns: int | None, end_ns: int | None) -> PodLife:
         status = row.text("status")
         if status in {"Waiting", "Ready"} or start_ns is None:
             self._issues.add("never-ran", row.where, "never ran: its service time is not known")
-            return trace_pb2.PodLife(censored=True)
-        if status == "Running" or not end_ns:
-            message = "was still running at the end: runs until it is deleted"
-            self._issues.add("censored", row.where, message)
-            return trace_pb2.PodLife(censored=True)
-        ran_ns = end_ns - max(0, start_ns)
-        if ran_ns < 0:
-            self._issues.add("negative-time", row.where, "ended before it began: taken as 0 s")
-        life = trace_pb2.PodLife(service_time_ns=max(0, ran_ns))
-        life.fails = status == "Failed"
+            return PodLife(censored=True)
+        ended_ns = None if status == "Running" else end_ns or None
+        no_end = "was still running at the end"
+        life = pod_life(row.where, max(0, start_ns), ended_ns, self._issues, no_end=no_end)
+        life.fails = ended_ns is not None and status == "Failed"
         return life
 
     def _node(self, row: TableRow) -> Node:
@@ -250,20 +235,18 @@ class _Tables:
         pod.spec.priority_class_name, pod.spec.priority = class_, PRIORITIES[class_]
         return pod
 
-    def _create(self, at_ns: int, pod: Pod, life: trace_pb2.PodLife, copies: int = 0) -> None:
-        create = trace_pb2.Record(at_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
-        self._drafts.add(create, _PODS, copies=copies)
+    def _create(self, at_ns: int, pod: Pod, life: PodLife, copies: int = 0) -> None:
+        create = Record(at_ns=at_ns, pod_create=PodCreate(pod=pod, life=life))
+        self._drafts.add(create, RecordRank.POD, copies=copies)
 
     def _observe(self, at_ns: int, pod: Pod, node_name: str) -> None:
-        scheduled = trace_pb2.Scheduled(node_name=node_name)
-        observed = trace_pb2.Observed(object=pod_ref(pod), scheduled=scheduled)
-        self._drafts.add(trace_pb2.Record(at_ns=at_ns, observed=observed), _OBSERVED)
+        scheduled = Scheduled(node_name=node_name)
+        observed = Observed(object=pod_ref(pod), scheduled=scheduled)
+        self._drafts.add(Record(at_ns=at_ns, observed=observed), RecordRank.OBSERVED)
 
     def _time_ns(self, row: TableRow, name: str) -> int:
-        at_ns = row.seconds_ns(name)
-        if at_ns is None:
-            raise TraceError(row.where, f"{name} is missing")
-        return max(0, at_ns)
+        row.required(name)
+        return max(0, row.seconds_ns(name) or 0)
 
 
 IMPORTER = Importer(

@@ -26,7 +26,7 @@ from replay.importers.records import (
     new_header,
     single_path,
 )
-from replay.importers.rows import decimal, make_pod, priority_class, share_of_unit
+from replay.importers.rows import ceil_product, decimal, make_pod, pod_life, priority_class
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import PodLife, Record
 
@@ -38,20 +38,19 @@ PRIORITIES = {0: ("high", 1000), 1: ("low", 0)}
 """PriorityClasses by the trace's priority, whose order is reversed."""
 _MAGIC = b"SQLite format 3\x00"
 _DAY_NS = 86_400 * 1_000_000_000
+_DAYS_MAX = 40_000
 _SIZES = ("core", "memory", "hdd", "ssd", "nic")
 _EXTRA = "packing.azure.com/"
 _Requests = Mapping[str, str]
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is the trace's database."""
-    del path
     return start.startswith(_MAGIC) and b"vmTypeId" in start
 
 
-def node_resources(options: ImportOptions) -> Mapping[str, str]:
+def node_resources(_options: ImportOptions) -> Mapping[str, str]:
     """Return all parts of a machine."""
-    del options
     amounts = {f"{_EXTRA}{name}": str(PARTS) for name in ("hdd", "ssd", "nic")}
     return {"cpu": f"{PARTS}m", "memory": f"{PARTS}Mi", "pods": "1000", **amounts}
 
@@ -109,7 +108,7 @@ def _requests(where: str, sizes: Sequence[Any]) -> _Requests:
         if size is not None and (share is None or share < 0):
             raise TraceError(where, f"{name}: {size!r} is not a share of a machine")
         if share:
-            result.update(_request(name, share_of_unit(share, PARTS)))
+            result.update(_request(name, ceil_product(share, PARTS)))
     return result
 
 
@@ -155,14 +154,8 @@ def _life(where: str, start_ns: int, end_ns: int | None, priority: int, issues: 
     """Return the service time within the trace; censored for low ones, which may be evicted."""
     if start_ns < 0:
         issues.add("there-before", where, "was there before the trace began: created at its start")
-    if end_ns is None:
-        issues.add("censored", where, "lived beyond the trace: runs until it is deleted")
-        return PodLife(censored=True)
-    lived_ns = end_ns - max(0, start_ns)
-    if lived_ns < 0:
-        issues.add("negative-time", where, "ended before it began: taken as 0 s")
-    life = PodLife(service_time_ns=max(0, lived_ns))
-    if PRIORITIES[priority][0] == "low":
+    life = pod_life(where, max(0, start_ns), end_ns, issues, no_end="lived beyond the trace")
+    if end_ns is not None and PRIORITIES[priority][0] == "low":
         message = "a low priority may have ended by an eviction: runs until it is deleted"
         issues.add("censored", where, message)
         life.censored = True
@@ -180,7 +173,7 @@ def _time_ns(where: str, column: str, days: object) -> int | None:
     if days is None or days == "":
         return None
     number: Decimal | None = decimal(str(days))
-    if number is None:
+    if number is None or abs(number) > _DAYS_MAX:
         raise TraceError(where, f"{column}: {days!r} is not a number of days")
     return int((number * _DAY_NS).to_integral_value())
 
@@ -190,5 +183,6 @@ IMPORTER = Importer(
     description='Azure\'s packing trace: an SQLite database with tables "vm" and "vmType"',
     sniff=sniff,
     load=load,
+    no_outcomes="Azure's packing trace has virtual machines without their hosts",
     node_resources=node_resources,
 )

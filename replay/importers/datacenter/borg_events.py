@@ -30,7 +30,10 @@ class EventOrder(IntEnum):
 
 
 class TaskChange(Enum):
-    """The type of a task's event. UPDATE is UPDATE_PENDING or UPDATE_RUNNING."""
+    """The type of a task's event, by its name and in the order of its numbers in the traces.
+
+    2011 has no QUEUE and ENABLE. UPDATE is UPDATE_PENDING or UPDATE_RUNNING.
+    """
 
     SUBMIT = "SUBMIT"
     QUEUE = "QUEUE"
@@ -45,7 +48,7 @@ class TaskChange(Enum):
 
 
 class MachineChange(Enum):
-    """The type of a machine's event."""
+    """The type of a machine's event, in the order of its numbers in the traces."""
 
     ADD = "ADD"
     REMOVE = "REMOVE"
@@ -53,7 +56,7 @@ class MachineChange(Enum):
 
 
 class ConstraintOperator(Enum):
-    """How a constraint compares the attribute of a machine with its value."""
+    """How a constraint compares a machine's attribute with its value; 2011 has the first four."""
 
     EQUAL = "EQUAL"
     NOT_EQUAL = "NOT_EQUAL"

@@ -9,9 +9,9 @@ from decimal import Decimal
 from hashlib import blake2b
 
 from replay.hashing import object_uid
-from replay.importers.datacenter import borg_events
+from replay.importers.datacenter import borg_events as borg
 from replay.importers.records import ImportOptions, Issues
-from replay.importers.rows import NAMESPACE, make_node, make_pod, share_of_unit, share_quantities
+from replay.importers.rows import NAMESPACE, ceil_product, make_node, make_pod, share_quantities
 from reprieve.kube.v1beta1.affinity_pb2 import NodeSelectorTerm
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -22,6 +22,17 @@ GATE = "borg/queued"
 _COLLECTION, _CLASS = "borg/collection", "borg/scheduling-class"
 _HOSTNAME = "kubernetes.io/hostname"
 WINDOWS_MAX = 512
+_REQUIREMENTS = {
+    borg.ConstraintOperator.EQUAL: ("In", 0),
+    borg.ConstraintOperator.NOT_EQUAL: ("NotIn", 0),
+    borg.ConstraintOperator.LESS_THAN: ("Lt", 0),
+    borg.ConstraintOperator.LESS_THAN_EQUAL: ("Lt", 1),
+    borg.ConstraintOperator.GREATER_THAN: ("Gt", 0),
+    borg.ConstraintOperator.GREATER_THAN_EQUAL: ("Gt", -1),
+    borg.ConstraintOperator.PRESENT: ("Exists", 0),
+    borg.ConstraintOperator.NOT_PRESENT: ("DoesNotExist", 0),
+}
+"""Operators of node affinity, and what is added to an integer value."""
 _Window = tuple[int, Decimal | None, Decimal | None]
 PODS = "1000"
 """The pods of a node: Borg has no such limit."""
@@ -36,10 +47,10 @@ class Task:
     again. `first_machine` is where it ran at the start of the trace.
     """
 
-    submit: borg_events.TaskEvent
+    submit: borg.TaskEvent
     number: int = 0
     different_machines: bool = False
-    constraints: list[borg_events.Constraint] = field(default_factory=list)
+    constraints: list[borg.Constraint] = field(default_factory=list)
     running_us: int | None = None
     ran_us: int = 0
     machine: str = ""
@@ -48,13 +59,8 @@ class Task:
     failed: bool = False
     queued: bool = False
     enabled_us: int | None = None
-    usage: list[tuple[int, Decimal | None, Decimal | None]] = field(default_factory=list)
+    usage: list[_Window] = field(default_factory=list)
     _ref: ObjectReference | None = None
-
-    @property
-    def key(self) -> borg_events.InstanceKey:
-        """Return collection and index."""
-        return self.submit.key
 
     @property
     def name(self) -> str:
@@ -111,7 +117,7 @@ def _require_different_nodes(pod: Pod) -> None:
     term.label_selector.match_labels[_COLLECTION] = pod.metadata.labels[_COLLECTION]
 
 
-def _require_attributes(pod: Pod, constraints: list[borg_events.Constraint]) -> None:
+def _require_attributes(pod: Pod, constraints: list[borg.Constraint]) -> None:
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     term = required.node_selector_terms.add()
@@ -119,35 +125,21 @@ def _require_attributes(pod: Pod, constraints: list[borg_events.Constraint]) -> 
         _require(term, each)
 
 
-def _require(term: NodeSelectorTerm, constraint: borg_events.Constraint) -> None:
+def _require(term: NodeSelectorTerm, constraint: borg.Constraint) -> None:
     """Add the constraint's requirement; an empty value means that the attribute is missing."""
     key, operator, value = label_key(constraint.name), constraint.operator, constraint.value
-    presence = {
-        borg_events.ConstraintOperator.PRESENT: "Exists",
-        borg_events.ConstraintOperator.NOT_PRESENT: "DoesNotExist",
-    }
+    name, moved = _REQUIREMENTS[operator]
     if not value:
-        presence |= {
-            borg_events.ConstraintOperator.EQUAL: "DoesNotExist",
-            borg_events.ConstraintOperator.NOT_EQUAL: "Exists",
-        }
-    if operator in presence:
-        term.match_expressions.add(key=key, operator=presence[operator])
+        name = {"In": "DoesNotExist", "NotIn": "Exists"}.get(name, name)
+    if name in {"Exists", "DoesNotExist"}:
+        term.match_expressions.add(key=key, operator=name)
         return
-    name, moved = {
-        borg_events.ConstraintOperator.EQUAL: ("In", 0),
-        borg_events.ConstraintOperator.NOT_EQUAL: ("NotIn", 0),
-        borg_events.ConstraintOperator.LESS_THAN: ("Lt", 0),
-        borg_events.ConstraintOperator.LESS_THAN_EQUAL: ("Lt", 1),
-        borg_events.ConstraintOperator.GREATER_THAN: ("Gt", 0),
-        borg_events.ConstraintOperator.GREATER_THAN_EQUAL: ("Gt", -1),
-    }[operator]
     if moved and value.lstrip("-").isdecimal():
         value = str(int(value) + moved)
     term.match_expressions.add(key=key, operator=name, values=[label_value(value)])
 
 
-def add_usage(task: Task, event: borg_events.TaskUsageEvent) -> bool:
+def add_usage(task: Task, event: borg.TaskUsageEvent) -> bool:
     """Add a window to a running task; return whether windows were merged to keep WINDOWS_MAX.
 
     Windows count from the sum of the task's earlier runs, since a pod of a replay has one run.
@@ -171,9 +163,9 @@ def usage_profile(number: int, windows: Sequence[_Window], options: ImportOption
     for offset_us, cpu, memory in windows:
         segment = profile.segments.add(offset_ns=offset_us * 1000)
         if cpu is not None:
-            segment.cpu_milli = share_of_unit(cpu, options.unit_cpu_milli)
+            segment.cpu_milli = ceil_product(cpu, options.unit_cpu_milli)
         if memory is not None:
-            segment.memory_bytes = share_of_unit(memory, options.unit_memory_bytes)
+            segment.memory_bytes = ceil_product(memory, options.unit_memory_bytes)
     if profile.segments:
         profile.segments[0].offset_ns = 0
     return profile
@@ -197,7 +189,7 @@ class MachineNodes:
         """Return whether the machine was added and not removed."""
         return machine in self._sizes
 
-    def attribute(self, event: borg_events.MachineAttributeEvent) -> Iterator[Record]:
+    def attribute(self, event: borg.MachineAttributeEvent) -> Iterator[Record]:
         """Set an attribute; yield the node's update if the node exists."""
         labels, key = self._labels[event.machine], label_key(event.name)
         before = labels.get(key)
@@ -209,11 +201,11 @@ class MachineNodes:
             node = self._node(event.machine, *self._sizes[event.machine])
             yield Record(at_ns=event.at_us * 1000, update=node)
 
-    def change(self, event: borg_events.MachineEvent) -> Iterator[Record]:
+    def change(self, event: borg.MachineEvent) -> Iterator[Record]:
         """Yield the creation, the update or the deletion of the machine's node."""
         machine, at_ns = event.machine, event.at_us * 1000
         exists = self.has(machine)
-        if event.change is borg_events.MachineChange.REMOVE:
+        if event.change is borg.MachineChange.REMOVE:
             if not exists:
                 self._issues.add("unknown-machine", event.where, "removed, and was never added")
                 return
@@ -229,10 +221,7 @@ class MachineNodes:
             self._issues.add("no-capacity", event.where, "a machine of unknown size: nothing fits")
         self._sizes[machine] = cpu, memory
         node = self._node(machine, cpu, memory)
-        if exists:
-            yield Record(at_ns=at_ns, update=node)
-        else:
-            yield Record(at_ns=at_ns, create=node)
+        yield Record(at_ns=at_ns, update=node) if exists else Record(at_ns=at_ns, create=node)
 
     def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> KubernetesObject:
         options = self._options

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from replay.importers.datacenter import borg_events
+from replay.importers.datacenter import borg_events as borg
 from replay.importers.datacenter.borg_pods import (
     MachineNodes,
     Task,
@@ -22,14 +22,12 @@ from replay.importers.datacenter.borg_pods import (
     usage_profile,
 )
 from replay.importers.records import ImportOptions, Issues, new_header
-from replay.importers.rows import RecordDrafts
+from replay.importers.rows import RecordDrafts, RecordRank
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 _US_NS = 1000
 _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
-# The order of records at equal times: what pods need, pods, and what is observed of them.
-_NODES, _USAGE, _PODS, _UPDATES, _OBSERVED, _DELETES = range(1, 7)
 _NEAR_US = 5_000_000
 _MachineTask = tuple[int, str, Task]
 """Time (us), machine and task of an event."""
@@ -38,7 +36,7 @@ _MachineTask = tuple[int, str, Task]
 def borg_trace(
     name: str,
     paths: Sequence[Path],
-    events: Iterable[borg_events.BorgEvent],
+    events: Iterable[borg.BorgEvent],
     issues: Issues,
     options: ImportOptions,
 ) -> Iterator[trace_pb2.Record]:
@@ -69,39 +67,37 @@ class _Trace:
         self._options = options
         self._machines = MachineNodes(options, issues)
         self._evictions = EvictionCauses(self._machines.removed_us)
-        self._alive: dict[borg_events.InstanceKey, Task] = {}
-        self._dead: OrderedDict[borg_events.InstanceKey, Task] = OrderedDict()
-        self._constraints: dict[borg_events.InstanceKey, list[borg_events.Constraint]] = {}
-        self._limits: dict[int, borg_events.CollectionEvent] = {}
+        self._alive: dict[borg.InstanceKey, Task] = {}
+        self._dead: OrderedDict[borg.InstanceKey, Task] = OrderedDict()
+        self._constraints: dict[borg.InstanceKey, list[borg.Constraint]] = {}
+        self._limits: dict[int, borg.CollectionEvent] = {}
         self._profiles = 0
         self._tasks = 0
 
-    def add(self, event: borg_events.BorgEvent) -> None:
+    def add(self, event: borg.BorgEvent) -> None:
         """Add the next event."""
-        if event.at_us >= borg_events.AFTER_US:
+        if event.at_us >= borg.AFTER_US:
             self._issues.add("after-window", event.where, "after the window: left out")
             return
         if event.at_us > self.now_us:
             self._advance(event.at_us)
         match event:
-            case borg_events.TaskEvent():
+            case borg.TaskEvent():
                 self._task(event)
-            case borg_events.MachineEvent():
-                for record in self._machines.change(event):
-                    self._drafts.add(record, _NODES)
-            case borg_events.MachineAttributeEvent():
-                for record in self._machines.attribute(event):
-                    self._drafts.add(record, _NODES)
-            case borg_events.TaskConstraintEvent():
+            case borg.MachineEvent():
+                self._add(self._machines.change(event), RecordRank.NODE)
+            case borg.MachineAttributeEvent():
+                self._add(self._machines.attribute(event), RecordRank.NODE)
+            case borg.TaskConstraintEvent():
                 self._constraints.setdefault(event.key, []).append(event.constraint)
-            case borg_events.CollectionEvent():
+            case borg.CollectionEvent():
                 self._limit(event)
-            case borg_events.TaskUsageEvent():
+            case borg.TaskUsageEvent():
                 self._use(event)
 
     def end(self) -> None:
         """Write the tasks that were alive at the end."""
-        self._write_evictions(borg_events.AFTER_US)
+        self._write_evictions(borg.AFTER_US)
         for task in [*self._alive.values(), *self._dead.values()]:
             self._close_at_end(task)
 
@@ -116,7 +112,7 @@ class _Trace:
             del self._dead[key]
             self._close_at_end(task)
 
-    def _task(self, event: borg_events.TaskEvent) -> None:
+    def _task(self, event: borg.TaskEvent) -> None:
         if event.in_alloc:
             message = "tasks within a reservation are left out: the reservation holds the room"
             self._issues.add("in-alloc", event.where, message)
@@ -124,11 +120,11 @@ class _Trace:
         if event.has_missing_info:
             message = "an event that the trace's makers put in for a missing one: taken"
             self._issues.add("missing-info", event.where, message)
-        if event.change is borg_events.TaskChange.SUBMIT:
+        if event.change is borg.TaskChange.SUBMIT:
             self._submit(event)
             return
         task = self._alive.get(event.key)
-        if task is None and event.change is borg_events.TaskChange.SCHEDULE:
+        if task is None and event.change is borg.TaskChange.SCHEDULE:
             message = "scheduled and never submitted: taken as submitted then"
             self._issues.add("no-submit", event.where, message)
             task = self._submit(event)
@@ -140,7 +136,7 @@ class _Trace:
             return
         self._change(task, event)
 
-    def _submit(self, event: borg_events.TaskEvent) -> Task:
+    def _submit(self, event: borg.TaskEvent) -> Task:
         task = self._alive.get(event.key)
         if task is not None:
             self._issues.add("duplicate-submit", event.where, "submitted, and was alive: left out")
@@ -162,7 +158,7 @@ class _Trace:
         self._alive[event.key] = task
         return task
 
-    def _limit(self, event: borg_events.CollectionEvent) -> None:
+    def _limit(self, event: borg.CollectionEvent) -> None:
         if event.ended:
             self._limits.pop(event.collection, None)
             return
@@ -173,24 +169,24 @@ class _Trace:
         if event.per_machine or event.per_switch:
             self._limits[event.collection] = event
 
-    def _change(self, task: Task, event: borg_events.TaskEvent) -> None:
+    def _change(self, task: Task, event: borg.TaskEvent) -> None:
         match event.change:
-            case borg_events.TaskChange.QUEUE:
+            case borg.TaskChange.QUEUE:
                 task.queued = task.queued or task.enabled_us is None
-            case borg_events.TaskChange.ENABLE:
+            case borg.TaskChange.ENABLE:
                 task.enabled_us = event.at_us if task.enabled_us is None else task.enabled_us
-            case borg_events.TaskChange.SCHEDULE:
+            case borg.TaskChange.SCHEDULE:
                 self._schedule(task, event)
-            case borg_events.TaskChange.UPDATE:
+            case borg.TaskChange.UPDATE:
                 message = "a task's requests were changed: they stay as submitted"
                 self._issues.add("not-simulated", event.where, message)
-            case borg_events.TaskChange.EVICT | borg_events.TaskChange.FAIL:
+            case borg.TaskChange.EVICT | borg.TaskChange.FAIL:
                 self._stop(task, event)
             case _:
                 self._finish(task, event)
 
-    def _schedule(self, task: Task, event: borg_events.TaskEvent) -> None:
-        self._alive[task.key] = task
+    def _schedule(self, task: Task, event: borg.TaskEvent) -> None:
+        self._alive[task.submit.key] = task
         task.dead_us, task.running_us, task.machine = None, event.at_us, event.machine
         if event.at_us == 0 == task.submit.at_us and self._machines.has(event.machine):
             task.first_machine = event.machine
@@ -199,27 +195,29 @@ class _Trace:
         self._observe(task, event, scheduled=scheduled)
         self._evictions.scheduled(task, event.at_us)
 
-    def _stop(self, task: Task, event: borg_events.TaskEvent) -> None:
+    def _stop(self, task: Task, event: borg.TaskEvent) -> None:
         """End a run; the task may be submitted again."""
         task.stop(event.at_us)
-        task.dead_us, task.failed = event.at_us, event.change is borg_events.TaskChange.FAIL
-        self._alive.pop(task.key, None)
-        self._dead[task.key] = task
+        task.dead_us, task.failed = event.at_us, event.change is borg.TaskChange.FAIL
+        self._alive.pop(task.submit.key, None)
+        self._dead[task.submit.key] = task
         if task.failed:
             finished = trace_pb2.Finished(phase="Failed", reason="FAIL")
             self._observe(task, event, finished=finished)
         else:
             self._evictions.evicted(task, event.machine or task.machine, event.at_us)
 
-    def _finish(self, task: Task, event: borg_events.TaskEvent) -> None:
+    def _finish(self, task: Task, event: borg.TaskEvent) -> None:
         task.stop(event.at_us)
-        self._alive.pop(task.key, None)
+        self._alive.pop(task.submit.key, None)
         life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS)
-        if event.change is borg_events.TaskChange.KILL:
+        if event.change is borg.TaskChange.KILL:
             life.censored = True
             delete = trace_pb2.Delete(object=task.ref(), cause="user")
-            self._drafts.add(trace_pb2.Record(at_ns=event.at_us * _US_NS, delete=delete), _DELETES)
-        elif event.change is borg_events.TaskChange.LOST:
+            self._drafts.add(
+                trace_pb2.Record(at_ns=event.at_us * _US_NS, delete=delete), RecordRank.DELETE
+            )
+        elif event.change is borg.TaskChange.LOST:
             self._issues.add("lost", event.where, "the end of a task was lost: taken as its end")
         else:
             self._observe(task, event, finished=trace_pb2.Finished(phase="Succeeded"))
@@ -241,18 +239,18 @@ class _Trace:
             self._profiles += 1
             life.usage_id = self._profiles
             profile = usage_profile(self._profiles, task.usage, self._options)
-            self._drafts.add(trace_pb2.Record(at_ns=at_ns, usage=profile), _USAGE)
+            self._drafts.add(trace_pb2.Record(at_ns=at_ns, usage=profile), RecordRank.USAGE)
         pod = task_pod(task, self._options)
         create = trace_pb2.Record(at_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
-        self._drafts.add(create, _PODS, task.number)
+        self._drafts.add(create, RecordRank.POD, task.number)
         if task.queued and task.enabled_us is not None:
             del pod.spec.scheduling_gates[:]
             update = trace_pb2.Record(
                 at_ns=task.enabled_us * _US_NS, update=KubernetesObject(pod=pod)
             )
-            self._drafts.add(update, _UPDATES)
+            self._drafts.add(update, RecordRank.UPDATE)
 
-    def _use(self, event: borg_events.TaskUsageEvent) -> None:
+    def _use(self, event: borg.TaskUsageEvent) -> None:
         task = self._alive.get(event.key)
         if task is None or task.running_us is None:
             message = "usage of a task that does not run: left out"
@@ -261,13 +259,18 @@ class _Trace:
             message = "usage of a long run: neighbouring windows are put together, the larger kept"
             self._issues.add("merged-usage", event.where, message)
 
-    def _observe(self, task: Task, event: borg_events.TaskEvent, **content: object) -> None:
+    def _observe(self, task: Task, event: borg.TaskEvent, **content: object) -> None:
         observed = trace_pb2.Observed(object=task.ref(), **content)  # type: ignore[arg-type]  # one of its oneof
-        self._drafts.add(trace_pb2.Record(at_ns=event.at_us * _US_NS, observed=observed), _OBSERVED)
+        self._drafts.add(
+            trace_pb2.Record(at_ns=event.at_us * _US_NS, observed=observed), RecordRank.OBSERVED
+        )
 
     def _write_evictions(self, until_us: int) -> None:
-        for record in self._evictions.observations(until_us):
-            self._drafts.add(record, _OBSERVED)
+        self._add(self._evictions.observations(until_us), RecordRank.OBSERVED)
+
+    def _add(self, records: Iterable[trace_pb2.Record], rank: RecordRank) -> None:
+        for record in records:
+            self._drafts.add(record, rank)
 
 
 class EvictionCauses:

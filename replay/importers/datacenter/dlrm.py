@@ -17,9 +17,10 @@ from replay.importers.records import Importer, ImportOptions, Issues, new_header
 from replay.importers.rows import (
     RecordDrafts,
     TableRow,
+    ceil_product,
     first_fields,
     make_pod,
-    share_of_unit,
+    pod_life,
     table_rows,
 )
 from reprieve.kube.v1beta1.pod_pb2 import Pod
@@ -33,9 +34,8 @@ _GIB = 1 << 30
 _MIB = 1 << 20
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is the list of instances."""
-    del path
     return b"instance_sn" in start[:20] and first_fields(start)[:3] == _HEAD
 
 
@@ -69,9 +69,7 @@ def _instance(row: TableRow, issues: Issues) -> Record:
 
 
 def _pod(row: TableRow) -> Pod:
-    name = row.text("instance_sn").replace("_", "-")
-    if not name:
-        raise TraceError(row.where, "instance_sn is missing")
+    name = row.required("instance_sn").replace("_", "-")
     pod = make_pod(name, "main", _amounts(row, "request"))
     pod.metadata.labels.update({"app": row.text("app_name"), "role": row.text("role")})
     resources = pod.spec.containers[0].resources
@@ -86,23 +84,23 @@ def _amounts(row: TableRow, of: str) -> dict[str, str]:
     """Return the quantities of the "request" or "limit" columns: millicores, and MiB."""
     result = {}
     if (cores := row.number(f"cpu_{of}")) is not None:
-        result["cpu"] = f"{share_of_unit(cores, 1000)}m"
+        result["cpu"] = f"{ceil_product(cores, 1000)}m"
     for resource, column in (("memory", "memory"), ("ephemeral-storage", "disk")):
         if (gib := row.number(f"{column}_{of}")) is not None:
-            result[resource] = f"{share_of_unit(gib, _GIB // _MIB)}Mi"
+            result[resource] = f"{ceil_product(gib, _GIB // _MIB)}Mi"
     return result
 
 
 def _life(row: TableRow, issues: Issues) -> PodLife:
     """Return the service time: from scheduled, or the trace's start, to deleted."""
-    deleted_ns = _time_ns(row, "deletion_time")
-    if deleted_ns is None:
-        issues.add("censored", row.where, "was there at the end: runs until it is deleted")
-        return PodLife(censored=True)
-    ran_ns = deleted_ns - (_time_ns(row, "scheduled_time") or 0)
-    if ran_ns < 0:
-        issues.add("negative-time", row.where, "deleted before it was scheduled: taken as 0 s")
-    return PodLife(service_time_ns=max(0, ran_ns))
+    return pod_life(
+        row.where,
+        _time_ns(row, "scheduled_time") or 0,
+        _time_ns(row, "deletion_time"),
+        issues,
+        no_end="was there at the end",
+        negative="deleted before it was scheduled",
+    )
 
 
 def _time_ns(row: TableRow, column: str) -> int | None:
@@ -118,5 +116,6 @@ IMPORTER = Importer(
     description='Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."',
     sniff=sniff,
     load=load,
+    no_outcomes="the DLRM trace has instances without their nodes",
     node_resources=node_resources,
 )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from replay.errors import TraceError
-from replay.importers.datacenter import borg_events
+from replay.importers.datacenter import borg_events as borg
 from replay.importers.datacenter.borg_trace import borg_trace
 from replay.importers.records import Importer, ImportOptions, Issues
 from replay.importers.rows import TableRow, first_fields, table_rows
@@ -35,35 +36,17 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
     ),
 }
 _BY_WIDTH = {5: "machine_attributes", 8: "job_events", 13: "task_events", 20: "task_usage"}
-_PRIORITIES = 1000
+_PRIORITY_MAX = 999
+_T = TypeVar("_T")
 # Enums by the trace's numbers.
-_MACHINE_CHANGES = (
-    borg_events.MachineChange.ADD,
-    borg_events.MachineChange.REMOVE,
-    borg_events.MachineChange.UPDATE,
-)
-_TASK_CHANGES = (
-    borg_events.TaskChange.SUBMIT,
-    borg_events.TaskChange.SCHEDULE,
-    borg_events.TaskChange.EVICT,
-    borg_events.TaskChange.FAIL,
-    borg_events.TaskChange.FINISH,
-    borg_events.TaskChange.KILL,
-    borg_events.TaskChange.LOST,
-    borg_events.TaskChange.UPDATE,  # UPDATE_PENDING
-    borg_events.TaskChange.UPDATE,  # UPDATE_RUNNING
-)
-_OPERATORS = (
-    borg_events.ConstraintOperator.EQUAL,
-    borg_events.ConstraintOperator.NOT_EQUAL,
-    borg_events.ConstraintOperator.LESS_THAN,
-    borg_events.ConstraintOperator.GREATER_THAN,
-)
+_MACHINE_CHANGES = tuple(borg.MachineChange)
+_TASK_CHANGES = tuple(each for each in borg.TaskChange if each.value not in {"QUEUE", "ENABLE"})
+_TASK_CHANGES += (borg.TaskChange.UPDATE,)  # UPDATE_RUNNING; the one before is UPDATE_PENDING
+_OPERATORS = tuple(borg.ConstraintOperator)[:4]
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is one of the tables."""
-    del path
     return bool(_table(start))
 
 
@@ -79,7 +62,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             message = f"{table or 'no table of the trace'}: left out"
             issues.add("ignored-file", str(path), message)
     tables = [_events(name, sorted(files), issues) for name, files in sorted(shards.items())]
-    return borg_trace(NAME, paths, borg_events.merged(tables), issues, options)
+    return borg_trace(NAME, paths, borg.merged(tables), issues, options)
 
 
 def _table(start: bytes) -> str:
@@ -100,7 +83,7 @@ def _table(start: bytes) -> str:
     return table if whole else ""
 
 
-def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[borg_events.BorgEvent]:
+def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[borg.BorgEvent]:
     """Yield the events of a table's shards, whose names are in order of time."""
     last_us = 0
     for path in files:
@@ -121,32 +104,28 @@ def _time_us(row: TableRow, name: str = "time") -> int:
 
 
 def _whole(row: TableRow, name: str) -> int:
-    number = row.integer(name)
-    if number is None:
-        raise TraceError(row.where, f"{name} is missing")
-    return number
+    row.required(name)
+    return row.integer(name) or 0
 
 
-def _code(row: TableRow, name: str, count: int) -> int:
-    code = _whole(row, name)
-    if not 0 <= code < count:
-        raise TraceError(row.where, f"{name}: {code} is not a number from 0 to {count - 1}")
-    return code
+def _enum(row: TableRow, name: str, values: Sequence[_T]) -> _T:
+    row.required(name)
+    return values[row.count(name, len(values) - 1) or 0]
 
 
-def _machine_event(row: TableRow) -> borg_events.BorgEvent:
-    return borg_events.MachineEvent(
+def _machine_event(row: TableRow) -> borg.BorgEvent:
+    return borg.MachineEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
-        change=_MACHINE_CHANGES[_code(row, "change", len(_MACHINE_CHANGES))],
+        change=_enum(row, "change", _MACHINE_CHANGES),
         cpu=row.share("cpu"),
         memory=row.share("memory"),
     )
 
 
-def _attribute(row: TableRow) -> borg_events.BorgEvent:
-    return borg_events.MachineAttributeEvent(
+def _attribute(row: TableRow) -> borg.BorgEvent:
+    return borg.MachineAttributeEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
@@ -155,14 +134,14 @@ def _attribute(row: TableRow) -> borg_events.BorgEvent:
     )
 
 
-def _task_event(row: TableRow) -> borg_events.BorgEvent:
-    return borg_events.TaskEvent(
+def _task_event(row: TableRow) -> borg.BorgEvent:
+    return borg.TaskEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
-        change=_TASK_CHANGES[_code(row, "change", len(_TASK_CHANGES))],
+        change=_enum(row, "change", _TASK_CHANGES),
         machine=row.text("machine"),
-        priority=_code(row, "priority", _PRIORITIES) if row.text("priority") else 0,
+        priority=row.count("priority", _PRIORITY_MAX) or 0,
         scheduling_class=row.text("class"),
         cpu=row.share("cpu"),
         memory=row.share("memory"),
@@ -171,20 +150,20 @@ def _task_event(row: TableRow) -> borg_events.BorgEvent:
     )
 
 
-def _constraint(row: TableRow) -> borg_events.BorgEvent:
-    operator = _OPERATORS[_code(row, "operator", len(_OPERATORS))]
-    return borg_events.TaskConstraintEvent(
+def _constraint(row: TableRow) -> borg.BorgEvent:
+    operator = _enum(row, "operator", _OPERATORS)
+    return borg.TaskConstraintEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
-        constraint=borg_events.Constraint(
+        constraint=borg.Constraint(
             operator=operator, name=row.text("name"), value=row.text("value")
         ),
     )
 
 
-def _usage(row: TableRow) -> borg_events.BorgEvent:
-    return borg_events.TaskUsageEvent(
+def _usage(row: TableRow) -> borg.BorgEvent:
+    return borg.TaskUsageEvent(
         at_us=_time_us(row, "start"),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
@@ -193,7 +172,7 @@ def _usage(row: TableRow) -> borg_events.BorgEvent:
     )
 
 
-_READERS: Mapping[str, Callable[[TableRow], borg_events.BorgEvent]] = {
+_READERS: Mapping[str, Callable[[TableRow], borg.BorgEvent]] = {
     "machine_attributes": _attribute,
     "machine_events": _machine_event,
     "task_constraints": _constraint,

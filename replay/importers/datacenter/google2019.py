@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import orjson
 
 from replay.errors import TraceError
-from replay.importers.datacenter import borg_events
+from replay.importers.datacenter import borg_events as borg
 from replay.importers.datacenter.borg_trace import borg_trace
 from replay.importers.records import Importer, ImportOptions, Issues
 from replay.importers.rows import SHARE_MAX, DiskSorter, decimal
@@ -32,36 +32,21 @@ NAME = "google-2019"
 _Raw = Mapping[str, Any]
 _T = TypeVar("_T")
 # The trace's names of enums, by the trace's numbers.
-_TASK_CHANGES: Mapping[str, borg_events.TaskChange] = {
-    "SUBMIT": borg_events.TaskChange.SUBMIT,
-    "QUEUE": borg_events.TaskChange.QUEUE,
-    "ENABLE": borg_events.TaskChange.ENABLE,
-    "SCHEDULE": borg_events.TaskChange.SCHEDULE,
-    "EVICT": borg_events.TaskChange.EVICT,
-    "FAIL": borg_events.TaskChange.FAIL,
-    "FINISH": borg_events.TaskChange.FINISH,
-    "KILL": borg_events.TaskChange.KILL,
-    "LOST": borg_events.TaskChange.LOST,
-    "UPDATE_PENDING": borg_events.TaskChange.UPDATE,
-    "UPDATE_RUNNING": borg_events.TaskChange.UPDATE,
+_TASK_CHANGES: Mapping[str, borg.TaskChange] = {
+    **{each.value: each for each in borg.TaskChange if each is not borg.TaskChange.UPDATE},
+    "UPDATE_PENDING": borg.TaskChange.UPDATE,
+    "UPDATE_RUNNING": borg.TaskChange.UPDATE,
 }
-_MACHINE_CHANGES: Mapping[str, borg_events.MachineChange | None] = {
+_MACHINE_CHANGES: Mapping[str, borg.MachineChange | None] = {
     "EVENT_TYPE_UNKNOWN": None,
-    "ADD": borg_events.MachineChange.ADD,
-    "REMOVE": borg_events.MachineChange.REMOVE,
-    "UPDATE": borg_events.MachineChange.UPDATE,
+    **{each.value: each for each in borg.MachineChange},
 }
-_OPERATORS = {each.value: each for each in borg_events.ConstraintOperator}
+_OPERATORS = {each.value: each for each in borg.ConstraintOperator}
 _ENDS = frozenset(
-    {
-        borg_events.TaskChange.FAIL,
-        borg_events.TaskChange.FINISH,
-        borg_events.TaskChange.KILL,
-        borg_events.TaskChange.LOST,
-    }
+    {borg.TaskChange.FAIL, borg.TaskChange.FINISH, borg.TaskChange.KILL, borg.TaskChange.LOST}
 )
-
-_PRIORITIES = 1000
+_INTEGERS = range(-(2**63), 2**64)
+_PRIORITIES = range(1000)
 _ALLOC_SET = (1, "1", "ALLOC_SET")
 _NO_MACHINE = frozenset({"", "0", "-1", "NO_MACHINE", "DEDICATED_MACHINE"})
 
@@ -94,10 +79,10 @@ def _sort(path: Path, lines: DiskSorter, issues: Issues) -> None:
             continue
         at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
         data = orjson.dumps([where, table, raw])
-        lines.put(min(at_us, borg_events.AFTER_US), _TABLES[table][0], data)
+        lines.put(min(at_us, borg.AFTER_US), _TABLES[table][0], data)
 
 
-def _events(lines: DiskSorter) -> Iterator[borg_events.BorgEvent]:
+def _events(lines: DiskSorter) -> Iterator[borg.BorgEvent]:
     for data in lines.sorted():
         where, table, raw = orjson.loads(data)
         yield _TABLES[table][1](where, raw)
@@ -116,17 +101,17 @@ def _table(raw: _Raw) -> str:
     return "machine" if "type" in raw or "capacity" in raw else "attribute"
 
 
-def _instance(where: str, raw: _Raw) -> borg_events.BorgEvent:
+def _instance(where: str, raw: _Raw) -> borg.BorgEvent:
     machine = str(raw.get("machine_id") or "")
     is_alloc = raw.get("collection_type") in _ALLOC_SET
     request = raw.get("resource_request")
-    return borg_events.TaskEvent(
+    return borg.TaskEvent(
         at_us=_time_us(where, raw),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
         change=_enum(where, raw, "type", _TASK_CHANGES),
         machine="" if machine in _NO_MACHINE else machine,
-        priority=_priority(where, raw),
+        priority=_whole(where, raw, "priority", 0, _PRIORITIES),
         scheduling_class=str(raw.get("scheduling_class") or ""),
         cpu=_share(where, request, "cpus"),
         memory=_share(where, request, "memory"),
@@ -136,9 +121,9 @@ def _instance(where: str, raw: _Raw) -> borg_events.BorgEvent:
     )
 
 
-def _collection(where: str, raw: _Raw) -> borg_events.BorgEvent:
+def _collection(where: str, raw: _Raw) -> borg.BorgEvent:
     change = _enum(where, raw, "type", _TASK_CHANGES)
-    return borg_events.CollectionEvent(
+    return borg.CollectionEvent(
         at_us=_time_us(where, raw),
         where=where,
         collection=_whole(where, raw, "collection_id"),
@@ -148,11 +133,11 @@ def _collection(where: str, raw: _Raw) -> borg_events.BorgEvent:
     )
 
 
-def _machine(where: str, raw: _Raw) -> borg_events.BorgEvent:
+def _machine(where: str, raw: _Raw) -> borg.BorgEvent:
     change = _enum(where, raw, "type", _MACHINE_CHANGES)
     if change is None:
         raise TraceError(where, "type: the machine event has no known type")
-    return borg_events.MachineEvent(
+    return borg.MachineEvent(
         at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
@@ -162,9 +147,9 @@ def _machine(where: str, raw: _Raw) -> borg_events.BorgEvent:
     )
 
 
-def _attribute(where: str, raw: _Raw) -> borg_events.BorgEvent:
+def _attribute(where: str, raw: _Raw) -> borg.BorgEvent:
     deleted = raw.get("deleted") in (True, "true", 1, "1")
-    return borg_events.MachineAttributeEvent(
+    return borg.MachineAttributeEvent(
         at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
@@ -173,9 +158,9 @@ def _attribute(where: str, raw: _Raw) -> borg_events.BorgEvent:
     )
 
 
-def _usage(where: str, raw: _Raw) -> borg_events.BorgEvent:
+def _usage(where: str, raw: _Raw) -> borg.BorgEvent:
     used = raw.get("average_usage")
-    return borg_events.TaskUsageEvent(
+    return borg.TaskUsageEvent(
         at_us=_time_us(where, raw, "start_time"),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
@@ -184,13 +169,15 @@ def _usage(where: str, raw: _Raw) -> borg_events.BorgEvent:
     )
 
 
-def _constraint(where: str, raw: _Raw) -> borg_events.Constraint:
+def _constraint(where: str, raw: _Raw) -> borg.Constraint:
     operator = _enum(where, raw, "relation", _OPERATORS)
     value = "" if raw.get("value") is None else str(raw["value"])
-    return borg_events.Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
+    return borg.Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
 
 
-def _whole(where: str, raw: _Raw, name: str, default: int | None = None) -> int:
+def _whole(
+    where: str, raw: _Raw, name: str, default: int | None = None, allowed: range = _INTEGERS
+) -> int:
     value = raw.get(name)
     if value is None and default is not None:
         return default
@@ -200,23 +187,13 @@ def _whole(where: str, raw: _Raw, name: str, default: int | None = None) -> int:
         number = int(value)
     except (ValueError, OverflowError):
         _refuse(where, name, value)
-    if not -(2**63) <= number < 2**64:
+    if number not in allowed:
         _refuse(where, name, value)
     return number
 
 
 def _time_us(where: str, raw: _Raw, name: str = "time") -> int:
-    time_us = _whole(where, raw, name)
-    if time_us < 0:
-        _refuse(where, name, raw.get(name))
-    return time_us
-
-
-def _priority(where: str, raw: _Raw) -> int:
-    priority = _whole(where, raw, "priority", 0)
-    if not 0 <= priority < _PRIORITIES:
-        _refuse(where, "priority", priority)
-    return priority
+    return _whole(where, raw, name, allowed=range(2**64))
 
 
 def _enum(where: str, raw: _Raw, name: str, values: Mapping[str, _T]) -> _T:
@@ -224,9 +201,7 @@ def _enum(where: str, raw: _Raw, name: str, values: Mapping[str, _T]) -> _T:
     value = raw.get(name, 0)
     if isinstance(value, str) and value in values:
         return values[value]
-    number = _whole(where, raw, name, 0)
-    if not 0 <= number < len(values):
-        _refuse(where, name, value)
+    number = _whole(where, raw, name, 0, range(len(values)))
     return list(values.values())[number]
 
 
@@ -244,14 +219,12 @@ def _refuse(where: str, name: str, value: object) -> NoReturn:
     raise TraceError(where, f"{name}: {value!r} is not a valid value of this field")
 
 
-_TABLES: Mapping[
-    str, tuple[borg_events.EventOrder, Callable[[str, _Raw], borg_events.BorgEvent]]
-] = {
-    "attribute": (borg_events.EventOrder.ATTRIBUTE, _attribute),
-    "collection": (borg_events.EventOrder.CONSTRAINT, _collection),
-    "instance": (borg_events.EventOrder.TASK, _instance),
-    "machine": (borg_events.EventOrder.MACHINE, _machine),
-    "usage": (borg_events.EventOrder.USAGE, _usage),
+_TABLES: Mapping[str, tuple[borg.EventOrder, Callable[[str, _Raw], borg.BorgEvent]]] = {
+    "attribute": (borg.EventOrder.ATTRIBUTE, _attribute),
+    "collection": (borg.EventOrder.CONSTRAINT, _collection),
+    "instance": (borg.EventOrder.TASK, _instance),
+    "machine": (borg.EventOrder.MACHINE, _machine),
+    "usage": (borg.EventOrder.USAGE, _usage),
 }
 
 

@@ -23,15 +23,17 @@ from replay.importers.records import (
 )
 from replay.importers.rows import (
     RecordDrafts,
+    RecordRank,
     TableRow,
+    make_node,
     make_pod,
+    pod_life,
     pod_ref,
     priority_class,
     table_rows,
 )
 from replay.kube.changes import SECOND_NS
 from replay.world.kubelet.annotations import EXIT_CODE, SERVICE_TIME
-from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Delete, PodCreate, PodLife, Record
@@ -47,9 +49,8 @@ _NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
 _NUMBER_MAX = 4_000_000_000
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is one of OpenB's lists."""
-    del path
     return start.startswith((_NODE_HEAD, _POD_HEAD))
 
 
@@ -71,9 +72,10 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                 name = made.pod_create.pod.spec.priority_class_name
                 if name:
                     priorities[name] = made.pod_create.pod.spec.priority
-                drafts.add(as_job(made) if options.openb_jobs else made)
-                if options.openb_timed and (deletion := _user_deletion(row, made, issues)):
-                    drafts.add(as_job(deletion) if options.openb_jobs else deletion, rank=1)
+                deletion = _user_deletion(row, made, issues) if options.openb_timed else None
+                for each, rank in ((made, RecordRank.POD), (deletion, RecordRank.DELETE)):
+                    if each is not None:
+                        drafts.add(as_job(each) if options.openb_jobs else each, rank)
         for name, value in sorted(priorities.items()):
             yield numbering.record(0, create=priority_class(name, value))
         yield from drafts.records(numbering, templates)
@@ -81,30 +83,26 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
 
 def _count(row: TableRow, name: str) -> int:
-    """Return a count, 0 for an empty field. Raises TraceError for any other text or number."""
-    number = row.integer(name) or 0
-    if not row.has(name) or not 0 <= number <= _NUMBER_MAX:
-        raise TraceError(row.where, f"{name}: {row.text(name)!r} is not a number >= 0")
-    return number
+    """Return a count, 0 for an empty field. Raises TraceError where there is no such column."""
+    if not row.has(name):
+        raise TraceError(row.where, f"{name} is missing")
+    return row.count(name, _NUMBER_MAX) or 0
 
 
 def _node(row: TableRow, options: ImportOptions) -> KubernetesObject:
-    node, name = Node(), row.text("sn")
-    node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
-    node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
     amounts = {
         "cpu": f"{_count(row, 'cpu_milli')}m",
         "memory": f"{_count(row, 'memory_mib')}Mi",
         "pods": "1001",
     }
     gpus = _count(row, "gpu")
+    if options.openb_gpu and gpus:
+        amounts |= {GPU_COUNT: str(gpus), GPU_MILLI: str(1000 * gpus)}
+    node = make_node(row.text("sn"), amounts, amounts)
+    node.status.ClearField("conditions")  # as in the data set's own manifests
     node.metadata.labels[LABEL_INSTANCE_TYPE] = _instance_type(row)
     if row.text("model"):
         node.metadata.labels[GPU_MODEL] = row.text("model")
-    if options.openb_gpu and gpus:
-        amounts |= {GPU_COUNT: str(gpus), GPU_MILLI: str(1000 * gpus)}
-    node.status.capacity.update(amounts)
-    node.status.allocatable.update(amounts)
     return KubernetesObject(node=node)
 
 
@@ -123,9 +121,7 @@ def _pod(row: TableRow, options: ImportOptions, issues: Issues) -> Record:
             raise TraceError(row.where, "creation_time is missing; leave --openb-timed out")
         arrival_ns = _count(row, "creation_time") * SECOND_NS
         life = _life(row, issues) if row.text("scheduled_time") else None
-    if not row.text("name"):
-        raise TraceError(row.where, "name is missing")
-    pod = make_pod(row.text("name"), "main", _requests(row, options))
+    pod = make_pod(row.required("name"), "main", _requests(row, options))
     if options.openb_gpu and row.text("gpu_spec"):
         _require_models(pod, row.text("gpu_spec").split("|"))
     qos = row.text("qos")
@@ -140,10 +136,7 @@ def _pod(row: TableRow, options: ImportOptions, issues: Issues) -> Record:
 
 
 def _requests(row: TableRow, options: ImportOptions) -> dict[str, str]:
-    requests = {
-        "cpu": f"{_count(row, 'cpu_milli')}m",
-        "memory": f"{_count(row, 'memory_mib')}Mi",
-    }
+    requests = {"cpu": f"{_count(row, 'cpu_milli')}m", "memory": f"{_count(row, 'memory_mib')}Mi"}
     gpus = _count(row, "num_gpu")
     if options.openb_gpu and gpus:
         requests[GPU_COUNT] = str(gpus)
@@ -177,14 +170,13 @@ def _user_deletion(row: TableRow, made: Record, issues: Issues) -> Record | None
 
 
 def _life(row: TableRow, issues: Issues) -> PodLife:
-    """Return the pod's service time, from scheduled to deleted."""
+    """Return the service time, from scheduled to deleted; a deletion at SNAPSHOT_S is no end."""
     if not row.text("deletion_time"):
         return PodLife(censored=True)
     ended_s = _count(row, "deletion_time")
-    ran_s = ended_s - _count(row, "scheduled_time")
-    if ran_s < 0:
-        issues.add("negative-time", row.where, "deleted before it was scheduled: taken as 0 s")
-    life = PodLife(service_time_ns=max(0, ran_s) * SECOND_NS)
+    scheduled_ns = _count(row, "scheduled_time") * SECOND_NS
+    negative = "deleted before it was scheduled"
+    life = pod_life(row.where, scheduled_ns, ended_s * SECOND_NS, issues, negative=negative)
     life.censored = ended_s >= SNAPSHOT_S
     life.fails = row.text("pod_phase") == "Failed"
     return life
@@ -239,4 +231,5 @@ IMPORTER = Importer(
     description='OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."',
     sniff=sniff,
     load=load,
+    no_outcomes="OpenB's lists have pods and nodes",
 )

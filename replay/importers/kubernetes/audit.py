@@ -162,12 +162,7 @@ class _Log:
         else:
             self._last[key(raw)] = raw
         return Change(
-            at_ns=self._last_ns,
-            type=type_,
-            raw=raw,
-            initial=False,
-            where=where,
-            actor=self._actor,
+            at_ns=self._last_ns, type=type_, raw=raw, initial=False, where=where, actor=self._actor
         )
 
 

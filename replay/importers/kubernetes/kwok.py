@@ -137,8 +137,5 @@ def _documents(path: Path) -> Iterator[tuple[str, Raw]]:
 
 
 IMPORTER = recording_importer(
-    "kwok",
-    'a recording of kwokctl: YAML documents of kind "ResourcePatch"',
-    sniff,
-    open_recording,
+    "kwok", 'a recording of kwokctl: YAML documents of kind "ResourcePatch"', sniff, open_recording
 )

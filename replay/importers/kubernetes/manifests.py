@@ -234,4 +234,5 @@ IMPORTER = Importer(
     description='YAML documents or a JSON object with "apiVersion" and "kind"',
     sniff=sniff,
     load=load,
+    no_outcomes="manifests have desired objects",
 )

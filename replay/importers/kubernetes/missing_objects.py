@@ -106,7 +106,6 @@ def _classes(listing: _Listing, issues: Issues) -> Iterator[KubernetesObject]:
 
 
 def _replica_sets(listing: _Listing, issues: Issues) -> Iterator[KubernetesObject]:
-    """Yield the missing ReplicaSets of the Deployments in the list."""
     missing: dict[str, dict[str, list[Pod]]] = {}
     for pod in listing.pods:
         owner = _controller(pod.metadata)

@@ -67,9 +67,8 @@ CreateObject = Callable[[str, list[ObjectReference]], Iterator[Record]]
 DeleteObject = Callable[[ObjectReference], Iterator[Record]]
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is a performance-config file."""
-    del path
     return _CASE.search(start) is not None and _TEMPLATE.search(start) is not None
 
 
@@ -348,4 +347,5 @@ IMPORTER = Importer(
     description='a scheduler_perf performance-config file: a YAML list with "workloadTemplate"',
     sniff=sniff,
     load=load,
+    no_outcomes="a performance test has objects to create",
 )

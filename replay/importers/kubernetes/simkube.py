@@ -59,9 +59,8 @@ class _Facts:
     lives: dict[_Key, list[list[_Life]]]
 
 
-def sniff(path: Path, start: bytes) -> bool:
+def sniff(_path: Path, start: bytes) -> bool:
     """Return whether a file whose content begins with `start` is a SimKube trace."""
-    del path
     if start.lstrip()[:1] == b"{":
         return b'"trackedObjects"' in start and b'"events"' in start
     return start[:1] in {b"\x84", b"\x85"} and start[1:9] == b"\xa7version" and b"events" in start
@@ -282,4 +281,5 @@ IMPORTER = Importer(
     description='a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"',
     sniff=sniff,
     load=load,
+    no_outcomes="a SimKube trace has applied objects and pods' run times",
 )

@@ -93,12 +93,7 @@ class ObjectHistory:
         last = self._last[before]
         self._forget(before)
         yield Transition(
-            at_ns=change.at_ns,
-            old=last,
-            new=last,
-            deleted=True,
-            initial=False,
-            where=change.where,
+            at_ns=change.at_ns, old=last, new=last, deleted=True, initial=False, where=change.where
         )
 
     def _forget(self, object_uid: str) -> None:

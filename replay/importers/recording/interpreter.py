@@ -80,10 +80,7 @@ def interpret(changes: Changes, header: Header, options: ImportOptions) -> Itera
     yield from _controller_pods(facts, output)
     history = ObjectHistory(issues)
     pods = PodReader(
-        facts=facts,
-        output=output,
-        scheduler_names=options.scheduler_names,
-        live=history.live,
+        facts=facts, output=output, scheduler_names=options.scheduler_names, live=history.live
     )
     objects = ObjectReader(facts=facts, output=output)
     for change in changes(issues):

@@ -49,12 +49,7 @@ _COMPONENTS = ("system:kube-", "system:serviceaccount:kube-system:", "system:nod
 """Prefixes of the names of API users that are components of the cluster."""
 _CAUSES = {"EvictionByEvictionAPI": "drain"}
 _BY_THE_CLUSTER = frozenset(
-    {
-        "PreemptionByScheduler",
-        "TerminationByKubelet",
-        "DeletionByPodGC",
-        "DeletionByTaintManager",
-    }
+    {"PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC", "DeletionByTaintManager"}
 )
 # These delete pods because of nodes and completions, not of a number of replicas.
 _WITHOUT_REPLICAS = frozenset({"DaemonSet", "Job"})
@@ -134,7 +129,6 @@ class PodReader:
             self.output.issues.add("missing-priority-class", change.where, message)
 
     def _observe(self, change: Transition, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
-        """Yield the cluster's actions on the pod."""
         new, out = change.new, self.output
         node = node_name(new)
         nominated = nominated_node(new)
@@ -218,7 +212,6 @@ class PodReader:
                 del self._active[facts.owner_uid]
 
     def _is_replayed(self, raw: Raw) -> bool:
-        """Return whether the replay schedules the pod."""
         name = part(raw, "spec").get("schedulerName") or self.scheduler_names[0]
         return name in self.scheduler_names
 

@@ -1,15 +1,23 @@
-"""The history file: every round that was sent to the scheduler.
+"""A run's rounds as the scheduler received them, and the scheduler's checkpoints between them.
 
 Rounds are length-delimited in zstd frames of about 1 MiB of whole rounds, so that the file of a
 killed run can be read up to its last frame.
+
+`explain` replays a late decision from the last checkpoint before it. Checkpoints are taken between
+instants, ten seconds of wall time after the last one, or later where saving it took more than a
+fiftieth of that. When there are more than KEPT_MAX, every second one is removed and the interval
+doubles, so that a run of any length keeps few, evenly spaced. They influence no decision.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from time import perf_counter_ns
+from typing import BinaryIO, Protocol, cast
 
 import zstandard
 from google.protobuf import proto
@@ -18,6 +26,7 @@ from google.protobuf.message import DecodeError
 from replay.errors import RunError, TraceError
 from replay.trace.files import delimited, open_plain
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 FRAME_BYTES = 1 << 20
 _LEVEL = 1
@@ -82,3 +91,95 @@ def with_responses(
             round_.recorded.extend(following.recorded)
             following = next(answered, None)
         yield round_
+
+
+EVERY_NS = 10_000_000_000
+SHARE = 50
+"""Lowest ratio of a run's wall time to the time that its checkpoints take."""
+KEPT_MAX = 24
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
+
+
+class Resumable(Protocol):
+    """A scheduler's session that can be saved."""
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds were sent and answered."""
+
+    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
+        """Return its state; every round must be answered before."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Checkpoint:
+    """A scheduler's state after the first `rounds` rounds of the history, the last at `at_ns`."""
+
+    rounds: int
+    at_ns: int
+    path: Path
+
+    def chunks(self) -> Iterator[session_pb2.CheckpointChunk]:
+        """Yield its content. Raises RunError where the file is damaged."""
+        try:
+            with open_plain(self.path) as plain:
+                # The stub requires a BytesIO; any reader that reads in full works.
+                stream = cast("io.BytesIO", plain)
+                while chunk := proto.parse_length_prefixed(session_pb2.CheckpointChunk, stream):
+                    yield chunk
+        except (TraceError, DecodeError, ValueError) as error:
+            raise RunError(f"{self.path}: not a checkpoint: {error}") from error
+
+
+class Checkpoints:
+    """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time."""
+
+    def __init__(
+        self, folder: Path, scheduler: Resumable, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        self._folder = folder
+        self._scheduler = scheduler
+        self._clock = clock
+        self._last_ns = clock()
+        self._every_ns = EVERY_NS
+        self._took_ns = 0
+        self._kept: list[Path] = []
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether another one should be taken."""
+        return self._clock() - self._last_ns >= max(self._every_ns, SHARE * self._took_ns)
+
+    def save(self, at_ns: int) -> None:
+        """Save the scheduler's state between two instants. Raises RunError."""
+        began_ns = self._clock()
+        path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
+        content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
+        try:
+            path.write_bytes(zstandard.ZstdCompressor().compress(content))
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+        self._kept.append(path)
+        if len(self._kept) > KEPT_MAX:
+            for each in self._kept[::2]:
+                each.unlink(missing_ok=True)
+            self._kept = self._kept[1::2]
+            self._every_ns *= 2
+        self._last_ns = self._clock()
+        self._took_ns = self._last_ns - began_ns
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether a file name is a checkpoint's."""
+    return _NAME.fullmatch(name) is not None
+
+
+def checkpoints_in(folder: Path) -> Sequence[Checkpoint]:
+    """Return the checkpoints of a run, the earliest first."""
+    found = ((_NAME.fullmatch(each.name), each) for each in folder.iterdir())
+    return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in found if match)
+
+
+def last_before(folder: Path, at_ns: int) -> Checkpoint | None:
+    """Return the latest checkpoint before `at_ns`, None without any."""
+    return max((each for each in checkpoints_in(folder) if each.at_ns < at_ns), default=None)

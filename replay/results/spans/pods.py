@@ -91,11 +91,7 @@ class PodSpans:
             trace.running_ns = min(now_ns, started_ns or now_ns)
         self._traces[meta.uid] = trace
 
-    def outcome(
-        self,
-        outcome: scheduler_pb2.Outcome,
-        within: SpanContext | None = None,
-    ) -> None:
+    def outcome(self, outcome: scheduler_pb2.Outcome, within: SpanContext | None = None) -> None:
         """End the waits of popped pods, and their scheduling cycles.
 
         A cycle is linked to `within`, the exchange in which it was decided.

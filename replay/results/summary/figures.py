@@ -1,9 +1,9 @@
 """The figures of a run: what each is called, its unit and meaning, and how it is computed.
 
 `DecisionCounts` says what a decision adds to which count. A replay counts its whole run with it
-while it goes (replay.results.summary.tally), and replay.whatif.facts counts each pod of a recorded
-run. FIGURES are computed from the sum over some pods, a `Population`, for --assert, compare and
-sweep; the report computes those with `sql` from a run's tables.
+while it goes (replay.results.summary.tally), and replay.whatif.comparison counts each pod of a
+recorded run. FIGURES are computed from the sum over some pods, a `Population`, for --assert,
+compare and sweep; the report computes those with `sql` from a run's tables.
 """
 
 from __future__ import annotations

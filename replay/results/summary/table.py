@@ -13,7 +13,7 @@ from rich.table import Table
 
 from replay.results import durations
 from replay.results.durations import Quantiles
-from replay.results.run.manifest import EMBEDDED
+from replay.results.run.directory import EMBEDDED
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
 

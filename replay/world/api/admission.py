@@ -11,12 +11,7 @@ from __future__ import annotations
 import re
 
 from reprieve.kube.v1beta1 import pod_pb2, scheduling_pb2
-from services.kube.pod import (
-    HIGHEST_USER_PRIORITY,
-    SYSTEM_CLASSES,
-    SYSTEM_PREFIX,
-    PriorityClass,
-)
+from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES, SYSTEM_PREFIX, PriorityClass
 from services.rpc.errors import FieldError
 from services.rpc.kube.codec import priority_class_from_message
 
@@ -45,9 +40,9 @@ class PriorityAdmission:
             self._check_system_class(wanted)
             return
         _check_class(wanted)
-        known = self._classes.get(wanted.name)
-        if known is not None:
-            _check_update(known, wanted)
+        stored = self._classes.get(wanted.name)
+        if stored is not None:
+            _check_update(stored, wanted)
         default = self._default()
         if wanted.global_default and default is not None and default.name != wanted.name:
             raise AdmissionError(
@@ -102,10 +97,10 @@ class PriorityAdmission:
         return min(defaults, key=lambda each: (each.value, each.name)) if defaults else None
 
     def _check_system_class(self, wanted: PriorityClass) -> None:
-        known = self._classes[wanted.name]
-        if (wanted.value, wanted.global_default) != (known.value, False):
+        stored = self._classes[wanted.name]
+        if (wanted.value, wanted.global_default) != (stored.value, False):
             raise AdmissionError(
-                f"PriorityClass {wanted.name!r} is a system class: its value is {known.value} "
+                f"PriorityClass {wanted.name!r} is a system class: its value is {stored.value} "
                 "and it is not a globalDefault"
             )
 
@@ -128,14 +123,14 @@ def _check_class(wanted: PriorityClass) -> None:
         )
 
 
-def _check_update(known: PriorityClass, wanted: PriorityClass) -> None:
-    if known.value != wanted.value:
+def _check_update(stored: PriorityClass, wanted: PriorityClass) -> None:
+    if stored.value != wanted.value:
         raise AdmissionError(
             f"PriorityClass {wanted.name!r}: value may not be changed in an update "
-            f"(it is {known.value}, not {wanted.value}): delete the class and create it again"
+            f"(it is {stored.value}, not {wanted.value}): delete the class and create it again"
         )
-    if known.preemption_policy is not wanted.preemption_policy:
+    if stored.preemption_policy is not wanted.preemption_policy:
         raise AdmissionError(
             f"PriorityClass {wanted.name!r}: preemptionPolicy may not be changed in an update "
-            f"(it is {known.preemption_policy.value}): delete the class and create it again"
+            f"(it is {stored.preemption_policy.value}): delete the class and create it again"
         )

@@ -22,14 +22,7 @@ from replay.world.api.pod_record import (
     stamp,
     status_event,
 )
-from reprieve.kube.v1beta1 import (
-    meta_pb2,
-    node_pb2,
-    object_pb2,
-    pod_pb2,
-    policy_pb2,
-    workloads_pb2,
-)
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.kube.fields import set_time

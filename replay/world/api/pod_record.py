@@ -66,7 +66,10 @@ class PodRecord:
 
         Source: kubernetes v1.34 pkg/controller/controller_utils.go, IsPodActive.
         """
-        return not self.is_terminal and not self.is_terminating
+        message = self.message
+        return message.status.phase not in _TERMINAL and not message.metadata.HasField(
+            "deletion_timestamp"
+        )
 
     @property
     def grace_s(self) -> int:

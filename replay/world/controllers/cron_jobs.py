@@ -66,15 +66,15 @@ class CronJobs:
         except ScheduleError as error:
             raise FieldError("spec.schedule", str(error)) from error
         check_policy(spec.job_template.spec.pod_failure_policy)
-        known = self._crons.get(uid)
-        if known is None:
+        stored = self._crons.get(uid)
+        if stored is None:
             since_ns = now_ns
             if message.status.HasField("last_schedule_time"):
                 since_ns = time_ns(message.status.last_schedule_time)
             since_s = since_ns // SECOND_NS
             self._crons[uid] = _Cron(message=message, schedule=schedule, since_s=since_s)
         else:
-            known.message, known.schedule = message, schedule
+            stored.message, stored.schedule = message, schedule
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> list[str]:

@@ -101,23 +101,23 @@ class DaemonSets:
         if update.HasField("max_unavailable"):
             fields.int_or_percent(update.max_unavailable, "spec.updateStrategy.maxUnavailable")
         revision = template_hash(message.spec.template)
-        known = self._sets.get(uid)
-        if known is None:
-            known = self._sets[uid] = _Set(
+        stored = self._sets.get(uid)
+        if stored is None:
+            stored = self._sets[uid] = _Set(
                 message=message,
                 template=template,
                 node_should_run=node_should_run,
                 revision=revision,
             )
             for pod in self._cluster.pods_by_owner.get(uid, {}).values():
-                self._index(known, pod)
-        elif known.revision != revision:
-            for pods in known.on.values():
+                self._index(stored, pod)
+        elif stored.revision != revision:
+            for pods in stored.on.values():
                 for pod_uid in pods:
-                    known.outdate(pod_uid, revision)
-        known.message, known.template = message, template
-        known.node_should_run, known.revision = node_should_run, revision
-        known.stale.update(dict.fromkeys(self._cluster.nodes))
+                    stored.outdate(pod_uid, revision)
+        stored.message, stored.template = message, template
+        stored.node_should_run, stored.revision = node_should_run, revision
+        stored.stale.update(dict.fromkeys(self._cluster.nodes))
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:

@@ -228,11 +228,7 @@ class DisruptionController:
         return owner_uid, replicas(replica_set.spec)
 
     def _still_granted(
-        self,
-        now_ns: int,
-        key: str,
-        message: policy_pb2.PodDisruptionBudget,
-        budget: _TrackedBudget,
+        self, now_ns: int, key: str, message: policy_pb2.PodDisruptionBudget, budget: _TrackedBudget
     ) -> dict[str, int]:
         """Return when the granted disruptions that are not over time out, ns, by pod name.
 

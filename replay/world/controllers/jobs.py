@@ -42,13 +42,13 @@ class Jobs:
         """
         check_policy(message.spec.pod_failure_policy)
         uid = message.metadata.uid
-        known = self._jobs.get(uid)
-        if known is None:
+        stored = self._jobs.get(uid)
+        if stored is None:
             self._jobs[uid] = JobState.of(message)
         else:
-            if known.message.spec.suspend and not message.spec.suspend:
-                known.start_ns = None
-            known.message = message
+            if stored.message.spec.suspend and not message.spec.suspend:
+                stored.start_ns = None
+            stored.message = message
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:

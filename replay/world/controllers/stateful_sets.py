@@ -84,14 +84,14 @@ class StatefulSets:
         """Add or replace a StatefulSet."""
         uid = message.metadata.uid
         revision = template_hash(message.spec.template)
-        known = self._sets.get(uid)
-        if known is None:
-            known = self._sets[uid] = _Set(
+        stored = self._sets.get(uid)
+        if stored is None:
+            stored = self._sets[uid] = _Set(
                 message=message, current=revision, before=revision, templates={}
             )
-        known.message, known.current = message, revision
-        known.templates[revision] = message.spec.template
-        self._cluster.scales[uid] = known.replicas
+        stored.message, stored.current = message, revision
+        stored.templates[revision] = message.spec.template
+        self._cluster.scales[uid] = stored.replicas
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> None:

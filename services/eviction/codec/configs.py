@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from reprieve.eviction.v1beta1 import eviction_pb2
-from services.config.kubelet import (
-    ENFORCEMENTS,
-    read_kubelet_configuration,
-)
+from services.config.kubelet import ENFORCEMENTS, read_kubelet_configuration
 from services.eviction.core.manager import Manager
-from services.eviction.core.parsing import ConfigError
-from services.eviction.core.thresholds import Threshold
+from services.eviction.core.thresholds import ConfigError, Threshold
 from services.eviction.fleet import ParsedConfig
 from services.kube.kubelet import EvictionConfig, Mode, default_hard
 from services.rpc.errors import FieldError

@@ -20,9 +20,7 @@ from dataclasses import dataclass, replace
 
 from services.eviction.core.conditions import admit, holding, node_conditions
 from services.eviction.core.local_storage import local_storage_evictions
-from services.eviction.core.messages import eviction_message
 from services.eviction.core.observations import NO_COLLECTION, NodeSummary, Observation, observe
-from services.eviction.core.parsing import parse_thresholds
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.ranking import rank
 from services.eviction.core.results import (
@@ -35,6 +33,7 @@ from services.eviction.core.results import (
     StepDecision,
     StepResult,
     ThresholdEvidence,
+    eviction_message,
 )
 from services.eviction.core.rules import rules_of
 from services.eviction.core.signals import ConditionType, Signal
@@ -47,7 +46,13 @@ from services.eviction.core.state import (
     snapshot_of,
     state_of,
 )
-from services.eviction.core.thresholds import Threshold, by_eviction_priority, met, refreshed
+from services.eviction.core.thresholds import (
+    Threshold,
+    by_eviction_priority,
+    met,
+    parse_thresholds,
+    refreshed,
+)
 from services.kube.kubelet import EvictionConfig
 
 

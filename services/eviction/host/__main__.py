@@ -11,8 +11,8 @@ from reprieve.kube.v1beta1 import pod_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.eviction.codec.configs import path_in_file
 from services.eviction.codec.operations import pod_from_message
-from services.eviction.core.parsing import ConfigError
 from services.eviction.core.pod import EvictionPod
+from services.eviction.core.thresholds import ConfigError
 from services.eviction.host.cgroups import Cgroup, CgroupError
 from services.eviction.host.reports import printer
 from services.eviction.host.watch import Watch, WatchSettings

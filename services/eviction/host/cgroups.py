@@ -157,9 +157,7 @@ class Machine:
         used = capacity - self._meminfo("MemFree") - self._meminfo("Inactive(file)")
         working_set = min(max(0, used), capacity)
         return MemoryStats(
-            available_bytes=capacity - working_set,
-            working_set_bytes=working_set,
-            time_ns=now_ns,
+            available_bytes=capacity - working_set, working_set_bytes=working_set, time_ns=now_ns
         )
 
     def pids(self, now_ns: int) -> RlimitStats:

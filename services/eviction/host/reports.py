@@ -79,7 +79,4 @@ def _mapping(report: StepReport) -> dict[str, Any]:
 def _memory(stats: MemoryStats | None) -> dict[str, int | None] | None:
     if stats is None:
         return None
-    return {
-        "available_bytes": stats.available_bytes,
-        "working_set_bytes": stats.working_set_bytes,
-    }
+    return {"available_bytes": stats.available_bytes, "working_set_bytes": stats.working_set_bytes}

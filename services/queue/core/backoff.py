@@ -1,15 +1,17 @@
 """How long failed pods wait, and at which ticks the queue is flushed.
 
-v1.34 counts refusals and errors apart. Where backoffQ may be popped from, every backoff ends with
-a whole second, so that the pods of one second can be in activeQ's order; a pod waits through the
-second in which its backoff ends. v1.20 counts a pod's attempts, from its last failure on. v1.16
-keeps a map by pod name which outlives the pod: a name's count does not rise while its backoff runs,
-nor exactly at its expiry, and a name is dropped once the maximum has passed since its last update.
+v1.34 counts refusals and errors apart. Where backoffQ may be popped from, the pods whose backoff
+ends in one backoff window, a second, are in activeQ's order; each backs off to the end of that
+window. v1.20 counts a pod's attempts; its backoff begins with its last failure. v1.16 keeps a map
+by pod name which outlives the pod: a name's count does not rise while its backoff runs, nor exactly
+at its expiry, and a name is dropped once the maximum has passed since its last update.
 
 Upstream flushes backoffs at whole seconds and leftovers at half minutes. The queue has no timer: it
 returns when the next flush would move something, and the caller sends the flush as an operation.
 
-Source: kubernetes v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQTimeInterval.
+Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go; scheduling_queue.go, Run;
+v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQTimeInterval; v1.16
+internal/queue/pod_backoff.go.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from typing import ClassVar
 
 from services.queue.core.queued_pod import PodKey, QueuedPodInfo
 
-WINDOW_NS = 1_000_000_000
-_EXACT_NS = 1
+_BACKOFF_WINDOW_NS = 1_000_000_000
+_NO_WINDOW_NS = 1
 _NO_BACKOFF_NS = -1
 # Beyond this many doublings every positive duration has passed any int64 limit.
 _DOUBLINGS_MAX = 63
@@ -47,7 +49,7 @@ class NameBackoff:
 
 
 class BackoffPolicy(ABC):
-    """When a mode's backoffs end; most policies keep no state beside QueuedPodInfo.
+    """When a version's backoffs end; most policies keep no state beside QueuedPodInfo.
 
     `is_by_name`: a pod's failures count for the next pod of its name, too.
     """
@@ -61,10 +63,13 @@ class BackoffPolicy(ABC):
 
     @abstractmethod
     def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
-        """Return when the pod's backoff ends, in ns."""
+        """Return when the pod's backoff expires, in ns: the order of a backoffQ.
+
+        In v1.34 the pod backs off for longer: see `due_ns`.
+        """
 
     def backs_off(self, pod_info: QueuedPodInfo, now_ns: int, /) -> bool:
-        """Return whether the pod still backs off at `now_ns`; at its expiry it does not."""
+        """Return whether the pod still backs off at `now_ns`, which is before `due_ns`."""
         return self.expiry_ns(pod_info) > now_ns
 
     def due_ns(self, pod_info: QueuedPodInfo, /) -> int:
@@ -85,7 +90,7 @@ class BackoffPolicy(ABC):
         """Set what `state` returns."""
 
 
-def window_backoff_ns(failures: int, limits: BackoffLimits) -> int:
+def failure_backoff_ns(failures: int, limits: BackoffLimits) -> int:
     """Return the wait after `failures` failures (1 or more), in ns.
 
     Doubles with each failure after the first, and is at most the maximum, even where the initial
@@ -98,10 +103,11 @@ def window_backoff_ns(failures: int, limits: BackoffLimits) -> int:
     return limits.initial_ns << shift
 
 
-class WindowBackoff(BackoffPolicy):
+class FailureBackoff(BackoffPolicy):
     """v1.34: the wait follows from the pod's failures and timestamp.
 
-    With `aligned`, backoffs end with whole seconds. A maximum of 0 is no backoff.
+    With `aligned` the backoff window is a second, else a nanosecond; a backoff expires when its
+    window begins, and the pod is due when the window ends. A maximum of 0 is no backoff.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, getBackoffTime,
     isPodBackingoff, alignToWindow.
     """
@@ -110,18 +116,18 @@ class WindowBackoff(BackoffPolicy):
 
     def __init__(self, limits: BackoffLimits, *, aligned: bool) -> None:
         super().__init__(limits)
-        self._window_ns = WINDOW_NS if aligned else _EXACT_NS
+        self._window_ns = _BACKOFF_WINDOW_NS if aligned else _NO_WINDOW_NS
 
     def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
-        """Return when the pod's backoff ends, in ns; -1 without backoff."""
+        """Return the begin of the backoff window in which the backoff ends, in ns; -1 without."""
         failures = pod_info.consecutive_errors or pod_info.unschedulable_count
         if failures == 0 or self._limits.max_ns == 0:
             return _NO_BACKOFF_NS
-        expiry_ns = pod_info.timestamp_ns + window_backoff_ns(failures, self._limits)
+        expiry_ns = pod_info.timestamp_ns + failure_backoff_ns(failures, self._limits)
         return expiry_ns - expiry_ns % self._window_ns
 
     def backs_off(self, pod_info: QueuedPodInfo, now_ns: int, /) -> bool:
-        """Return whether the pod still backs off: through the moment or second of its expiry."""
+        """Return whether the pod still backs off: to the end of its backoff window."""
         return self.expiry_ns(pod_info) >= now_ns - now_ns % self._window_ns
 
     def due_ns(self, pod_info: QueuedPodInfo, /) -> int:
@@ -129,7 +135,7 @@ class WindowBackoff(BackoffPolicy):
         return self.expiry_ns(pod_info) + self._window_ns
 
 
-def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
+def attempt_backoff_ns(attempts: int, limits: BackoffLimits) -> int:
     """Return the wait after `attempts` attempts, in ns.
 
     Doubles from the initial wait with each attempt after the first, up to the maximum, which is
@@ -152,7 +158,7 @@ class AttemptBackoff(BackoffPolicy):
 
     def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
         """Return when the pod's backoff ends, in ns."""
-        return pod_info.timestamp_ns + backoff_ns(pod_info.attempts, self._limits)
+        return pod_info.timestamp_ns + attempt_backoff_ns(pod_info.attempts, self._limits)
 
 
 class PodBackoffMap(BackoffPolicy):
@@ -197,7 +203,7 @@ class PodBackoffMap(BackoffPolicy):
         self._by_name = OrderedDict((backoff.key, backoff) for backoff in backoffs)
 
     def _expiry_ns(self, backoff: NameBackoff) -> int:
-        return backoff.updated_ns + backoff_ns(backoff.attempts, self._limits)
+        return backoff.updated_ns + attempt_backoff_ns(backoff.attempts, self._limits)
 
     def _drop_outdated(self, now_ns: int) -> None:
         while self._by_name:
@@ -232,21 +238,21 @@ class FlushTicks:
         self.leftover_ns = leftover_ns
 
     def next_ns(
-        self, now_ns: int, *, expiry_ns: int | None, oldest_unschedulable_ns: int | None
+        self, now_ns: int, *, due_ns: int | None, oldest_unschedulable_ns: int | None
     ) -> int | None:
         """Return the first tick from `now_ns` on whose flush would move something.
 
-        `expiry_ns` is when the first backoff ends, `oldest_unschedulable_ns` the earliest timestamp
-        of an unschedulable pod, None without such a pod. Returns None where both are None. A tick
-        at which the flush has been done is not returned again.
+        `due_ns` is when the first pod no longer backs off, `oldest_unschedulable_ns` the earliest
+        timestamp of an unschedulable pod, None without such a pod. Returns None where both are
+        None. A tick at which the flush has been done is not returned again.
         """
         ticks: list[int] = []
-        if expiry_ns is not None:
-            earliest_ns = max(expiry_ns, now_ns, self.backoff_ns + 1)
+        if due_ns is not None:
+            earliest_ns = max(due_ns, now_ns, self.backoff_ns + 1)
             ticks.append(_tick_from(earliest_ns, _BACKOFF_TICK_NS))
         if oldest_unschedulable_ns is not None:
-            due_ns = oldest_unschedulable_ns + self.max_unschedulable_ns + 1
-            earliest_ns = max(due_ns, now_ns, self.leftover_ns + 1)
+            leftover_ns = oldest_unschedulable_ns + self.max_unschedulable_ns + 1
+            earliest_ns = max(leftover_ns, now_ns, self.leftover_ns + 1)
             ticks.append(_tick_from(earliest_ns, _LEFTOVER_TICK_NS))
         return min(ticks, default=None)
 

@@ -4,7 +4,7 @@ A popped pod belongs to the owner that popped it. In a session with leases it do
 time, and any request of that owner renews the lease; a pod whose lease has expired returns to the
 queue.
 
-A pod that comes back refused is judged by the events since its pop, for it may have missed the one
+A pod whose cycle failed goes where the events since its pop send it, for it may have missed the one
 that would have moved it. Events are numbered; each pod in flight has the number of the first event
 after its pop, and events before the oldest pod's are dropped. A pod is in flight once. UIDs are in
 an ordered dict, which finds the oldest at once; a dict would step over all that have left before.
@@ -85,7 +85,7 @@ class InFlightPods:
         return next((pod for pod in held if pod.uid == uid), None)
 
     def set_gates(self, uid: str, gates: tuple[str, ...]) -> None:
-        """Set the gates that a pod in flight has when it comes back."""
+        """Set the gates that a pod in flight has when its cycle fails."""
         for popped in tuple(self._by_cycle.values()):
             if popped.pod.uid == uid:
                 self._put_version(popped, popped.pod._replace(gates=gates))

@@ -128,7 +128,7 @@ class QueuedPod(NamedTuple):
 class Failure(NamedTuple):
     """Why a scheduling cycle failed: the plugins that refused the pod, or an error.
 
-    `pending_plugins` are those that asked the pod to wait for an event of their own (Permit,
+    `pending_plugins` are those that returned Pending: the pod waits for their own event (Permit,
     PreBind). `error` is a failure that no plugin decided.
     """
 
@@ -138,7 +138,7 @@ class Failure(NamedTuple):
 
     @property
     def is_unschedulable(self) -> bool:
-        """Whether a plugin refused the pod, or asked it to wait."""
+        """Whether a plugin refused the pod, or returned Pending."""
         return bool(self.plugins or self.pending_plugins)
 
     def with_plugin(self, plugin: str) -> Failure:
@@ -208,9 +208,9 @@ class PopId(NamedTuple):
 class InFlightPod(NamedTuple):
     """A popped pod: in flight in one scheduling cycle until its outcome arrives.
 
-    `pod_info` is as before the pop: attempts and times belong to the pop, since in the older modes
-    an update of an in-flight pod queues a second copy with its own. `nominated_node_name` is the
-    nominator's at the pop, "" for none. `owner` holds the pop until `lease_until_ns`; 0 is for
+    `pod_info` is as before the pop: attempts and times belong to the pop, since without queueing
+    hints an update of an in-flight pod queues a second copy with its own. `nominated_node_name` is
+    the nominator's at the pop, "" for none. `owner` holds the pop until `lease_until_ns`; 0 is for
     ever.
     """
 

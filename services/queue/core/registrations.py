@@ -49,7 +49,7 @@ class Registration:
 class HintPlan:
     """The hints that decide on one event, for pods that the same plugins refused.
 
-    `pending` are those of plugins that asked the pod to wait, `refused` of the others. `decided` is
+    `pending` are those of plugins that returned Pending, `refused` of the others. `decided` is
     the strategy where no hint has to be called.
     """
 

@@ -1,8 +1,8 @@
 """The scheduling queue: which pending pod is tried next, and which wait for what.
 
 A pod is active, backs off, is unschedulable, or is in flight between a pop and the outcome of its
-scheduling cycle. Versions differ in how it moves between these: a mode's rules (rules/) decide it,
-and what all versions share is here.
+scheduling cycle. Versions differ in how it moves between these: their rules (rules/) decide it, and
+what all versions share is here.
 
 Two rules hold. Every operation carries its time, which never goes back, and only the two flush
 operations flush. And each sub-queue has at most one QueuedPodInfo for a pod, while one pod may be
@@ -37,10 +37,9 @@ from services.queue.core.results import (
     SubQueue,
     WouldBlock,
 )
-from services.queue.core.rules.mode import MODES, QueueConfig
-from services.queue.core.rules.parts import QueueParts
-from services.queue.core.rules.rules import PreEnqueueCheck
+from services.queue.core.rules.base import PreEnqueueCheck, QueueParts
 from services.queue.core.rules.state import QueueState, restore, state_of
+from services.queue.core.rules.versions import VERSIONS, QueueConfig
 
 _ANY_FAILURE = Failure()
 _ALL_PODS = PreEnqueueCheck()
@@ -49,25 +48,25 @@ _ASSIGNED_UPDATE = ObjectEvent(event=ASSIGNED_POD_UPDATE)
 
 
 class SchedulingQueue:
-    """A queue's parts under the rules of its mode. Times are ns; methods with `now_ns` set it."""
+    """A queue's parts under its version's rules. Times are ns; methods with `now_ns` set it."""
 
-    __slots__ = ("_mode", "_parts", "_rules")
+    __slots__ = ("_parts", "_rules", "_version")
 
     def __init__(self, config: QueueConfig) -> None:
-        self._mode = mode = MODES[config.mode]
+        self._version = version = VERSIONS[config.version]
         limit_ns = config.max_unschedulable_ns
         self._parts = QueueParts(
-            mode.backoff(config),
-            ranked=mode.ranked(config),
+            version.backoff(config),
+            ranked=version.ranked(config),
             lease_ns=config.lease_ns,
-            max_unschedulable_ns=mode.max_unschedulable_ns if limit_ns is None else limit_ns,
+            max_unschedulable_ns=version.max_unschedulable_ns if limit_ns is None else limit_ns,
         )
-        self._rules = mode.compose(self._parts, config)
+        self._rules = version.compose(self._parts, config)
 
     @classmethod
     def restore(cls, config: QueueConfig, state: QueueState) -> SchedulingQueue:
         """Return a queue in `state`, which was taken under the same configuration."""
-        assert state.mode == config.mode
+        assert state.mode == config.version
         queue = cls(config)
         restore(queue._parts, queue._rules, state)
         return queue
@@ -182,7 +181,7 @@ class SchedulingQueue:
         return NotNext(next=heads[0] if heads else self._empty(), committed=committed)
 
     def _empty(self) -> PopResult:
-        return self._mode.closed if self._parts.closed else WouldBlock()
+        return self._version.closed if self._parts.closed else WouldBlock()
 
     def _begin_cycle(self, pod_info: QueuedPodInfo, owner: str) -> InFlightPod:
         parts = self._parts
@@ -294,7 +293,7 @@ class SchedulingQueue:
         return self._rules.move_for_assigned(assigned, object_event)
 
     def activate(self, pods: Iterable[PodRef], *, now_ns: int) -> int:
-        """Make pods active at once; return how many. Modes with gates only."""
+        """Make pods active at once; return how many. v1.34 only."""
         self._parts.advance(now_ns)
         return self._rules.activate(pods)
 
@@ -313,7 +312,7 @@ class SchedulingQueue:
             due_ns = error_due_ns
         return self._parts.flushes.next_ns(
             now_ns,
-            expiry_ns=due_ns,
+            due_ns=due_ns,
             oldest_unschedulable_ns=None if oldest is None else oldest.timestamp_ns,
         )
 
@@ -367,6 +366,11 @@ class SchedulingQueue:
         """Return the first `count` pods of a sub-queue, in its own order."""
         return self._parts.queues.first(queue, count)
 
+    def backoff_until_ns(self, pod_info: QueuedPodInfo, queue: SubQueue) -> int | None:
+        """Return when the pod's backoff expires, in ns; None outside the backoffQs."""
+        backs_off = queue in {SubQueue.BACKOFF, SubQueue.ERROR_BACKOFF}
+        return self._parts.policy.expiry_ns(pod_info) if backs_off else None
+
     @property
     def in_flight(self) -> Mapping[int, InFlightPod]:
         """The pods in flight, by the scheduling cycle of their pop."""
@@ -382,4 +386,4 @@ class SchedulingQueue:
 
     def snapshot(self) -> QueueState:
         """Return the whole state: what `restore` takes, and what GetState shows."""
-        return state_of(self._mode.name, self._parts, self._rules)
+        return state_of(self._version.name, self._parts, self._rules)

@@ -200,7 +200,7 @@ class ActiveQueue(KeyedHeap):
 class BackoffQueue(KeyedHeap):
     """The pods that back off, the next to expire first.
 
-    The mode's policy decides when a backoff ends and a pod is due. With `ranked`, pods of one
+    The version's policy decides when a backoff ends and a pod is due. With `ranked`, pods of one
     expiry are ordered as in activeQ, else by arrival.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, podsCompareBackoffCompleted,
     flushBackoffQCompleted; v1.34 backend/queue/backoff_queue.go.
@@ -215,9 +215,21 @@ class BackoffQueue(KeyedHeap):
 
     def put(self, pod_info: QueuedPodInfo) -> None:
         """Add a pod, or replace it."""
-        expiry_ns, pod = self._policy.expiry_ns(pod_info), pod_info.pod
+        self.put_by(self._policy.expiry_ns(pod_info), pod_info)
+
+    def put_by(self, expiry_ns: int, pod_info: QueuedPodInfo) -> None:
+        """Add a pod where one whose backoff expires at that time belongs."""
+        pod = pod_info.pod
         in_order = ranked_expiry_order if self._ranked else expiry_order
         self.put_in_order((pod.namespace, pod.name), in_order(pod_info, expiry_ns), pod_info)
+
+    def put_by_ns(self, key: PodKey) -> int:
+        """Return the expiry that the place of a pod of the queue follows from.
+
+        A PodBackoffMap may have dropped the pod's name since; as upstream's heap, this one does not
+        move the pod then.
+        """
+        return int.from_bytes(self._orders[key][:8]) - 1
 
     def pop_due(self, now_ns: int) -> QueuedPodInfo | None:
         """Remove and return the first pod if its backoff is over, else None."""
@@ -234,7 +246,7 @@ class SubQueues:
     """activeQ, the two backoffQs and the unschedulable pods; incoming pods are counted by event.
 
     With `ranked`, pods whose backoff ends together are ordered as in activeQ. The error backoff
-    stays empty in modes before v1.34.
+    stays empty before v1.34.
     """
 
     __slots__ = ("active", "backoff", "error_backoff", "incoming", "unschedulable")

@@ -350,9 +350,7 @@ _KUBERNETES = _Form(
     {},
 )
 _PROTO3 = _Form(
-    {
-        "google_protobuf_Timestamp": Timestamp.ToJsonString,
-    },
+    {"google_protobuf_Timestamp": Timestamp.ToJsonString},
     {
         FieldDescriptor.CPPTYPE_INT64: "str({value})",
         FieldDescriptor.CPPTYPE_UINT64: "str({value})",

@@ -108,10 +108,7 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
             affinity, "pod_affinity", pod_affinity, f"{field}.affinity.podAffinity"
         ),
         pod_anti_affinity=fields.optional_part(
-            affinity,
-            "pod_anti_affinity",
-            pod_affinity,
-            f"{field}.affinity.podAntiAffinity",
+            affinity, "pod_anti_affinity", pod_affinity, f"{field}.affinity.podAntiAffinity"
         ),
         topology_spread_constraints=spread_constraints(
             message.topology_spread_constraints, f"{field}.topologySpreadConstraints"

@@ -29,9 +29,7 @@ def persistent_volume_from_message(
         access_modes=tuple(spec.access_modes),
         claim_ref=(
             storage.ClaimRef(
-                namespace=spec.claim_ref.namespace,
-                name=spec.claim_ref.name,
-                uid=spec.claim_ref.uid,
+                namespace=spec.claim_ref.namespace, name=spec.claim_ref.name, uid=spec.claim_ref.uid
             )
             if spec.HasField("claim_ref")
             else None

@@ -19,17 +19,19 @@ from services.kube.pod import DEFAULT_SCHEDULER
 from services.scheduler.config import args as scheduler_args
 from services.scheduler.config import extenders as scheduler_extenders
 from services.scheduler.config.extenders import ExtenderConfig, check_extenders
-from services.scheduler.core.framework.profile import (
+from services.scheduler.core.framework.registry import (
     ALL,
     DEFAULT_PROFILE,
     EMPTY_PLUGIN_SET,
+    IN_TREE,
     ExtensionPoint,
     PluginSet,
     PluginSetting,
     Profile,
     ProfileError,
+    Registry,
+    check_profile,
 )
-from services.scheduler.core.framework.registry import IN_TREE, Registry, check_profile
 from services.typed import DataError, Reading
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"

@@ -20,7 +20,7 @@ from services.rpc.client import CHANNEL_OPTIONS
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, UrlError
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
-from services.scheduler.core.framework.profile import Profile
+from services.scheduler.core.framework.registry import Profile
 from services.scheduler.core.plugins.args import NodeResourcesFitArgs
 from services.scheduler.core.plugins.node_resources import NodeResourcesFit
 from services.scheduler.extenders.grpc_extender import ExtenderObjects, GrpcExtender
@@ -84,9 +84,7 @@ def _connected(
     if config.url_prefix.startswith(GRPC):
         return GrpcExtender(config, terms, _channel(config, credentials), sources)
     from services.scheduler.extenders.http_call import HttpCaller  # noqa: PLC0415 - loaded when needed
-    from services.scheduler.extenders.http_extender import (  # noqa: PLC0415 - loaded when needed
-        HttpExtender,
-    )
+    from services.scheduler.extenders.http_extender import HttpExtender  # noqa: PLC0415 - loaded when needed
 
     secure = config.url_prefix.startswith("https://")
     caller = HttpCaller(

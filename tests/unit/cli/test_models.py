@@ -29,7 +29,7 @@ def test_every_model_is_explained_in_the_documents() -> None:
     assert [name for name in MODELS if f"| `{name}` |" not in text] == []
 
 
-def test_a_model_that_is_none_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+def test_an_unknown_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:
     """And says which there are."""
     trace = tmp_path / "t.yaml"
     trace.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n", encoding="utf-8")

@@ -22,7 +22,7 @@ def test_the_line_has_time_rate_and_counts_by_outcome() -> None:
     )
 
 
-def test_the_line_tells_when_simulated_time_runs_far_ahead_of_the_trace() -> None:
+def test_the_line_shows_when_simulated_time_runs_far_ahead_of_the_trace() -> None:
     """From ten minutes on, so that a run which goes on by itself explains itself."""
     minute_ns = 60 * 10**9
     assert line(11 * minute_ns, 9 * minute_ns, 1.0, Tally()).startswith("11m simulated · ")

@@ -86,7 +86,7 @@ def test_a_query_without_a_question_says_what_to_do(run: str) -> None:
 
 
 @pytest.mark.parametrize("command", [query_command, report_command, export_command])
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, command: click.Command) -> None:
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path, command: click.Command) -> None:
     """And nothing is written into it."""
     more = {"query": ["SELECT 1"], "export": ["-o", str(tmp_path / "x" / "o.json")]}
     (tmp_path / "x").mkdir()
@@ -127,6 +127,9 @@ def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
     """By get and by explain, which name the end."""
-    for module, arguments in ((runs, ("pods", run)), (runs, ("high", run))):
-        said = _refused(module.command, *arguments, "--at", "1h")
+    for command, arguments in (
+        (runs.get_command, ("pods", run)),
+        (runs.explain_command, ("high", run)),
+    ):
+        said = _refused(command, *arguments, "--at", "1h")
         assert said == "the run ends at 20s; 1h is after its end"

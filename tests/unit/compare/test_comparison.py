@@ -301,7 +301,7 @@ def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
     assert findings(recorded, answer("low", "more"))[-1].outcome is FindingOutcome.DIFFERS
 
 
-def test_a_report_counts_and_tells_what_is_not_plain(tmp_path: Path) -> None:
+def test_a_report_counts_and_explains_what_is_not_plain(tmp_path: Path) -> None:
     """What agrees of itself is counted only."""
     report = ComparisonReport(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
     report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))

@@ -82,8 +82,7 @@ def test_process_ids_are_ranked_by_priority_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "critical",
-    [made("p", 2_000_000_000), made("p", notes={"kubernetes.io/config.mirror": "x"})],
+    "critical", [made("p", 2_000_000_000), made("p", notes={"kubernetes.io/config.mirror": "x"})]
 )
 def test_a_critical_pod_is_never_evicted(critical: Pod) -> None:
     """A recorded one is a real difference."""
@@ -111,16 +110,14 @@ def test_an_eviction_for_a_limit_agrees_where_the_pod_has_that_limit(
     assert compare_eviction(limited(), [made("other")], message).verdict.match is ground
 
 
-def test_words_that_tell_nothing_are_missing_data() -> None:
+def test_messages_without_information_are_missing_data() -> None:
     """As of a kubelet of another kind."""
     found = compare_eviction(made("p"), [], "Gone.")
     assert found.explanation is not None
     assert found.explanation.reason is DifferenceReason.MISSING
 
 
-def test_an_eviction_is_a_decision_and_is_judged_among_the_pods_of_its_node(
-    tmp_path: Path,
-) -> None:
+def test_an_eviction_is_a_decision_and_is_judged_among_the_pods_of_its_node(tmp_path: Path) -> None:
     """Pods of other schedulers, too, are evicted."""
     evicted = {"reason": "Evicted", "message": MEMORY + ABOVE}
     other = pod("other", 3, node="n", priority=4)

@@ -43,5 +43,5 @@ def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
 
 
 def test_every_format_is_one_of_those() -> None:
-    """A new importer has to say what it keeps, and not to fall among those without outcomes."""
+    """A new importer is added to one of them."""
     assert set(IMPORTERS) == {*STATES, *OUTCOMES, *NOTHING}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replay.compare.explain import DifferenceReason, MissingDataExplainer
+from replay.compare.explain import DifferenceReason
+from replay.compare.missing_data import MissingDataExplainer
 from replay.compare.recorded import ClusterView, DecisionKind, RecordedDecision
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject

@@ -119,7 +119,7 @@ def test_the_logs_order_lets_a_binding_stand_before_what_was_decided_later(tmp_p
     assert [(each.pod.name, each.position) for each in ordered.decisions] == [("b", 3), ("a", 3)]
 
 
-def test_a_trace_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_a_trace_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     """It does not hold the states in which decisions were taken."""
     manifest = tmp_path / "pods.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")

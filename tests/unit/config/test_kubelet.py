@@ -161,7 +161,7 @@ def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) 
         ("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod", "kind"),
     ],
 )
-def test_what_is_no_kubelet_configuration_is_refused(text: str, field: str) -> None:
+def test_what_is_not_a_kubelet_configuration_is_refused(text: str, field: str) -> None:
     """Whatever YAML makes of it."""
     assert _refused(text)[0] == field
 

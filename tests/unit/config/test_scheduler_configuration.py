@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
-from services.scheduler.core.framework.profile import ExtensionPoint
-from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.framework.registry import SERVED, ExtensionPoint
 from services.scheduler.core.plugins.args import (
     DefaultingType,
     InterPodAffinityArgs,
@@ -131,10 +130,7 @@ def test_an_unknown_or_repeated_field_is_refused_with_its_path(body: str, field:
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock"),
         ("extenders: [{prioritizeVerb: p}]", "extenders[0].weight"),
         ("extenders: [{bindVerb: a}, {bindVerb: b}]", "extenders"),
-        (
-            "extenders: [{managedResources: [{name: cpu}]}]",
-            "extenders[0].managedResources[0].name",
-        ),
+        ("extenders: [{managedResources: [{name: cpu}]}]", "extenders[0].managedResources[0].name"),
     ],
 )
 def test_what_upstream_refuses_is_refused_with_its_path(body: str, field: str) -> None:
@@ -262,7 +258,7 @@ def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_wei
     assert names.index("TaintToleration") < names.index("NodeResourcesFit")
 
 
-def test_what_is_said_of_a_point_is_kept_for_it() -> None:
+def test_a_points_settings_are_kept_for_it() -> None:
     """By its name in the file."""
     body = profile_with("{score: {disabled: [{name: '*'}], enabled: [{name: NodeAffinity}]}}")
     said = read(body).profiles[0].at[ExtensionPoint.SCORE]

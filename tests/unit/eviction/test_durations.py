@@ -41,7 +41,7 @@ def test_a_duration_is_read_as_go_reads_it(text: str, expected_ns: int) -> None:
         ("9999999h", 'time: invalid duration "9999999h"'),
     ],
 )
-def test_what_is_no_duration_is_refused_in_gos_words(text: str, message: str) -> None:
+def test_what_is_not_a_duration_is_refused_in_gos_words(text: str, message: str) -> None:
     """The kubelet prints these texts when it refuses to start."""
     with pytest.raises(DurationError) as refused:
         parse_duration_ns(text)

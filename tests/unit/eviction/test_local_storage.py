@@ -32,11 +32,7 @@ def _usage(total: int, *, rootfs: int = 0, logs: int = 0, volume: int = 0) -> Po
 def _judge(pod: EvictionPod, usage: PodUsage, *, dedicated: bool = False) -> list[Eviction]:
     return list(
         local_storage_evictions(
-            [pod],
-            {pod.uid: usage},
-            imagefs_is_dedicated=dedicated,
-            sidecars=True,
-            grace_period_s=1,
+            [pod], {pod.uid: usage}, imagefs_is_dedicated=dedicated, sidecars=True, grace_period_s=1
         )
     )
 

@@ -112,7 +112,7 @@ def test_a_soft_threshold_waits_for_its_grace_while_the_condition_shows_at_once(
     assert [each.grace_period_s for each in late.evictions] == [20]
 
 
-def test_relief_within_the_grace_starts_it_anew() -> None:
+def test_relief_within_the_grace_starts_it_again() -> None:
     """The first observation is forgotten as soon as the threshold is no longer met."""
     manager = Manager(SOFT)
     _step(manager, 0, _memory(0.5), _pod("a"))
@@ -137,7 +137,7 @@ def test_a_condition_outlasts_its_last_observation_by_less_than_the_period() -> 
     )
 
 
-def test_a_stale_observation_keeps_the_condition_but_evicts_nobody() -> None:
+def test_a_stale_observation_keeps_the_condition_but_evicts_no_pod() -> None:
     """The same measurement never kills twice."""
     manager = Manager(HARD)
     assert _evicted(_step(manager, 0, _memory(0.5, time_ns=0), _pod("a"))) == ["a"]

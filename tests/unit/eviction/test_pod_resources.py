@@ -82,11 +82,7 @@ def test_a_pod_without_limits_has_none() -> None:
         ({"ephemeral-storage": "1Gi", "memory": "0"}, {}, QosClass.BEST_EFFORT),
         ({"memory": "1Gi"}, {}, QosClass.BURSTABLE),
         ({}, {"cpu": "1", "memory": "1Gi"}, QosClass.BURSTABLE),
-        (
-            {"cpu": "1", "memory": "1Gi"},
-            {"cpu": "1000m", "memory": "1024Mi"},
-            QosClass.GUARANTEED,
-        ),
+        ({"cpu": "1", "memory": "1Gi"}, {"cpu": "1000m", "memory": "1024Mi"}, QosClass.GUARANTEED),
     ],
 )
 def test_cpu_and_memory_alone_decide_the_quality_of_service(
@@ -107,7 +103,7 @@ def test_cpu_and_memory_alone_decide_the_quality_of_service(
         ("persistentVolumeClaim", "", False),
     ],
 )
-def test_local_volumes_lie_on_the_nodes_own_disk(kind: str, medium: str, *, expected: bool) -> None:
+def test_local_volumes_are_on_the_nodes_own_disk(kind: str, medium: str, *, expected: bool) -> None:
     """Secrets lie in memory, claims elsewhere."""
     assert EvictionVolume(name="v", kind=kind, medium=medium).is_local is expected
 

@@ -160,10 +160,7 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
             "config.enforce_node_allocatable[1]",
         ),
         (ev.EvictionConfig(pressure_transition_ns=-1), "config.pressure_transition_ns"),
-        (
-            ev.EvictionConfig(max_pod_grace_period_seconds=-1),
-            "config.max_pod_grace_period_seconds",
-        ),
+        (ev.EvictionConfig(max_pod_grace_period_seconds=-1), "config.max_pod_grace_period_seconds"),
         (ev.EvictionConfig(kubelet_configuration="x", use_defaults=True), "config.use_defaults"),
         (ev.EvictionConfig(kubelet_configuration="x"), "config.kubelet_configuration"),
         (

@@ -6,7 +6,7 @@ import pytest
 
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import Observation
-from services.eviction.core.parsing import ConfigError
+from services.eviction.core.thresholds import ConfigError
 from services.kube.kubelet import EvictionConfig, Mode
 
 
@@ -48,7 +48,7 @@ def test_either_end_of_the_scale_switches_a_threshold_off(text: str) -> None:
     assert _texts(EvictionConfig(hard={"memory.available": text})) == []
 
 
-def test_a_share_that_is_no_number_is_accepted_and_never_met() -> None:
+def test_a_share_that_is_not_a_number_is_accepted_and_never_met() -> None:
     """As upstream's reading of numbers has it; neither a threshold nor what to reclaim."""
     config = EvictionConfig(
         hard={"memory.available": "nan%"}, min_reclaim={"memory.available": "NaN%"}

@@ -145,7 +145,7 @@ def test_an_eviction_asks_the_pod_to_stop(tmp_path: Path) -> None:
     assert [each.cause for each in deletes(records)] == ["drain"]
 
 
-def test_a_log_without_answers_is_told(tmp_path: Path) -> None:
+def test_a_log_without_responses_is_reported(tmp_path: Path) -> None:
     """At the levels Metadata and Request there are no objects."""
     records = _imported(tmp_path, _entry(0, "create", make_pod("p", 2), answer={}))
     assert [each.kind for each in issues(records)] == ["audit-level"]

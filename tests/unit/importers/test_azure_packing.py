@@ -135,6 +135,7 @@ def test_a_machine_must_be_chosen_where_there_are_several(tmp_path: Path) -> Non
     [
         ((1, 1, "small", 2, 0.0, 1.0), "vm 1: priority: 2 is neither"),
         ((1, 1, "small", 0, None, 1.0), "vm 1: starttime is missing"),
+        ((1, 1, "small", 0, 0.0, 1e300), "vm 1: endtime: 1e\\+300 is not a number of days"),
         ((1, 1, "small", 0, "soon", 1.0), "vm 1: starttime: 'soon'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests of Alibaba's DLRM trace, and of drafts and rows that it is made of."""
+"""Tests of Alibaba's DLRM trace."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 
 from replay.errors import TraceError
 from replay.importers.datacenter.dlrm import GPU, RDMA
-from replay.importers.records import ImportOptions, PodTemplates, RecordNumbering
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.importers.rows import RecordDrafts, table_rows
-from reprieve.kube.v1beta1.pod_pb2 import Pod
-from reprieve.trace.v1beta1.trace_pb2 import Marker, PodCreate, Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import S, issues, kinds
 
 _HEAD = (
@@ -98,40 +96,3 @@ def test_a_broken_row_is_refused_with_its_line(tmp_path: Path, row: str, problem
     """And with its column."""
     with pytest.raises(TraceError, match=problem):
         _imported(tmp_path, _HEAD + row)
-
-
-def test_drafts_come_back_in_order() -> None:
-    """Of time, then of rank, then as they were added."""
-    times = [(index * 7919) % 101 for index in range(500)]
-    with RecordDrafts() as drafts:
-        for number, at_ns in enumerate(times):
-            drafts.add(Record(at_ns=at_ns, marker=Marker(name=str(number))), rank=number % 2)
-        numbering = RecordNumbering()
-        found = list(drafts.records(numbering, PodTemplates(numbering)))
-    expected = sorted(range(500), key=lambda number: (times[number], number % 2, number))
-    assert [int(record.marker.name) for record in found] == expected
-    assert [record.sequence for record in found] == list(range(1, 501))
-
-
-def test_drafts_of_one_shape_share_a_template() -> None:
-    """As pods of every importer do."""
-    with RecordDrafts() as drafts:
-        for name in ("a", "b", "c"):
-            pod = Pod()
-            pod.metadata.name = name
-            drafts.add(Record(at_ns=1, pod_create=PodCreate(pod=pod)))
-        numbering = RecordNumbering()
-        found = kinds(drafts.records(numbering, PodTemplates(numbering)))
-    assert found == ["pod_create", "template", "pod_create", "pod_create"]
-
-
-def test_rows_of_a_file_without_names_have_as_many_fields_as_columns(tmp_path: Path) -> None:
-    """Remarks and empty lines are passed over."""
-    file = tmp_path / "a.csv"
-    file.write_text("# remark\n\n1,x\n2,\n3\n")
-    found = table_rows(file, ("number", "text"))
-    first, second = next(found), next(found)
-    assert (first.integer("number"), first.text("text"), first.has("other")) == (1, "x", False)
-    assert (second.text("text"), second.integer("text")) == ("", None)
-    with pytest.raises(TraceError, match=r"a\.csv, line 5: has 1 fields; expected 2"):
-        next(found)

@@ -107,7 +107,7 @@ def test_a_victim_that_was_terminating_stops_when_it_did(tmp_path: Path) -> None
     assert create.life.shutdown_ns == 6 * S
 
 
-def test_pods_that_a_controller_made_by_then_are_there_and_later_ones_are_made_anew(
+def test_pods_that_a_controller_made_by_then_exist_and_later_ones_are_made_again(
     tmp_path: Path,
 ) -> None:
     """The replay's controller makes the second one only."""

@@ -150,7 +150,7 @@ def test_a_task_that_ran_before_stands_on_its_machine(tmp_path: Path) -> None:
     assert create.life.service_time_ns == 650 * S
 
 
-def test_why_a_task_was_evicted_is_told_by_what_happened_beside_it(tmp_path: Path) -> None:
+def test_a_tasks_eviction_is_explained_by_what_happened_beside_it(tmp_path: Path) -> None:
     """Another took its place, its machine went, or neither."""
     started = [
         part
@@ -203,10 +203,7 @@ def test_constraints_become_an_affinity_to_labels_of_machines(tmp_path: Path) ->
         for operator, name, value in ((3, "kernel", "2"), (0, "gpu", "a/b="), (1, "disk", ""))
     )
     records = _imported(
-        tmp_path,
-        _task(601, _SUBMIT),
-        machine_attributes=attributes,
-        task_constraints=constraints,
+        tmp_path, _task(601, _SUBMIT), machine_attributes=attributes, task_constraints=constraints
     )
     node = next(r.create.node for r in records if r.create.HasField("node"))
     later = next(r.update.node for r in records if r.update.HasField("node"))

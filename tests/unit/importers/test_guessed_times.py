@@ -40,9 +40,7 @@ def _at(records: list[Record], field: str) -> list[float]:
     return [record.at_ns / S - T0_S for record in records if record.HasField(field)]  # type: ignore[arg-type]  # a name
 
 
-def test_a_creation_a_binding_and_a_deletion_have_the_times_that_the_object_tells(
-    tmp_path: Path,
-) -> None:
+def test_a_creation_a_binding_and_a_deletion_have_the_objects_own_times(tmp_path: Path) -> None:
     """Created at 0 s, PodScheduled at 7 s, and asked at 9 s to be gone 30 s later."""
     stops: Raw = {"deletionTimestamp": "2026-01-01T00:00:39Z", "deletionGracePeriodSeconds": 30}
     records = imported(
@@ -58,7 +56,7 @@ def test_a_creation_a_binding_and_a_deletion_have_the_times_that_the_object_tell
     assert sum(_guesses(records).values()) == 3
 
 
-def test_a_frame_whose_object_tells_no_time_has_that_of_the_one_before_it(tmp_path: Path) -> None:
+def test_a_frame_whose_object_has_no_time_has_that_of_the_one_before_it(tmp_path: Path) -> None:
     """It is no moment of 1970, neither at the beginning nor later."""
     records = imported(
         tmp_path,
@@ -72,7 +70,7 @@ def test_a_frame_whose_object_tells_no_time_has_that_of_the_one_before_it(tmp_pa
     assert [count for text, count in _guesses(records).items() if "tells no time" in text] == [2]
 
 
-def test_a_grace_period_that_is_no_number_is_no_time(tmp_path: Path) -> None:
+def test_a_grace_period_that_is_not_a_number_is_not_a_time(tmp_path: Path) -> None:
     """The deletion is then taken to have been asked for when it was due."""
     stops: Raw = {"deletionTimestamp": _AT_9, "deletionGracePeriodSeconds": "soon"}
     records = imported(
@@ -84,7 +82,7 @@ def test_a_grace_period_that_is_no_number_is_no_time(tmp_path: Path) -> None:
     assert max(record.at_ns for record in records) == (T0_S + 9) * S
 
 
-def test_frames_that_were_received_at_a_time_are_no_guesses(tmp_path: Path) -> None:
+def test_frames_that_were_received_at_a_time_are_not_guesses(tmp_path: Path) -> None:
     """Their arrival is their time, whatever the object tells."""
     records = imported(tmp_path, line(1, "ADDED", _pod(2)), line(8, "MODIFIED", _pod(3, bound=T0)))
     assert _guesses(records) == {}

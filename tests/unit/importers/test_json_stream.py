@@ -44,7 +44,7 @@ def test_places_are_the_lines_at_which_values_begin() -> None:
 
 
 @pytest.mark.parametrize("data", [b'{"a": 1}\n{"b": \n', b'{"a": 1}\nnonsense\n', b'\n{"a" 1}'])
-def test_what_is_no_json_is_refused_with_its_line(data: bytes) -> None:
+def test_what_is_not_json_is_refused_with_its_line(data: bytes) -> None:
     """Cut and broken values."""
     with pytest.raises(TraceError, match="f, line 2"):
         list(json_values(io.BytesIO(data), "f"))

@@ -127,10 +127,7 @@ _OLD: Raw = {
                 ]
             },
         ),
-        (
-            {"conditions": [{"type": "A", "$patch": "delete"}]},
-            {"conditions": [{"type": "B"}]},
-        ),
+        ({"conditions": [{"type": "A", "$patch": "delete"}]}, {"conditions": [{"type": "B"}]}),
         ({"conditions": [{"$patch": "replace"}, {"type": "D"}]}, {"conditions": [{"type": "D"}]}),
         (
             {

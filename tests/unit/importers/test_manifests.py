@@ -105,7 +105,9 @@ def test_lists_are_read_whatever_prints_them(tmp_path: Path) -> None:
         assert kinds(open_trace([file])) == ["header", "pod_create"]
 
 
-def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_told(tmp_path: Path) -> None:
+def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_reported(
+    tmp_path: Path,
+) -> None:
     """Counted, not dropped silently; an API group decides, not the kind's name alone."""
     raw = [
         make_pod("done", 1, phase="Succeeded"),
@@ -118,7 +120,7 @@ def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_told(tmp_pat
     assert found == {"ended-pod": 1, "unknown-kind": 2}
 
 
-def test_a_class_within_a_container_is_told(tmp_path: Path) -> None:
+def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:
     """The seed's own Deployment has it there, where Kubernetes ignores it."""
     raw = make_object(
         "Deployment",
@@ -249,9 +251,7 @@ def test_what_stands_is_not_spaced(tmp_path: Path) -> None:
     assert (times["too-big"], times["new-a"], times["new-b"]) == (0, 0, 10)
 
 
-def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(
-    tmp_path: Path,
-) -> None:
+def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_path: Path) -> None:
     """It is the one that the list would have held, as far as a replay reads it."""
     items = living_cluster()
     whole = {each.metadata.uid: each for each in _replica_sets(_list(tmp_path, items))}
@@ -269,9 +269,7 @@ def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(
     assert next(each.count for each in issues(less) if each.kind == "inferred") == 3
 
 
-def test_of_two_missing_replica_sets_the_newer_one_has_the_current_template(
-    tmp_path: Path,
-) -> None:
+def test_of_two_missing_replica_sets_the_newer_one_has_the_current_template(tmp_path: Path) -> None:
     """A rollout was under way."""
     items = [each for each in living_cluster() if each["kind"] != "ReplicaSet"]
     old = next(each for each in items if each["metadata"]["name"].startswith("web-3d"))

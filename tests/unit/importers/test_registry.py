@@ -23,7 +23,7 @@ def test_native_traces_are_read_as_they_are(tmp_path: Path) -> None:
         assert list(open_trace([tmp_path / name])) == list(read(tmp_path / name))
 
 
-def test_a_file_that_nobody_knows_is_refused_with_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_format_is_refused_with_the_known_formats(tmp_path: Path) -> None:
     """All formats are named."""
     (tmp_path / "x.txt").write_text("hello\n")
     with pytest.raises(TraceError) as refusal:
@@ -40,7 +40,7 @@ def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
         open_trace([tmp_path / "t.ktr", tmp_path / "w.jsonl"])
 
 
-def test_a_folders_other_files_are_left_out_and_told(tmp_path: Path) -> None:
+def test_a_folders_other_files_are_left_out_and_reported(tmp_path: Path) -> None:
     """What lies beside a recording."""
     (tmp_path / "pods.jsonl.zst").write_bytes(
         zstandard.ZstdCompressor().compress(line(0, "ADDED", make_pod("p", 2)))

@@ -180,7 +180,7 @@ def test_node_strategies_label_nodes_and_limit_volumes(tmp_path: Path) -> None:
     assert csi_node.spec.drivers[0].allocatable.count == 39
 
 
-def test_churn_goes_on_while_operations_wait(tmp_path: Path) -> None:
+def test_churn_continues_while_operations_wait(tmp_path: Path) -> None:
     """Mode create makes one each interval, as long as the workload goes on."""
     churn = (
         "{opcode: churn, mode: create, intervalMilliseconds: 4000, "

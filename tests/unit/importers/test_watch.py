@@ -364,7 +364,7 @@ def test_scalings_and_deletions_of_controllers_are_input(tmp_path: Path) -> None
     ]
 
 
-def test_a_class_that_was_not_recorded_is_told(tmp_path: Path) -> None:
+def test_a_class_that_was_not_recorded_is_reported(tmp_path: Path) -> None:
     """Its pods keep their spec.priority."""
     spec = {"priorityClassName": "gold", "priority": 7}
     gold = imported(tmp_path, line(0, "ADDED", make_pod("p", 2, spec=spec)))
@@ -440,7 +440,7 @@ def test_a_second_recording_of_a_kind_is_left_out(tmp_path: Path) -> None:
     assert kinds(records) == ["header", "pod_create", "issue duplicate-source"]
 
 
-def test_an_object_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> None:
+def test_an_object_that_cannot_be_read_is_reported_and_left_out(tmp_path: Path) -> None:
     """One odd object does not cost the recording."""
     records = imported(
         tmp_path,

@@ -35,7 +35,7 @@ def test_an_amount_rounds_away_from_zero(text: str, milli: int, value: int) -> N
 @pytest.mark.parametrize(
     "text", ["", ".", "abc", "1e", "1.5.5", " 1", "1 ", "1K", "1e3Ki", "1e999", "٣"]
 )
-def test_a_text_that_is_no_quantity_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_quantity_is_refused(text: str) -> None:
     """The refusal shows the text."""
     with pytest.raises(QuantityError) as refused:
         quantity.parse(text)
@@ -62,7 +62,7 @@ def test_a_quantity_prints_canonically(text: str, canonical: str) -> None:
     assert str(quantity.parse(text)) == canonical
 
 
-def test_an_endless_text_is_no_quantity() -> None:
+def test_an_endless_text_is_not_a_quantity() -> None:
     """It is refused before its digits are read."""
     with pytest.raises(QuantityError, match="too long"):
         quantity.parse("9" * 5000)

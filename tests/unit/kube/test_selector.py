@@ -79,7 +79,7 @@ def test_a_term_needs_labels_and_fields() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.0", str(2**63), "9" * 5000, "٣"])
-def test_a_text_that_is_no_int64_is_none(text: str) -> None:
+def test_a_text_that_is_not_an_int64_gives_none(text: str) -> None:
     """Only ASCII digits within 64 bits count."""
     assert as_int64(text) is None
 

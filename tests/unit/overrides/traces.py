@@ -43,7 +43,7 @@ def with_controllers() -> Iterator[trace_pb2.Record]:
 
 
 def trace() -> Iterator[trace_pb2.Record]:
-    """Yield the trace, each time anew."""
+    """Yield the trace; each call makes new records."""
     batch, budget = object_pb2.KubernetesObject(), object_pb2.KubernetesObject()
     batch.priority_class.metadata.name, batch.priority_class.value = "batch", 10
     budget.pod_disruption_budget.metadata.name = "web"

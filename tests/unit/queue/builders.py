@@ -9,7 +9,7 @@ from services.queue.core.queued_pod import (
     QueuedPod,
     QueuedPodInfo,
 )
-from services.queue.core.rules.mode import V1_20, QueueConfig, QueueMode
+from services.queue.core.rules.versions import V1_20, QueueConfig, QueueVersion
 from services.queue.core.scheduling_queue import SchedulingQueue
 
 NS_PER_S = 1_000_000_000
@@ -62,9 +62,9 @@ def make_pod_info(
     )
 
 
-def make_queue(*pods: QueuedPod, mode: QueueMode = V1_20) -> SchedulingQueue:
+def make_queue(*pods: QueuedPod, mode: QueueVersion = V1_20) -> SchedulingQueue:
     """Return a queue with `pods` added at 0, in this order."""
-    queue = SchedulingQueue(QueueConfig(mode=mode.name))
+    queue = SchedulingQueue(QueueConfig(version=mode.name))
     for pod in pods:
         queue.add(pod, now_ns=0)
     return queue

@@ -15,8 +15,8 @@ from services.queue.core.queued_pod import (
 )
 from services.queue.core.registrations import Registration
 from services.queue.core.results import NotInFlight, QueueClosed, Requeued, SubQueue, WouldBlock
-from services.queue.core.rules.mode import QueueConfig
-from services.queue.core.rules.rules import PreEnqueueCheck
+from services.queue.core.rules.base import PreEnqueueCheck
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.builders import make_pod
 from tests.unit.queue.builders import make_queued_pod, names, pop, seconds
@@ -31,7 +31,7 @@ def queue_of(
     """Return a queue with upstream's plugins and `pods` added at 0."""
     queue = SchedulingQueue(
         QueueConfig(
-            mode="v1.34",
+            version="v1.34",
             queueing_hints=hints,
             pop_from_backoff_q=pops_backoff,
             registrations=IN_TREE,
@@ -140,7 +140,7 @@ def test_an_update_that_helps_nothing_leaves_a_pod_in_its_place() -> None:
         assert queue.next_wakeup_ns(seconds(3)) == seconds(330)
 
 
-def test_an_event_of_before_the_pop_helps_nobody() -> None:
+def test_an_event_from_before_the_pop_moves_no_pod() -> None:
     """Only events after a pod's pop count when its cycle fails."""
     queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
     first = pop(queue)
@@ -216,13 +216,13 @@ def test_activate_skips_the_backoff_and_is_remembered_in_flight() -> None:
     assert queue.sizes()[SubQueue.ACTIVE] == 2
 
 
-def test_a_plugin_that_nobody_registered_is_interested_in_everything() -> None:
+def test_a_plugin_without_registrations_receives_every_event() -> None:
     """From its first refusal on; before that an event may be of interest to no plugin."""
     queue = queue_of(make_queued_pod("a"))
     assert queue.move_all(ObjectEvent.of("ServiceAdd"), now_ns=0) == 0
     assert queue.snapshot().move_request_cycle == -1
     refuse(queue, Failure(plugins=("Their own",)))
-    again = SchedulingQueue.restore(QueueConfig(mode="v1.34"), queue.snapshot())
+    again = SchedulingQueue.restore(QueueConfig(version="v1.34"), queue.snapshot())
     assert again.move_all(ObjectEvent.of("ServiceAdd"), now_ns=seconds(5)) == 1
     assert queue.move_all(ObjectEvent.of("ServiceAdd"), now_ns=seconds(5)) == 1
 
@@ -339,7 +339,7 @@ def test_a_pending_plugins_word_skips_the_backoff() -> None:
     registered = tuple(
         Registration(plugin=plugin, event=event_of("NodeAdd")) for plugin in ("No", "Wait")
     )
-    queue = SchedulingQueue(QueueConfig(mode="v1.34", registrations=registered))
+    queue = SchedulingQueue(QueueConfig(version="v1.34", registrations=registered))
     for name, failure, where in (
         ("a", Failure(plugins=("No",)), SubQueue.BACKOFF),
         ("b", Failure(pending_plugins=("Wait",)), SubQueue.ACTIVE),

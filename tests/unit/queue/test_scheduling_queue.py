@@ -17,16 +17,9 @@ from services.queue.core.results import (
     SubQueue,
     WouldBlock,
 )
-from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueConfig, QueueMode
+from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueConfig, QueueVersion
 from services.queue.core.scheduling_queue import SchedulingQueue
-from tests.unit.queue.builders import (
-    fail_next,
-    make_queue,
-    make_queued_pod,
-    names,
-    pop,
-    seconds,
-)
+from tests.unit.queue.builders import fail_next, make_queue, make_queued_pod, names, pop, seconds
 
 
 def test_an_empty_queue_would_block_and_a_closed_one_says_so_once_drained() -> None:
@@ -140,7 +133,7 @@ def test_an_update_of_priority_reorders_the_active_pods() -> None:
     ids=["v1.20", "v1.16"],
 )
 def test_an_update_in_flight_queues_a_second_copy_and_the_first_is_refused(
-    mode: QueueMode, text: str
+    mode: QueueVersion, text: str
 ) -> None:
     """The refused copy is gone, and its pop is over."""
     queue = make_queue(make_queued_pod("a"), mode=mode)
@@ -184,7 +177,7 @@ def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
 
 
 @pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])
-def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: QueueMode) -> None:
+def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: QueueVersion) -> None:
     """Wherever the pod is; a pod without one there, or an unknown one, is nominated no more."""
     named, bare = make_queued_pod("a", nominated="n1"), make_queued_pod("b")
     queue = make_queue(named, bare, make_queued_pod("c", nominated="n1"), mode=mode)
@@ -203,7 +196,7 @@ def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: Queu
 
 
 @pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])
-def test_a_nomination_without_a_node_follows_the_latest_status(mode: QueueMode) -> None:
+def test_a_nomination_without_a_node_follows_the_latest_status(mode: QueueVersion) -> None:
     """Also of a pod that changed while it was in flight."""
     old, new = make_queued_pod("a", nominated="n1"), make_queued_pod("a", nominated="n2")
     queue = make_queue(old, mode=mode)
@@ -214,7 +207,7 @@ def test_a_nomination_without_a_node_follows_the_latest_status(mode: QueueMode) 
     assert queue.nominated_for("n1") == ()
 
 
-def test_a_pop_tells_and_keeps_the_nomination() -> None:
+def test_a_pop_returns_and_keeps_the_nomination() -> None:
     """It ends when the pod is deleted or it is dropped."""
     queue = make_queue(make_queued_pod("a", nominated="n1"))
     popped = pop(queue)
@@ -280,7 +273,7 @@ def test_a_restored_queue_holds_everything() -> None:
     queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=5)
     fail_next(queue, 5)
     state = queue.snapshot()
-    restored = SchedulingQueue.restore(QueueConfig(mode="v1.16"), state)
+    restored = SchedulingQueue.restore(QueueConfig(version="v1.16"), state)
     assert restored.snapshot() == state
     assert [pod.name for pod in restored.pending()] == ["d", "a", "c"]
     assert restored.done(in_flight.id) is None

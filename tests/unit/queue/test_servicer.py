@@ -20,26 +20,21 @@ from services.queue.checkpoint import session_from_plain, session_to_json
 from services.queue.config_codec import config_from_message
 from services.queue.core.cluster_event import event_of
 from services.queue.core.queued_pod import AssignedPod, PopId
-from services.queue.core.rules.mode import QueueConfig
+from services.queue.core.rules.versions import QueueConfig
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_operation
 from services.queue.reader import QueueReader
 from services.queue.servicer import HEADS_MAX, OPERATIONS_MAX, QueueServicer
 from services.queue.session import QueueSession, RequestClock
-from services.rpc.checkpoint import read_checkpoint, write_checkpoint
-from services.rpc.errors import (
-    FieldError,
-    LimitError,
-    SequenceReusedError,
-    TimeGoesBackwardsError,
-)
+from services.rpc.errors import FieldError, LimitError, SequenceReusedError, TimeGoesBackwardsError
 from services.rpc.parts import merged
+from services.rpc.sessions import read_checkpoint, write_checkpoint
 from tests.builders import make_pod
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
 POP, META = session_pb2.PopId, meta_pb2.ObjectMeta
 SELECTOR, TERM = meta_pb2.LabelSelector, affinity_pb2.PodAffinityTerm
-OLD_READER = QueueReader(QueueConfig(mode="v1.20"))
+OLD_READER = QueueReader(QueueConfig(version="v1.20"))
 HINT_SECONDS = "scheduler_queueing_hint_execution_duration_seconds"
 NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
 FIT = queue_pb2.Failure(unschedulable_plugins=["NodeResourcesFit"])
@@ -219,6 +214,26 @@ def test_pods_that_fail_one_after_the_other_are_one_operation() -> None:
     ]
 
 
+@pytest.mark.parametrize("rules", ["v1.34", "v1.20"])
+def test_a_move_keeps_the_time_of_the_failure_and_a_watch_shows_when_the_backoff_expires(
+    rules: str,
+) -> None:
+    """The watch and the whole state show the same entry."""
+    harness = Harness(rules=rules)
+    harness.send(add("a"), failing("a"))
+    harness.send(operation("move", queue_pb2.Move(event=NODE_ADD), seconds(1.5)))
+    (entry,) = harness.state().entries
+    assert entry.sub_queue == queue_pb2.SUB_QUEUE_BACKOFF
+    assert (entry.queued_ns, entry.backoff_until_ns) == (seconds(1), seconds(2))
+
+    async def watched() -> pb.WatchPendingResponse:
+        request = pb.WatchPendingRequest(stamp=harness.stamp())
+        return await anext(harness.servicer.WatchPending(request, CONTEXT))
+
+    views = asyncio.run(watched()).sub_queues
+    assert [list(each.heads) for each in views if each.count] == [[entry]]
+
+
 def test_a_pod_that_is_not_next_ends_the_operation_and_says_how_many_went_before() -> None:
     """What went before stays done, at its time; nothing after it is applied."""
     harness = Harness(rules="v1.34")
@@ -383,7 +398,7 @@ def test_a_live_sessions_time_stands_while_the_wall_clock_is_set_back() -> None:
     assert seen == [seconds(100), seconds(100), seconds(101)]
 
 
-def test_a_clock_refuses_what_goes_back_or_is_no_time() -> None:
+def test_a_clock_refuses_what_goes_back_or_is_not_a_time() -> None:
     """Each operation is compared with the one before it."""
     clock = RequestClock(5, arrival_ns=None)
     assert [clock.read(5), clock.read(9)] == [5, 9]
@@ -509,7 +524,7 @@ def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:
 
 def test_gates_activation_and_leases_are_read_and_refused_by_name() -> None:
     """Required fields, and what a mode does not know."""
-    later = QueueReader(QueueConfig(mode="v1.34"))
+    later = QueueReader(QueueConfig(version="v1.34"))
     named = meta_pb2.ObjectReference(uid="u", name="p")
     for name, message, reader, field in (
         ("activate", queue_pb2.Activate(), later, "activate.pods"),
@@ -626,8 +641,7 @@ def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
     for cycle, uid in enumerate(("uid-a", "uid-b"), 1):
         failed = queue_pb2.AddUnschedulable(pop=POP(uid=uid, cycle=cycle), failure=FIT)
         harness.send(
-            queue_pb2.Operation(pop=queue_pb2.Pop()),
-            queue_pb2.Operation(add_unschedulable=failed),
+            queue_pb2.Operation(pop=queue_pb2.Pop()), queue_pb2.Operation(add_unschedulable=failed)
         )
     named = object_pb2.KubernetesObject(pod=make_pod_message("b"))
     event = queue_pb2.ClusterEvent(label="ForceActivate", new_object=named)

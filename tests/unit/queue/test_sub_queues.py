@@ -15,7 +15,7 @@ from services.queue.core.backoff import (
     BackoffLimits,
     FlushTicks,
     PodBackoffMap,
-    backoff_ns,
+    attempt_backoff_ns,
 )
 from services.queue.core.nominator import Nominator
 from services.queue.core.queued_pod import AffinityTerm, AssignedPod
@@ -30,9 +30,7 @@ from services.queue.core.sub_queues import (
 from services.queue.core.unschedulable import UnschedulablePods
 from tests.unit.queue.builders import make_pod_info, make_queued_pod, names, seconds
 
-WEB = LabelSelector(
-    requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),),
-)
+WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))
 
 
 def test_a_heap_forgets_removed_and_replaced_orders() -> None:
@@ -151,9 +149,7 @@ ranks = st.tuples(
 
 @given(one=ranks, other=ranks, ends=st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62)))
 def test_orders_as_bytes_stand_as_their_parts_do(
-    one: tuple[bytes, int, int, int],
-    other: tuple[bytes, int, int, int],
-    ends: tuple[int, int],
+    one: tuple[bytes, int, int, int], other: tuple[bytes, int, int, int], ends: tuple[int, int]
 ) -> None:
     """Whatever the numbers and the sort keys, zero bytes and prefixes among them."""
     pod_infos, parts = [], []
@@ -189,7 +185,7 @@ def test_backoff_doubles_and_tests_the_maximum_after_doubling(
 ) -> None:
     """An initial backoff above the maximum holds once."""
     limits = BackoffLimits(initial_ns=seconds(initial_s), max_ns=seconds(max_s))
-    assert backoff_ns(attempts, limits) == seconds(expected_s)
+    assert attempt_backoff_ns(attempts, limits) == seconds(expected_s)
 
 
 def test_a_backoff_ends_at_its_expiry() -> None:
@@ -299,10 +295,10 @@ def test_an_update_without_names_keeps_the_nomination_in_memory() -> None:
 def test_ticks_are_whole_seconds_and_half_minutes() -> None:
     """A leftover is due strictly after a minute; the earlier tick counts."""
     ticks = FlushTicks(max_unschedulable_ns=seconds(60))
-    assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=None) is None
-    assert ticks.next_ns(0, expiry_ns=seconds(1.5), oldest_unschedulable_ns=None) == seconds(2)
-    assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=0) == seconds(90)
-    assert ticks.next_ns(0, expiry_ns=seconds(99), oldest_unschedulable_ns=0) == seconds(90)
+    assert ticks.next_ns(0, due_ns=None, oldest_unschedulable_ns=None) is None
+    assert ticks.next_ns(0, due_ns=seconds(1.5), oldest_unschedulable_ns=None) == seconds(2)
+    assert ticks.next_ns(0, due_ns=None, oldest_unschedulable_ns=0) == seconds(90)
+    assert ticks.next_ns(0, due_ns=seconds(99), oldest_unschedulable_ns=0) == seconds(90)
 
 
 def test_a_tick_comes_at_now_unless_its_flush_is_done() -> None:
@@ -310,6 +306,6 @@ def test_a_tick_comes_at_now_unless_its_flush_is_done() -> None:
     due_ns = seconds(3)
     fresh = FlushTicks(max_unschedulable_ns=seconds(60))
     flushed = FlushTicks(max_unschedulable_ns=seconds(60), backoff_ns=seconds(3))
-    assert fresh.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None) == due_ns
-    later = flushed.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None)
+    assert fresh.next_ns(due_ns, due_ns=due_ns, oldest_unschedulable_ns=None) == due_ns
+    later = flushed.next_ns(due_ns, due_ns=due_ns, oldest_unschedulable_ns=None)
     assert later == seconds(4)

@@ -81,7 +81,7 @@ def test_a_client_shows_its_certificate() -> None:
         assert asked(replace(how, certificate=certificate)) == "v1.34.1"
 
 
-def test_a_certificate_that_is_none_is_refused(server: ApiServerDouble) -> None:
+def test_a_file_that_is_not_a_certificate_is_refused(server: ApiServerDouble) -> None:
     """With where it was found, before anything is sent."""
     broken = Certificate(chain_pem=b"x", key_pem=b"y")
     with pytest.raises(KubeconfigError, match="a test: a certificate or key cannot be read"):
@@ -150,7 +150,7 @@ def test_an_exec_plugin_gives_the_token_and_is_asked_again_when_it_is_refused(
     assert told["spec"] == {"interactive": False, "cluster": {"server": "https://x"}}
 
 
-def test_a_plugins_credential_is_had_anew_before_it_expires(tmp_path: Path) -> None:
+def test_a_plugins_credential_is_renewed_before_it_expires(tmp_path: Path) -> None:
     """By its expirationTimestamp."""
     status = {"token": "token-RUN", "expirationTimestamp": "1970-01-01T00:01:00Z"}
     clock = count(0, 30 * 10**9)

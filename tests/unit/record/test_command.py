@@ -159,7 +159,7 @@ def test_a_server_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
 
 
-def test_who_is_not_known_is_told_what_to_do(tmp_path: Path, server: ApiServerDouble) -> None:
+def test_an_unknown_client_is_told_what_to_do(tmp_path: Path, server: ApiServerDouble) -> None:
     """Before a folder is made."""
     server.bearer = "another"
     refusal = problem(record(tmp_path, server.url))
@@ -194,7 +194,7 @@ def test_an_output_without_a_folder_is_refused_before_anything_is_recorded(
 
 
 @pytest.mark.parametrize("usage", ["all", "prometheus=here", "http://x"])
-def test_a_source_of_usage_that_is_none_is_refused(tmp_path: Path, usage: str) -> None:
+def test_an_unknown_source_of_usage_is_refused(tmp_path: Path, usage: str) -> None:
     """With those that are."""
     result = record(tmp_path, "http://127.0.0.1:1", "--usage", usage)
     assert result.exit_code == 2
@@ -209,7 +209,7 @@ def test_usage_is_sampled_every_second_at_most(tmp_path: Path, server: ApiServer
     assert server.seen == []
 
 
-def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_go_on(
+def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_continue(
     tmp_path: Path, server: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second Ctrl-C, or a file that cannot be written."""
@@ -224,7 +224,7 @@ def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_go_on(
     assert (tmp_path / "t.ktr.frames" / "pods.watch.jsonl.zst").exists()
 
 
-def test_the_line_tells_time_kinds_objects_events_and_what_goes_wrong() -> None:
+def test_the_line_shows_time_kinds_objects_events_and_what_goes_wrong() -> None:
     """A problem that is tried again stands at its end, each once."""
     state = RecordingProgress(
         statuses={

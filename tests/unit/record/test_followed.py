@@ -120,7 +120,7 @@ def _identity(frame: WatchEvent) -> tuple[str, str, str]:
     return frame.type, own["uid"], own["resourceVersion"]
 
 
-def test_events_that_come_again_are_told_once() -> None:
+def test_repeated_events_are_reported_once() -> None:
     """As after a watch that began too early."""
     server = Server()
     server.write(1)
@@ -133,7 +133,7 @@ def test_events_that_come_again_are_told_once() -> None:
     assert client.frames == before
 
 
-def test_what_went_meanwhile_is_told_with_its_last_state_and_the_lists_version() -> None:
+def test_what_was_deleted_meanwhile_has_its_last_state_and_the_lists_version() -> None:
     """So that it stands behind all that was seen of it."""
     server = Server()
     server.write(1)

@@ -93,7 +93,7 @@ def test_a_pod_reaches_its_cluster_by_its_service_account(
     assert access.token_file == tmp_path / "token"
 
 
-def test_an_exec_plugin_is_told_of_its_cluster_where_it_asks_for_it(tmp_path: Path) -> None:
+def test_an_exec_plugin_receives_its_cluster_if_it_requests_it(tmp_path: Path) -> None:
     """A command with a slash is meant from the kubeconfig's folder."""
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -121,10 +121,7 @@ def test_an_exec_plugin_is_told_of_its_cluster_where_it_asks_for_it(tmp_path: Pa
         ({"users": [{"user": {}}]}, r"users\[0\]: expected an entry with a name"),
         ({**config(), "current-context": "x"}, "has no context 'x'; it has: one"),
         ({**config(), "clusters": []}, "has no cluster 'one'; it has: none"),
-        (
-            config(cluster={"server": "one:6443"}),
-            r"clusters\[one\].server: 'one:6443' is not an",
-        ),
+        (config(cluster={"server": "one:6443"}), r"clusters\[one\].server: 'one:6443' is not an"),
         (config({"token": 5}), r"users\[one\].token: expected a string"),
         (config({"client-key-data": "%"}), r"client-key-data: is not base64"),
         (config({"client-key-data": "eA=="}), "belong together"),

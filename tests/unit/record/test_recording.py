@@ -83,7 +83,7 @@ def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:
     assert records[-2].at_ns < records[-1].at_ns == header.window_end_ns
 
 
-def test_a_closed_watch_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_closed_watch_continues_where_it_was(tmp_path: Path) -> None:
     """From the version of the last event or bookmark, without a list, and without telling twice."""
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "9"}}
     pods = Script(
@@ -104,17 +104,14 @@ def test_a_closed_watch_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_connection_that_breaks_within_a_line_loses_nothing(tmp_path: Path) -> None:
     """Half a line is no event; the watch goes on from the last whole one."""
     pods = Script(
-        watches=[
-            [event("ADDED", make_pod("p", 6)), BREAK],
-            [event("ADDED", make_pod("q", 7))],
-        ]
+        watches=[[event("ADDED", make_pod("p", 6)), BREAK], [event("ADDED", make_pod("q", 7))]]
     )
     with ApiServerDouble(cluster(Pod=pods)) as server:
         records = trace(server, tmp_path / "f")
     assert names(records) == ["p", "q"]
 
 
-def test_after_410_a_list_tells_what_happened_meanwhile(tmp_path: Path) -> None:
+def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
     """One pod came, one changed, one went, one stayed: each is told once, and that it is late."""
     before = [running("stays", 2), running("changes", 3), running("goes", 4)]
     after = [
@@ -146,10 +143,7 @@ def test_a_name_that_was_taken_again_meanwhile_is_two_pods(tmp_path: Path) -> No
     """The uid tells them apart; the first one's end comes before the second one."""
     again = make_pod("p", 9, metadata={"uid": "another"})
     pods = Script(
-        lists=[
-            Listing(items=[running("p", 2)], version=5),
-            Listing(items=[again], version=10),
-        ],
+        lists=[Listing(items=[running("p", 2)], version=5), Listing(items=[again], version=10)],
         watches=[[gone(), CLOSE]],
     )
     with ApiServerDouble(cluster(Pod=pods)) as server:
@@ -176,7 +170,7 @@ def test_a_token_that_expires_makes_the_next_list_one_piece(tmp_path: Path) -> N
     assert [each.get("limit") for each in pods.asked[:3]] == ["2", "2", None]
 
 
-def test_a_kind_that_is_forbidden_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_kind_that_is_forbidden_is_named_and_the_rest_continues(tmp_path: Path) -> None:
     """As a role that lacks one resource has it."""
     words = 'csinodes.storage.k8s.io is forbidden: User "u" cannot list resource'
     nodes = Script(lists=[Listing(items=[node("n", 2)], version=5)])
@@ -211,7 +205,7 @@ def test_where_every_kind_is_forbidden_the_recording_is_refused(tmp_path: Path) 
         recorded(server, tmp_path / "f")
 
 
-def test_who_is_not_known_is_told_once(tmp_path: Path) -> None:
+def test_an_unknown_client_is_reported_once(tmp_path: Path) -> None:
     """401 comes before anything is recorded."""
     with (
         ApiServerDouble(cluster(), bearer="t") as server,

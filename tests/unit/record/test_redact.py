@@ -147,7 +147,7 @@ def test_environments_commands_and_most_annotations_are_left_out() -> None:
     }
 
 
-def test_what_the_scheduler_said_keeps_its_words_and_loses_names() -> None:
+def test_the_schedulers_message_keeps_its_words_and_loses_names() -> None:
     """So that decisions can still be compared; a taint's value is hashed as the taint's is."""
     said = (
         "0/3 nodes are available: 1 node(s) had untolerated taint {acme: blue}, 2 Insufficient "
@@ -158,7 +158,7 @@ def test_what_the_scheduler_said_keeps_its_words_and_loses_names() -> None:
     ).replace("invoices", REDACTOR.text("invoices"))
 
 
-def test_what_a_kubelet_said_of_an_eviction_still_names_the_resource() -> None:
+def test_a_kubelets_eviction_message_still_names_the_resource() -> None:
     """The importer reads the signal from it."""
     said = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Ki."
     assert REDACTOR.words(said) == said

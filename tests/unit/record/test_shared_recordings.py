@@ -83,7 +83,7 @@ def test_recording_a_server_gives_the_trace_of_its_recording(tmp_path: Path, nam
     assert len(imported) > 30
 
 
-def test_a_redacted_recording_tells_the_same_without_names(tmp_path: Path) -> None:
+def test_a_redacted_recording_gives_the_same_without_names(tmp_path: Path) -> None:
     """Kinds and their order stay; no name, label or node of the cluster is left."""
     folder = RECORDINGS / "e"
     with ApiServerDouble(scripts(folder)) as server:

@@ -73,7 +73,7 @@ def profiles(records: list[Record]) -> list[UsageProfile]:
     return [each.usage for each in records if each.HasField("usage")]
 
 
-def test_kubelets_tell_what_pods_use_and_what_a_node_uses_beside_them(tmp_path: Path) -> None:
+def test_kubelets_report_what_pods_use_and_what_a_node_uses_beside_them(tmp_path: Path) -> None:
     """The node's own is the whole less its pods, of every amount."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="auto", samples=2)
@@ -92,7 +92,7 @@ def test_kubelets_tell_what_pods_use_and_what_a_node_uses_beside_them(tmp_path: 
     assert not [each for each in issues(records) if each.kind == "no-usage"]
 
 
-def test_usage_stands_before_whom_it_is_of_and_numbers_rise(tmp_path: Path) -> None:
+def test_usage_comes_before_its_pod_and_numbers_rise(tmp_path: Path) -> None:
     """A trace's records are ordered, and a pod's profile is known when the pod comes."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="kubelet", samples=1)
@@ -129,7 +129,7 @@ def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> No
     assert own.segments[0].memory_bytes == 400 * MI
 
 
-def test_prometheus_tells_what_cadvisor_measured(tmp_path: Path) -> None:
+def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
     """Series without a pod of ours, and values that are no numbers, are passed over."""
 
     def series(labels: dict[str, str], value: str) -> Raw:
@@ -152,7 +152,7 @@ def test_prometheus_tells_what_cadvisor_measured(tmp_path: Path) -> None:
     assert not used.segments[0].HasField("cpu_milli")
 
 
-def test_without_any_source_the_trace_says_that_nobody_is_evicted(tmp_path: Path) -> None:
+def test_without_any_source_the_trace_says_that_no_pod_is_evicted(tmp_path: Path) -> None:
     """Auto takes what is there; nothing is."""
     with ApiServerDouble(scripts()) as server:
         outcome = recorded(server, tmp_path / "f", usage="auto")
@@ -172,7 +172,7 @@ def test_a_source_that_is_asked_for_and_not_there_is_refused(tmp_path: Path, wis
         recorded(server, tmp_path / "f", usage=wish)
 
 
-def test_a_prometheus_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_server_that_is_not_prometheus_is_refused(tmp_path: Path) -> None:
     """With its address."""
     with (
         ApiServerDouble(scripts()) as server,
@@ -181,7 +181,7 @@ def test_a_prometheus_that_is_none_is_refused(tmp_path: Path) -> None:
         recorded(server, tmp_path / "f", usage=f"prometheus={server.url}")
 
 
-def test_a_pod_that_its_controller_made_lends_its_usage_to_the_replays(tmp_path: Path) -> None:
+def test_the_replays_pod_takes_the_usage_of_the_recorded_one(tmp_path: Path) -> None:
     """The pod of the same owner and number, counted from its own start."""
     owner = make_replica_set(3, 1)
     pods = Script(watches=[[event("ADDED", running("rs-a", 8, owner))]])
@@ -199,7 +199,7 @@ def test_a_pod_that_its_controller_made_lends_its_usage_to_the_replays(tmp_path:
     assert profile.segments[0].offset_ns == 0
 
 
-def test_redacted_usage_names_nobody_and_still_finds_its_pod(tmp_path: Path) -> None:
+def test_redacted_usage_has_no_names_and_still_finds_its_pod(tmp_path: Path) -> None:
     """Nodes and UIDs are hashed like everywhere else."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         options = fast(redactor=Redactor(b"k"))
@@ -240,7 +240,7 @@ def test_a_folder_without_frames_is_refused(tmp_path: Path) -> None:
         list(trace_of(RecordingFolder(tmp_path)))
 
 
-def test_a_node_that_never_tells_is_named(tmp_path: Path) -> None:
+def test_a_node_without_statistics_is_named(tmp_path: Path) -> None:
     """The others are sampled all the same."""
     listed = scripts()
     nodes = [

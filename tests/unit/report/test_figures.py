@@ -103,8 +103,7 @@ def test_a_reason_counts_once_for_each_attempt() -> None:
     )
     figure = reasons(
         source(
-            attempts=[{"message": message, "uid": "x"}] * 2,
-            pods=[pod("x", last_message=message)],
+            attempts=[{"message": message, "uid": "x"}] * 2, pods=[pod("x", last_message=message)]
         )
     )
     assert [list(row) for row in figure.rows] == [
@@ -131,7 +130,7 @@ def test_a_message_is_taken_apart_into_reasons(message: str, found: list[str] | 
     assert refusals(message) == (found or ["too many, but fine", "Too many pods"])
 
 
-def test_the_preemption_graph_tells_who_displaced_whom() -> None:
+def test_the_preemption_graph_shows_which_pods_displaced_which() -> None:
     """By controller and priority, both sides kept apart even where their names are equal."""
     victim: dict[str, Any] = {
         "namespace": "default",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.results.run.directory import RunDirectory
-from replay.results.run.manifest import Manifest
+from replay.results.run.directory import Manifest, RunDirectory
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2

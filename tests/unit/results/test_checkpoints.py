@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.checkpoints import (
+from replay.results.run.history import (
     EVERY_NS,
     KEPT_MAX,
     Checkpoints,

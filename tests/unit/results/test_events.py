@@ -104,7 +104,7 @@ def test_a_nodes_condition_has_the_kubelets_message(type_: str, status: str, rea
     assert event.message == f"Node n status is now: {reason}"
 
 
-def test_a_controller_tells_what_it_has_made() -> None:
+def test_a_controller_reports_what_it_has_made() -> None:
     """A StatefulSet in its own words."""
     decision = messages.decision("web-0")
     decision.observed.made.owner.kind, decision.observed.made.owner.name = "StatefulSet", "web"

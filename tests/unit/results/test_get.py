@@ -11,8 +11,7 @@ import yaml
 
 from replay.errors import RunError
 from replay.results.kubectl.get import GetQuery, get
-from replay.results.run.directory import RunDirectory
-from replay.results.run.manifest import Manifest
+from replay.results.run.directory import Manifest, RunDirectory
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.builders import make_node

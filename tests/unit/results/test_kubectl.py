@@ -58,10 +58,7 @@ def _containers(*states: Mapping[str, object]) -> list[dict[str, object]]:
             },
             "SchedulingGated",
         ),
-        (
-            {"phase": "Running", "containerStatuses": _containers(_COMPLETED, _RUNNING)},
-            "NotReady",
-        ),
+        ({"phase": "Running", "containerStatuses": _containers(_COMPLETED, _RUNNING)}, "NotReady"),
         (
             {
                 "phase": "Running",

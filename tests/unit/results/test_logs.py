@@ -140,7 +140,7 @@ def test_every_kind_of_entry_is_written_as_protobuf_writes_it(case: str, tmp_pat
         assert list(read_decisions(path)) == [decision]
 
 
-def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_decision_is_named(tmp_path: Path) -> None:
     """The error tells file and line."""
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(line(messages.started("a")) + orjson.dumps({"odd": 1}))
@@ -169,9 +169,7 @@ def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) 
 @settings(max_examples=50)
 @given(rounds=st.lists(_ROUNDS, max_size=6), frame_bytes=st.sampled_from([1, 100, 1 << 20]))
 def test_a_history_is_read_back_as_written(
-    tmp_path_factory: pytest.TempPathFactory,
-    rounds: list[scheduler_pb2.Round],
-    frame_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[scheduler_pb2.Round], frame_bytes: int
 ) -> None:
     """Rounds come back whole and in order, however they fall into frames."""
     path = tmp_path_factory.mktemp("history") / "history.rounds.zst"
@@ -201,10 +199,7 @@ def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_pat
 
 def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
     """Whoever breaks off a run need not know whether it had ended."""
-    for log in (
-        DecisionLog((tmp_path / "a").open("wb")),
-        RoundLog((tmp_path / "b").open("wb")),
-    ):
+    for log in (DecisionLog((tmp_path / "a").open("wb")), RoundLog((tmp_path / "b").open("wb"))):
         log.close()
         log.close()
 

@@ -71,7 +71,7 @@ def test_a_pod_has_a_span_for_each_part_of_its_life() -> None:
     assert len({span.context.span_id for span in spans.values()}) == len(spans)
 
 
-def test_a_cycle_tells_what_it_decided_and_what_it_took() -> None:
+def test_a_cycle_reports_what_it_decided_and_how_long_it_took() -> None:
     """Wall times are attributes: the span itself is in virtual time."""
     cycle = _played(_life).of("a")["schedulingCycle"]
     assert cycle.attributes["reprieve.outcome"] == "bound"

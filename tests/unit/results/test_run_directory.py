@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.directory import DECISIONS, MANIFEST, RunDirectory
-from replay.results.run.manifest import Manifest, ReplayedTrace, trace_files
+from replay.results.run.directory import (
+    DECISIONS,
+    MANIFEST,
+    Manifest,
+    ReplayedTrace,
+    RunDirectory,
+    trace_files,
+)
 
 _MANIFEST = Manifest(
     version="0.1.0",
@@ -88,7 +94,7 @@ def test_a_name_with_a_pattern_in_it_is_a_name(tmp_path: Path) -> None:
     assert names == ["a[1]*-1", "a[1]*-2"]
 
 
-def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
+def test_what_is_not_a_run_is_not_opened(tmp_path: Path) -> None:
     """The text names what is missing."""
     with pytest.raises(RunError, match=r"not a run directory.*manifest\.json"):
         RunDirectory.open(tmp_path)

@@ -149,7 +149,7 @@ def test_json_and_yaml_hold_the_same(summary: Summary) -> None:
     assert mapping["namespaces"] == ["default"]
 
 
-def test_spans_that_were_lost_are_said_to_be(summary: Summary, tmp_path: Path) -> None:
+def test_lost_spans_are_reported(summary: Summary, tmp_path: Path) -> None:
     """With what went wrong."""
     recorder = Recorder(RunDirectory.create(tmp_path / "lost"))
     recorder.close()

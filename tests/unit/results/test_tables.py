@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.directory import TABLES_DRAFT, RunDirectory
-from replay.results.run.manifest import Manifest
+from replay.results.run.directory import TABLES_DRAFT, Manifest, RunDirectory
 from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables, build_tables, ensure_tables
 from tests.unit.results import messages
@@ -28,7 +27,7 @@ def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
         return list(tables.select(sql).rows())
 
 
-def test_each_table_has_the_columns_that_are_told_of_it(run: RunDirectory) -> None:
+def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> None:
     """Names and types, in a file of its own, and nothing else is left behind."""
     build_tables(run)
     for table in TABLES.values():
@@ -76,7 +75,7 @@ def test_a_preemption_names_both_pods(run: RunDirectory) -> None:
     assert _ask(run, sql) == [("low", 0, "high", 9, NODE, "only-candidate")]
 
 
-def test_an_eviction_tells_threshold_and_observation_as_amounts(run: RunDirectory) -> None:
+def test_an_eviction_has_threshold_and_observation_as_amounts(run: RunDirectory) -> None:
     """They stand in the kubelet's words."""
     sql = "SELECT threshold, available, threshold_amount, available_amount FROM evictions"
     assert _ask(run, sql) == [("100Mi", "66Mi", 100 << 20, 66 << 20)]
@@ -130,7 +129,7 @@ def test_tables_are_made_again_only_where_the_run_is_newer(run: RunDirectory) ->
         ("SELEC", "syntax error"),
     ],
 )
-def test_what_is_no_question_to_the_tables_is_refused(
+def test_what_is_not_a_query_of_the_tables_is_refused(
     run: RunDirectory, sql: str, words: str
 ) -> None:
     """Nothing is written, and no other file and no network is read."""

@@ -10,16 +10,16 @@ import orjson
 import pytest
 
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.checkpoint import (
+from services.rpc.errors import FieldError
+from services.rpc.sessions import (
     CHUNK_BYTES_MAX,
     ForeignCheckpointError,
+    Sessions,
     checkpoint_info,
     read_checkpoint,
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import FieldError
-from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 
 Chunks = Sequence[session_pb2.CheckpointChunk]
@@ -57,7 +57,7 @@ def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:
     assert _read(chunks)[1] == plain
 
 
-def test_what_is_no_checkpoint_is_refused() -> None:
+def test_what_is_not_a_checkpoint_is_refused() -> None:
     """Nothing at all, no info, other bytes, a piece of one."""
     whole = _chunks({"a": 1})[0]
     info, data = whole.info, whole.data
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_version_or_format_is_refused_by_name(
     assert str(value or 1) in str(caught.value)
 
 
-def test_a_restored_session_is_a_new_one_whose_sequence_begins_anew() -> None:
+def test_a_restored_session_is_a_new_one_whose_sequence_starts_again() -> None:
     """A checkpoint may be restored more than once, while its session continues."""
     sessions = Sessions[str]("queue")
     saved = sessions.create("core")

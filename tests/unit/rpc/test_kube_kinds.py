@@ -45,7 +45,7 @@ def test_an_object_without_kind_or_version_is_not_carried(mapping: dict[str, obj
     assert not is_carried(mapping)
 
 
-def test_what_is_no_object_cannot_be_written() -> None:
+def test_what_is_not_an_object_cannot_be_written() -> None:
     """An empty Object and a part of one have no kind."""
     with pytest.raises(ValueError, match="holds no object"):
         object_to_json(KubernetesObject())

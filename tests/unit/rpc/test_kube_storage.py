@@ -102,7 +102,7 @@ def test_a_class_binds_at_once_unless_it_says_otherwise() -> None:
         )
 
 
-def test_csi_objects_tell_what_bounds_nothing() -> None:
+def test_csi_objects_show_what_has_no_limit() -> None:
     """An absent count, an absent attachRequired, an absent topology."""
     drivers = [{"name": "d"}, {"name": "e", "allocatable": {"count": 0}}]
     node = parse(storage_pb2.CSINode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}})
@@ -125,7 +125,7 @@ def test_an_attachment_names_a_volume_or_holds_one() -> None:
     assert read.inline == GcePersistentDisk(pd_name="disk")
 
 
-def test_controllers_are_told_by_their_selectors() -> None:
+def test_controllers_are_found_by_their_selectors() -> None:
     """A replication controller's is plain."""
     plain = parse(workloads_pb2.ReplicationController, {"spec": {"selector": {"app": "x"}}})
     needed = Requirement(key="app", operator=Operator.IN, values=("x",))

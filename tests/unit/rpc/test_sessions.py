@@ -33,7 +33,7 @@ def after_request_7() -> Session[str]:
     return session
 
 
-def test_the_next_number_goes_on_and_the_last_one_again_gets_the_last_answer(
+def test_the_next_number_continues_and_the_last_one_again_gets_the_last_answer(
     session: Session[str],
 ) -> None:
     """The first has no response yet, the second is a safe retry."""

@@ -17,7 +17,7 @@ from services.kube.selector import (
 )
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE
+from services.scheduler.core.framework.registry import DEFAULT_PROFILE
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod, requirement
 
@@ -69,10 +69,7 @@ def pod(
     """Return a pod labelled with its application."""
     made = make_pod(name, namespace).req(cpu="1").priority(priority).obj()
     spec = replace(
-        made.spec,
-        pod_affinity=near,
-        pod_anti_affinity=away,
-        topology_spread_constraints=spread,
+        made.spec, pod_affinity=near, pod_anti_affinity=away, topology_spread_constraints=spread
     )
     own = {"app": app} if app else {}
     return replace(made, spec=spec, labels={**own, **(labels or {})})

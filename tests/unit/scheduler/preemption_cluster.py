@@ -31,7 +31,7 @@ class Cluster:
         return len(self.allocatable)
 
     def has_node(self, node: str) -> bool:
-        """Tell whether the node is there still."""
+        """Return whether the node is there still."""
         return node in self.allocatable and node not in self.gone
 
     def code(self, node: str) -> Code:

@@ -15,7 +15,7 @@ from services.scheduler.codec import StepEncoder
 from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
 from services.scheduler.core.preemption.outcome import Nominate
 from services.scheduler.core.preemption.pick import DecidedBy
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId, WhyFailed
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.session import SchedulerSession
@@ -72,7 +72,7 @@ def test_a_batch_ends_where_its_outcomes_have_become_large(monkeypatch: pytest.M
     """The answer says that there are more; the next ones decide the others as one would have."""
     monkeypatch.setattr(session_module, "_ANSWER_BYTES", 1)
     queue: Any = Fifo()
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
 
     async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:

@@ -18,15 +18,15 @@ from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Failed, Refused
 from services.scheduler.core.framework.diagnosis import fit_error_text
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import (
+from services.scheduler.core.framework.registry import (
     ALL,
     DEFAULT_PROFILE,
+    SERVED,
     ExtensionPoint,
     PluginSet,
     PluginSetting,
     Profile,
 )
-from services.scheduler.core.framework.registry import SERVED
 from services.scheduler.core.plugin_api.plugin import (
     BindPlugin,
     QueueSortPlugin,
@@ -42,7 +42,7 @@ from services.scheduler.core.plugins.args import (
     ScoringType,
     ShapePoint,
 )
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -116,11 +116,11 @@ def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() ->
     )
 
 
-def test_a_failed_cycle_is_told_the_queue_as_an_error() -> None:
+def test_a_failed_cycle_is_reported_to_the_queue_as_an_error() -> None:
     """The pod waits for no plugin, and says what went wrong."""
     profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
     )
     scheduler = Scheduler(options)
     scheduler.put_node(roomy("a"))
@@ -357,7 +357,7 @@ def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> N
     plugins = tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "PrioritySort")
     profile = Profile(plugins=(*plugins, PluginSetting(name="ByName")))
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
     )
     scheduler = Scheduler(options, registry={**SERVED, "ByName": ByName})
     pod = make_pod("zeta").obj()
@@ -400,7 +400,7 @@ def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -
     enabled = PluginSet(enabled=(PluginSetting(name=name),), disabled=(ALL,))
     profile = profile_with({ExtensionPoint.BIND: enabled})
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
     )
     registry = {**SERVED, "Nobody": Nobody, "Refuser": Refuser}
     scheduler = Scheduler(options, registry=registry)
@@ -415,7 +415,7 @@ def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -
 def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
     """Return how a pod is refused."""
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
     )
     scheduler = Scheduler(options)
     for node in nodes:
@@ -460,7 +460,7 @@ def test_profiles_are_chosen_by_the_pods_scheduler_name() -> None:
         scheduler_name="loose",
     )
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(strict, loose)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(strict, loose)
     )
     scheduler = Scheduler(options)
     scheduler.put_node(make_node("a").unschedulable().obj())

@@ -21,7 +21,7 @@ from services.scheduler.core.queueing.events import (
 from services.scheduler.core.queueing.steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
-    ClusterEvent,
+    EventLabel,
     Move,
     QueueAdd,
     QueueDelete,
@@ -81,7 +81,7 @@ def test_an_assigned_pod_moves_pods_or_lets_an_older_queue_choose() -> None:
     """The same event in two vocabularies."""
     bound = pod().node("n")
     new, old = happened(NEW, None, bound), happened(OLD, None, bound)
-    assert new.operations == (Move(event=ClusterEvent.ASSIGNED_POD_ADD, new=bound.obj()),)
+    assert new.operations == (Move(event=EventLabel.ASSIGNED_POD_ADD, new=bound.obj()),)
     assert old.operations == (AssignedPodAdd(pod=bound.obj()),)
     assert new.snapshot is old.snapshot is SnapshotChange.ADD
 
@@ -98,7 +98,7 @@ def test_a_bound_pod_leaves_the_queue_after_the_snapshot_has_it(handlers: EventH
 def test_binding_a_nominated_pod_wakes_pods_of_at_most_its_priority_in_v1_34() -> None:
     """Its nomination ends there too."""
     waiting, bound = pod().nominated("n"), pod("2").nominated("n").node("n")
-    woken = Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=waiting.obj(), priority_at_most=7)
+    woken = Move(event=EventLabel.ASSIGNED_POD_DELETE, old=waiting.obj(), priority_at_most=7)
     assert happened(NEW, waiting, bound).operations[2:] == (woken,)
     assert happened(OLD, waiting, bound).operations[2:] == ()
 
@@ -109,7 +109,7 @@ def test_an_assigned_pod_that_goes_moves_all(handlers: EventHandlers) -> None:
     bound = pod().node("n")
     effects = happened(handlers, bound, None)
     assert effects.snapshot is SnapshotChange.DELETE
-    assert effects.operations == (Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=bound.obj()),)
+    assert effects.operations == (Move(event=EventLabel.ASSIGNED_POD_DELETE, old=bound.obj()),)
 
 
 @BOTH
@@ -119,7 +119,7 @@ def test_a_finished_pod_frees_its_node(handlers: EventHandlers, phase: PodPhase)
     running, finished = pod().node("n"), pod("2").node("n").phase(phase)
     effects = happened(handlers, running, finished)
     assert effects.snapshot is SnapshotChange.DELETE
-    assert effects.operations == (Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=running.obj()),)
+    assert effects.operations == (Move(event=EventLabel.ASSIGNED_POD_DELETE, old=running.obj()),)
     for later in (happened(handlers, finished, None), happened(handlers, None, finished)):
         assert (later.snapshot, later.operations) == (SnapshotChange.NONE, ())
 
@@ -150,7 +150,7 @@ def test_a_changed_nomination_frees_its_old_node_in_v1_34() -> None:
     effects = on_pod(before, after, handlers=NEW, scheduler_names=names)
     assert effects.operations == (
         QueueUpdate(old=before, new=after),
-        Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before, priority_at_most=7),
+        Move(event=EventLabel.ASSIGNED_POD_DELETE, old=before, priority_at_most=7),
     )
     assert len(on_pod(before, after, handlers=OLD, scheduler_names=names).operations) == 1
     same = replace(after, nominated_node_name="n")
@@ -181,7 +181,7 @@ def test_a_deleted_pod_that_permit_holds_moves_all_in_v1_34() -> None:
     effects = happened(NEW, waiting, None, waits_on_permit=True)
     assert effects.operations == (
         QueueDelete(pod=waiting.obj()),
-        Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=waiting.obj()),
+        Move(event=EventLabel.ASSIGNED_POD_DELETE, old=waiting.obj()),
     )
     assert len(happened(OLD, waiting, None, waits_on_permit=True).operations) == 1
 
@@ -200,25 +200,22 @@ def test_each_change_of_an_assigned_pod_is_an_event_in_v1_34() -> None:
     names = ("default-scheduler",)
     effects = on_pod(before, after, handlers=NEW, scheduler_names=names)
     assert [each.event for each in effects.operations if isinstance(each, Move)] == [
-        ClusterEvent.ASSIGNED_POD_LABEL_CHANGE,
-        ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
-        ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
-        ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
+        EventLabel.ASSIGNED_POD_LABEL_CHANGE,
+        EventLabel.ASSIGNED_POD_SCALE_DOWN,
+        EventLabel.ASSIGNED_POD_GATES_ELIMINATED,
+        EventLabel.ASSIGNED_POD_TOLERATION_CHANGE,
     ]
     ungated = replace(before, spec=pod().req(cpu="2").obj().spec)
     same = on_pod(
-        ungated,
-        replace(ungated, resource_version="2"),
-        handlers=NEW,
-        scheduler_names=names,
+        ungated, replace(ungated, resource_version="2"), handlers=NEW, scheduler_names=names
     )
     assert [each.event for each in same.operations if isinstance(each, Move)] == [
-        ClusterEvent.ASSIGNED_POD_UPDATE
+        EventLabel.ASSIGNED_POD_UPDATE
     ]
     started = replace(before, start_time_ns=5, spec=spec)
     general = on_pod(before, started, handlers=NEW, scheduler_names=names)
     assert general.operations == (
-        Move(event=ClusterEvent.ASSIGNED_POD_UPDATE, old=before, new=started),
+        Move(event=EventLabel.ASSIGNED_POD_UPDATE, old=before, new=started),
     )
     older = on_pod(before, started, handlers=OLD, scheduler_names=names)
     assert older.operations == (AssignedPodUpdate(old=before, new=started),)
@@ -233,7 +230,7 @@ def test_a_pod_recreated_under_its_name_goes_and_comes(handlers: EventHandlers) 
     assert effects.replaced == before
     assert effects.snapshot is SnapshotChange.NONE
     assert effects.operations == (
-        Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before),
+        Move(event=EventLabel.ASSIGNED_POD_DELETE, old=before),
         QueueAdd(pod=after),
     )
 
@@ -245,7 +242,7 @@ def changed_node() -> tuple[NodeBuilder, NodeBuilder]:
     return before, after
 
 
-def test_a_nodes_changes_are_all_told_in_v1_34_and_the_first_in_v1_20() -> None:
+def test_all_of_a_nodes_changes_are_reported_in_v1_34_and_the_first_in_v1_20() -> None:
     """Uncordoning is a change of taints in v1.34 and of its own in v1.20."""
     before, after = (builder.obj() for builder in changed_node())
     after = replace(after, annotations={"a": "b"})
@@ -283,15 +280,15 @@ def test_any_node_update_is_a_move_in_v1_20_while_nothing_is_unschedulable() -> 
     """It concerns the pod whose cycle is under way."""
     node = make_node("n").obj()
     moves = on_node_updated(node, node, handlers=OLD, none_unschedulable=True)
-    assert moves == (Move(event=ClusterEvent.UNKNOWN, old=node, new=node),)
+    assert moves == (Move(event=EventLabel.UNKNOWN, old=node, new=node),)
     assert not on_node_updated(node, node, handlers=NEW, none_unschedulable=True)
 
 
 def test_a_node_that_comes_moves_all_and_one_that_goes_does_in_v1_34_only() -> None:
     """Labels are upstream's."""
     node = make_node("n").obj()
-    assert on_node_added(node) == (Move(event=ClusterEvent.NODE_ADD, new=node),)
-    assert on_node_deleted(node, handlers=NEW) == (Move(event=ClusterEvent.NODE_DELETE, old=node),)
+    assert on_node_added(node) == (Move(event=EventLabel.NODE_ADD, new=node),)
+    assert on_node_deleted(node, handlers=NEW) == (Move(event=EventLabel.NODE_DELETE, old=node),)
     assert on_node_deleted(node, handlers=OLD) == ()
 
 
@@ -299,5 +296,5 @@ def test_a_failed_binding_moves_all_but_its_pod() -> None:
     """The room that it was to take is free again."""
     assumed = pod().node("n").obj()
     assert after_failed_binding(assumed) == Move(
-        event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid
+        event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid
     )

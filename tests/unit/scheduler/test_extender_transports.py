@@ -155,7 +155,7 @@ def test_every_call_goes_over_grpc(by_name: bool) -> None:
         ("lying", "Filter: claims a filtered node 'ghost'"),
     ],
 )
-def test_a_failing_call_over_grpc_is_told(mood: str, said: str) -> None:
+def test_a_failing_call_over_grpc_is_reported(mood: str, said: str) -> None:
     """With the extender's name, the call and the reason."""
     timeout_ns = 10**8 if mood == "slow" else 5 * 10**9
     with over_grpc(ExtenderConfig(filter_verb="f", timeout_ns=timeout_ns), mood) as extender:
@@ -165,7 +165,7 @@ def test_a_failing_call_over_grpc_is_told(mood: str, said: str) -> None:
     assert extender.terms.name in answer.message
 
 
-def test_grpc_speaks_tls_with_the_authority_that_is_given() -> None:
+def test_grpc_uses_tls_with_the_configured_authority() -> None:
     """The server's name may be another than its address."""
     authority = trustme.CA()
     data = base64.b64encode(authority.cert_pem.bytes()).decode()
@@ -220,7 +220,7 @@ def https(url: str, tls: TlsConfig = NO_TLS, *, enable: bool = False) -> Any:
         return extender.filter(POD, NODES)
 
 
-def test_https_looks_at_the_certificate_unless_told_otherwise() -> None:
+def test_https_checks_the_certificate_unless_configured_otherwise() -> None:
     """With enableHTTPS and without an authority nothing is looked at, as upstream."""
     authority = trustme.CA()
     data = base64.b64encode(authority.cert_pem.bytes()).decode()
@@ -268,10 +268,7 @@ def test_https_shows_a_certificate_of_its_own() -> None:
             ExtenderConfig(url_prefix="https://x", tls=TlsConfig(cert_data="eA==")),
             "extenders[0].tlsConfig",
         ),
-        (
-            ExtenderConfig(url_prefix="grpc://x:1", enable_https=True),
-            "extenders[0].tlsConfig",
-        ),
+        (ExtenderConfig(url_prefix="grpc://x:1", enable_https=True), "extenders[0].tlsConfig"),
     ],
 )
 def test_an_extender_that_cannot_be_reached_so_is_refused(

@@ -14,13 +14,13 @@ import pytest
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.framework.profile import (
+from services.scheduler.core.framework.registry import (
     ALL,
     DEFAULT_PROFILE,
     ExtensionPoint,
     PluginSet,
 )
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -57,7 +57,7 @@ def served(config: ExtenderConfig, *, plain: bool = True, **verbs: Verb) -> Iter
         (extender,) = connect_extenders(configs, ExtenderObjects(), "extenders")
         options = SchedulerOptions(
             rules=RULES["v1.34"],
-            queue=QUEUE_RULES["v1.34"],
+            queue=QUEUE_TRAITS["v1.34"],
             profiles=without_ignored([profile if plain else DEFAULT_PROFILE], configs),
             extenders=(extender,),
         )
@@ -138,13 +138,13 @@ def test_reasons_are_counted_in_the_fit_error_by_their_strength() -> None:
     assert not requeue.why.is_error
 
 
-def test_an_extender_may_name_nodes_that_nobody_knows() -> None:
+def test_an_extender_may_name_unknown_nodes() -> None:
     """Their reasons are counted, as upstream counts them."""
     with served(FILTER, filter=only(FailedNodes={"a": "x", "ghost": "x"})) as case:
         assert refused(case.decide(pod())).reasons == (("x", 2),)
 
 
-def test_what_filters_said_stays_beside_what_an_extender_says() -> None:
+def test_filters_reasons_stay_beside_an_extenders() -> None:
     """The extender is asked about the others alone."""
     with served(FILTER, filter=only(FailedNodes={"a": "no", "c": "no"})) as case:
         full = make_pod("full").req(cpu="4").obj()
@@ -382,7 +382,7 @@ def test_a_nominated_node_is_asked_about_first() -> None:
     assert asked == [["a"], ["a", "b", "c"]]
 
 
-def test_nothing_waits_to_be_told_while_a_pod_hangs_on_an_extender() -> None:
+def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_extender() -> None:
     """Any event may move it, as far as anybody knows."""
     with served(FILTER, filter=only()) as case:
         refused(case.decide(pod()))

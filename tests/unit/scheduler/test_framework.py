@@ -9,8 +9,7 @@ from services.scheduler.core.cycle.cycle import Cycle, FitError, ScheduleResult
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.framework.active_plugins import pre_filter_outcome
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import PluginSetting, Profile
-from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.framework.registry import SERVED, PluginSetting, Profile
 from services.scheduler.core.plugin_api.plugin import (
     BindPlugin,
     FilterPlugin,

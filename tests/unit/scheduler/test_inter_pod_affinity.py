@@ -70,7 +70,7 @@ def test_the_first_of_its_kind_is_let_in_where_all_labels_are() -> None:
     assert not judged(snapshot, pod("p", "db", near=near(term()))).feasible
 
 
-def test_a_match_on_a_node_without_the_label_is_no_match_in_the_cluster() -> None:
+def test_a_match_on_a_node_without_the_label_does_not_count_in_the_cluster() -> None:
     """So that the first pod of its kind is still let in."""
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
@@ -89,7 +89,7 @@ def test_anti_affinity_counts_each_term_alone() -> None:
     assert found.refusals["b2"].code is Code.UNSCHEDULABLE
 
 
-def test_pods_on_nodes_keep_away_whom_they_do_not_want() -> None:
+def test_pods_on_nodes_keep_away_pods_by_anti_affinity() -> None:
     """Symmetric, and skipped by pods that nobody minds."""
     snapshot = two_zones()
     placed(snapshot, pod("hermit", away=near(term())), "a1")
@@ -105,7 +105,7 @@ def test_terminating_pods_still_count() -> None:
     assert judged(snapshot, pod("p", away=near(term()))).feasible == ("b1", "b2")
 
 
-def test_a_term_on_a_node_without_the_label_keeps_nobody_away() -> None:
+def test_a_term_on_a_node_without_the_label_keeps_no_pod_away() -> None:
     """Nor does it make the plugin look at all."""
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
@@ -114,11 +114,9 @@ def test_a_term_on_a_node_without_the_label_keeps_nobody_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "admitted"),
-    [(None, ()), (EVERYBODY, ("a1", "a2"))],
-    ids=["absent", "empty"],
+    ("selector", "admitted"), [(None, ()), (EVERYBODY, ("a1", "a2"))], ids=["absent", "empty"]
 )
-def test_an_absent_selector_means_nobody_and_an_empty_one_all(
+def test_an_absent_selector_matches_no_pod_and_an_empty_one_all(
     selector: LabelSelector | None, admitted: tuple[str, ...]
 ) -> None:
     """As everywhere in Kubernetes."""
@@ -297,7 +295,7 @@ def test_the_last_of_a_kind_that_leaves_lets_the_first_in() -> None:
     assert dry_run.refusal() is None
 
 
-def test_a_nominated_pod_counts_for_whom_it_matters_only() -> None:
+def test_a_nominated_pods_anti_affinity_counts_only_where_the_plugin_runs() -> None:
     """Its anti-affinity is unknown to a pod that no pod on a node minds: the plugin is skipped."""
     snapshot = two_zones()
     hermit = pod("hermit", away=near(term()), priority=9)

@@ -168,11 +168,7 @@ def test_every_shortage_is_named() -> None:
 def test_a_request_beyond_the_whole_node_cannot_be_cured() -> None:
     """No pod's leaving helps."""
     found = refusal(make_pod().req(cpu="9").obj(), make_node("n").capacity(ROOMY).obj())
-    assert found == (
-        "NodeResourcesFit",
-        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
-        ("Insufficient cpu",),
-    )
+    assert found == ("NodeResourcesFit", Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("Insufficient cpu",))
 
 
 def test_a_request_of_zero_fits_even_where_the_node_has_none_or_too_little() -> None:

@@ -55,7 +55,7 @@ def test_equal_questions_share_their_counts_while_someone_holds_it() -> None:
     assert class_counts.of("b", nothing) is not held
 
 
-def test_classes_that_nobody_is_of_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_without_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers change, and no count does."""
     monkeypatch.setattr(pod_classes, "_CLASSES_MAX", 3)
     snapshot = two_zones()
@@ -80,7 +80,7 @@ def test_classes_that_nobody_is_of_are_forgotten(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_log_may_forget_what_no_count_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts anew then."""
+    """It counts again then."""
     monkeypatch.setattr(pod_classes, "_LOGGED", 4)
     snapshot = two_zones()
     assert set(web_on(snapshot).values()) == {0}
@@ -103,7 +103,7 @@ def test_domains_follow_nodes_and_their_labels() -> None:
     assert domains.of_row[rows["a2"]] == domains.of_row[rows["b1"]] == NO_DOMAIN
 
 
-def test_numbers_of_domains_are_given_anew_when_most_are_of_no_use() -> None:
+def test_domains_are_renumbered_when_most_numbers_are_unused() -> None:
     """As hosts come and go."""
     snapshot = two_zones()
     domains = snapshot.topologies.domains("host")

@@ -214,10 +214,7 @@ def test_default_scores_do_without_the_zone() -> None:
     assert scores(judged(snapshot, pod("p", "web")), PLUGIN)["bare"] > 0
     listed = PodTopologySpreadArgs(
         defaulting_type=DefaultingType.LIST,
-        default_constraints=(
-            rule(3, LABEL_HOSTNAME, None, SOFT),
-            rule(5, LABEL_ZONE, None, SOFT),
-        ),
+        default_constraints=(rule(3, LABEL_HOSTNAME, None, SOFT), rule(5, LABEL_ZONE, None, SOFT)),
     )
     found = judged(snapshot, pod("p", "web"), {PLUGIN: listed})
     assert scores(found, PLUGIN)["bare"] == 0

@@ -9,7 +9,7 @@ import pytest
 
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.scheduler.core.preemption.batch_dry_run import CandidateSampling
+from services.scheduler.core.preemption.batch_result import CandidateSampling
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
 from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
 from services.scheduler.core.preemption.preemptor import (
@@ -127,7 +127,7 @@ def test_a_terminating_pod_of_equal_priority_does_not_block(rules: PreemptionRul
     assert names(nominate(rules, where).victims) == ["low"]
 
 
-def test_only_v1_34_preempts_anew_where_the_nominated_node_cannot_be_cured() -> None:
+def test_only_v1_34_preempts_again_where_the_nominated_node_cannot_be_cured() -> None:
     """An unresolvable refusal lifts the wait."""
     where = cluster(
         preemptor_pod().nominated("n1"),
@@ -294,10 +294,7 @@ def test_only_v1_34_puts_victims_in_order_of_importance() -> None:
     ],
 )  # fmt: skip
 def test_a_criterion_decides_where_those_before_it_do_not(
-    rules: PreemptionRules,
-    better: list[PodBuilder],
-    worse: list[PodBuilder],
-    decided_by: DecidedBy,
+    rules: PreemptionRules, better: list[PodBuilder], worse: list[PodBuilder], decided_by: DecidedBy
 ) -> None:
     """The better node stands second, so that order does not help it."""
     assigned = [replace(pod.obj(), node_name="worse") for pod in worse]
@@ -380,7 +377,7 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
     assert [each.candidate.node for each in found.candidates] == ["n3", "n4"]
 
 
-def test_a_limited_search_goes_on_until_one_candidate_violates_no_budget() -> None:
+def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> None:
     """Those without violations stand first, and no more are kept of each kind than wanted."""
     guarded = [held(f"p{n}", f"n{n}", cpu="2").label("app", "a") for n in range(3)]
     where = cluster(

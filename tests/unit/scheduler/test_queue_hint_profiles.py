@@ -15,9 +15,9 @@ from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.framework.registry import DEFAULT_PROFILE, Profile
 from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -72,7 +72,7 @@ def test_hints_go_by_the_arguments_of_the_pods_profile() -> None:
         assert not says(plugin, registrations, "picky")
 
 
-def test_only_a_queue_with_hints_is_told_of_profiles() -> None:
+def test_only_a_queue_with_hints_receives_profiles() -> None:
     """And only of those that add anything; the older modes would refuse it."""
     assert [each.scheduler_name for each in asked().profiles] == ["picky"]
     assert not asked("v1.20").profiles
@@ -81,16 +81,14 @@ def test_only_a_queue_with_hints_is_told_of_profiles() -> None:
 def refused_by_defaults() -> Decision:
     """Return how a pod is given back that no node's zone label lets in."""
     constraint = TopologySpreadConstraint(
-        max_skew=1,
-        topology_key=LABEL_ZONE,
-        when_unsatisfiable=UnsatisfiableAction.DO_NOT_SCHEDULE,
+        max_skew=1, topology_key=LABEL_ZONE, when_unsatisfiable=UnsatisfiableAction.DO_NOT_SCHEDULE
     )
     args = PodTopologySpreadArgs(
         default_constraints=(constraint,), defaulting_type=DefaultingType.LIST
     )
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, args={"PodTopologySpread": args})
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,)
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
     )
     scheduler = Scheduler(options)
     scheduler.put_object(Service(namespace="default", name="s", selector={"app": "web"}))

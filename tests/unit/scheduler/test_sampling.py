@@ -10,8 +10,8 @@ import pytest
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.framework.registry import DEFAULT_PROFILE, Profile
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -38,11 +38,7 @@ def test_enough_nodes_are_a_share_of_all(nodes: int, percentage: int, enough: in
 
 
 def scheduler_of(
-    nodes: int,
-    *,
-    sampling: int | None,
-    own: int | None = None,
-    by_name: bool = False,
+    nodes: int, *, sampling: int | None, own: int | None = None, by_name: bool = False
 ) -> Scheduler:
     """Return a scheduler of empty nodes, the first one of which is full."""
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
@@ -50,7 +46,7 @@ def scheduler_of(
     scheduler = Scheduler(
         SchedulerOptions(
             rules=replace(rules, host_choice=lambda _seed: NamedChoice()) if by_name else rules,
-            queue=QUEUE_RULES["v1.34"],
+            queue=QUEUE_TRAITS["v1.34"],
             profiles=(profile,),
             sampling=sampling,
         )

@@ -43,7 +43,7 @@ def test_a_snapshot_laid_out_like_another_gives_new_nodes_the_same_rows() -> Non
         assert second.row(name) == first.row(name)
 
 
-def test_rows_that_are_no_snapshots_are_refused() -> None:
+def test_rows_that_are_not_a_snapshots_are_refused() -> None:
     """A row cannot be free and taken, nor missing."""
     layout = with_holes().layout()
     broken = type(layout)(
@@ -95,7 +95,7 @@ def test_what_was_reserved_is_reserved_again_and_can_be_given_back() -> None:
     assert restored.catalog.claims[claim.key] == claim
 
 
-def test_what_was_told_anew_is_not_given_back_after_a_restore() -> None:
+def test_what_was_sent_again_is_not_released_after_a_restore() -> None:
     """The claim that the cluster told since is nobody's to change."""
     snapshot, _ = claiming()
     plugin, pod = VolumeBinding(), claiming_pod()

@@ -11,8 +11,7 @@ import pytest
 
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
-from services.scheduler.core.framework.profile import PluginSetting, Profile
-from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.framework.registry import SERVED, PluginSetting, Profile
 from services.scheduler.core.plugin_api.plugin import (
     PermitPlugin,
     PodColumnsPlugin,
@@ -22,7 +21,7 @@ from services.scheduler.core.plugin_api.plugin import (
 )
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import (
     CommitUnschedulable,
     DeleteNomination,
@@ -102,7 +101,7 @@ def scheduler_with(*names: str, queue: str = "v1.34", **options: Any) -> Schedul
     made = Scheduler(
         SchedulerOptions(
             rules=RULES["v1.34"],
-            queue=QUEUE_RULES[queue],
+            queue=QUEUE_TRAITS[queue],
             profiles=(Profile(plugins=plugins),),
             **options,
         ),
@@ -247,7 +246,7 @@ def test_without_preemption_no_post_filter_is_run_or_measured(names: Sequence[st
 
 def test_in_v1_16_all_feasible_nodes_are_equal_and_taken_in_turn() -> None:
     """No priorities are configured, so each node scores 1 and lastNodeIndex decides."""
-    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.16"], queue=QUEUE_RULES["v1.16"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.16"], queue=QUEUE_TRAITS["v1.16"]))
     for name, cpu in [("small", "4"), ("large", "64")]:
         scheduler.put_node(make_node(name).capacity(cpu=cpu, memory="64Gi").obj())
     taken = []

@@ -16,7 +16,7 @@ from services.kube.pod import Pod
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler import session as deciding
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_node, make_pod
@@ -87,7 +87,7 @@ class Fifo:
 
 def session_of(extender: FirstOnly) -> SchedulerSession:
     """Return a session with that extender."""
-    rules = QUEUE_RULES["v1.34"]
+    rules = QUEUE_TRAITS["v1.34"]
     options = SchedulerOptions(rules=RULES["v1.34"], queue=rules, extenders=(extender,))
     queue: Any = Fifo()
     return SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
@@ -159,7 +159,7 @@ def test_a_queue_is_not_waited_for_where_its_answer_is_known(
     batch_size: int, wakeup_ns: int | None, exchanges: int
 ) -> None:
     """It is where the queue may have more to show, or waits for something."""
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     queue = Fifo()
     queue.wakeup_ns = wakeup_ns
     asked: Any = queue
@@ -205,9 +205,9 @@ class Halting(Fifo):
         return answer
 
 
-def test_what_the_queue_left_of_several_refusals_is_decided_anew() -> None:
+def test_what_the_queue_left_of_several_refusals_is_decided_again() -> None:
     """Each pod is told once, in its order, with the cycle under which the queue took it."""
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     queue = Halting()
     asked: Any = queue
     session = SchedulerSession(options, asked, scheduler_pb2.SchedulerConfig())

@@ -14,8 +14,8 @@ from services.kube.storage import (
     VolumeAttachment,
 )
 from services.kube.workloads import Namespace
-from services.scheduler.core.queueing.changes import V1_20, V1_34, ObjectEvents, on_object
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.changes import V1_20, V1_34, CatalogEvents, on_object
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Move
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -26,7 +26,7 @@ WAITING = replace(IMMEDIATE, binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER)
 ATTACHMENT = VolumeAttachment(name="a")
 
 
-def label(events: ObjectEvents, *, old: object = None, new: object = None) -> str:
+def label(events: CatalogEvents, *, old: object = None, new: object = None) -> str:
     """Return the label of the move that a change causes, "" for none."""
     moves = on_object(old, new, events)  # type: ignore[arg-type]  # any kept value
     return moves[0].label if moves else ""
@@ -54,9 +54,9 @@ def test_a_change_of_an_object_moves_pods_as_the_queues_version_does(
     assert (label(V1_34, old=old, new=new), label(V1_20, old=old, new=new)) == (v1_34, v1_20)
 
 
-def test_the_scheduler_tells_what_an_object_was_before() -> None:
+def test_the_scheduler_sends_what_an_object_was_before() -> None:
     """An unknown one that goes is passed over."""
-    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"]))
+    scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"]))
     later = replace(CLAIM, volume_name="pv")
     steps = [*scheduler.put_object(CLAIM), *scheduler.put_object(later)]
     assert [(step.old, step.new) for step in steps if isinstance(step, Move)] == [

@@ -41,7 +41,7 @@ from services.kube.volumes import (
 )
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import (
+from services.scheduler.core.framework.registry import (
     DEFAULT_PROFILE,
     ExtensionPoint,
     PluginSet,
@@ -340,10 +340,7 @@ WAITING = claim(storage_class_name="local", request_bytes=5, access_modes=("Read
             ),
             True,
         ),
-        (
-            available("v", 5, claim_ref=ClaimRef(namespace="default", name="c", uid="old")),
-            False,
-        ),
+        (available("v", 5, claim_ref=ClaimRef(namespace="default", name="c", uid="old")), False),
     ],
 )
 def test_a_waiting_claim_takes_a_volume_that_is_there(volume: PersistentVolume, fits: bool) -> None:
@@ -427,7 +424,7 @@ def test_a_claim_whose_node_was_chosen_fits_there_alone() -> None:
         ),
     ],
 )
-def test_a_driver_that_tells_its_capacity_must_have_enough(
+def test_a_driver_that_publishes_its_capacity_must_have_enough(
     capacity: CsiStorageCapacity, fits: bool
 ) -> None:
     """The largest volume counts before what is left."""
@@ -511,12 +508,7 @@ def test_a_claim_that_waits_counts_for_its_class_driver() -> None:
         (AzureDisk(disk_name="d", disk_uri="/d"), "disk.csi.azure.com", "", True),
         (CinderDisk(volume_id="d"), "cinder.csi.openstack.org", "", True),
         (PortworxVolume(volume_id="d"), "pxd.portworx.com", "", False),
-        (
-            PortworxVolume(volume_id="d"),
-            "pxd.portworx.com",
-            "kubernetes.io/portworx-volume",
-            True,
-        ),
+        (PortworxVolume(volume_id="d"), "pxd.portworx.com", "kubernetes.io/portworx-volume", True),
     ],
 )
 def test_an_inline_disk_counts_for_the_driver_it_was_migrated_to(
@@ -651,10 +643,7 @@ def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle
         (
             bound_disk(VsphereDisk(volume_path="d"), {ZONE: "z1__z2", REGION: " r "}),
             "kubernetes.io/vsphere-volume",
-            {
-                "topology.csi.vmware.com/zone": "z1__z2",
-                "topology.csi.vmware.com/region": "r",
-            },
+            {"topology.csi.vmware.com/zone": "z1__z2", "topology.csi.vmware.com/region": "r"},
         ),
         (
             replace(

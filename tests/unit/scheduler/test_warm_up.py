@@ -7,7 +7,7 @@ import pytest
 
 from services.scheduler.core.columns import domain_kernels, kernels, usage_kernels
 from services.scheduler.core.columns.kernels import Kernel
-from services.scheduler.core.preemption import reprieve
+from services.scheduler.core.preemption import batch_kernels
 from services.scheduler.core.session.warm_up import warm_up
 
 
@@ -15,7 +15,7 @@ def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them has a compiled form afterwards."""
     monkeypatch.setattr(Kernel, "plain_steps", Kernel.plain_steps)
     warm_up()
-    named = {**vars(kernels), **vars(reprieve), **vars(domain_kernels)}
+    named = {**vars(kernels), **vars(batch_kernels), **vars(domain_kernels)}
     named["least_allocated"] = usage_kernels.least_allocated
     found = {name: each for name, each in named.items() if isinstance(each, Kernel)}
     assert not [name for name in found if found[name].machine_code is None]

@@ -84,7 +84,7 @@ def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_a_loss_that_is_told() -> None:
+def test_a_full_disk_is_a_loss_that_is_reported() -> None:
     """The run continues, and its spans are counted as lost."""
     sink = FileSpanSink(Path("/dev/full"), resource("0.1.0"))
     for number in range(1, 601):
@@ -140,13 +140,7 @@ def test_a_collector_gets_every_span_as_it_was(collector: Collector, tmp_path: P
     assert (spans[0].trace_id.hex(), spans[0].parent_span_id.hex()) == (_TRACE, f"{255:016x}")
     assert spans[0].end_time_unix_nano == 1_571_904_000_000_000_002
     assert spans[0].links[0].span_id.hex() == f"{0xAA:016x}"
-    assert {each.key for each in spans[0].attributes} == {
-        "text",
-        "number",
-        "flag",
-        "share",
-        "list",
-    }
+    assert {each.key for each in spans[0].attributes} == {"text", "number", "flag", "share", "list"}
     assert not (tmp_path / "spans.jsonl").exists()
 
 

@@ -38,10 +38,7 @@ _JOB = {"kind": "Job", "apiVersion": "batch/v1", "namespace": "shop", "name": "j
 OBJECTS: list[tuple[str, Mapping[str, Any]]] = [
     ("pod_disruption_budget", {"metadata": {"name": "number"}, "spec": {"minAvailable": 2}}),
     ("pod_disruption_budget", {"metadata": {"name": "none"}, "spec": {"maxUnavailable": 0}}),
-    (
-        "pod_disruption_budget",
-        {"metadata": {"name": "percent"}, "spec": {"maxUnavailable": "25%"}},
-    ),
+    ("pod_disruption_budget", {"metadata": {"name": "percent"}, "spec": {"maxUnavailable": "25%"}}),
     ("deployment", {"metadata": {"name": "web"}, "spec": {"replicas": 3, "strategy": _ROLLING}}),
     ("daemon_set", {"metadata": {"name": "agent"}, "spec": {"updateStrategy": _ROLLING}}),
     (
@@ -133,7 +130,7 @@ def test_nothing_is_appended_to_a_trace_of_format_1(tmp_path: Path, path: Path) 
 
 
 @pytest.mark.parametrize("number", [1.5, 2.0**31, float("inf")])
-def test_a_bound_that_is_no_whole_number_stays_wrong(number: float) -> None:
+def test_a_bound_that_is_not_a_whole_number_stays_wrong(number: float) -> None:
     """Format 1 could hold it, and whoever used it refused it by its path, as today."""
     value = bytes([1 << 3 | 2, 9, 2 << 3 | 1]) + struct.pack("<d", number)
     spec = PodDisruptionBudgetSpec.FromString(value)

@@ -22,7 +22,7 @@ def test_a_trace_without_nodes_is_warned_of() -> None:
     assert "no node is created: nothing can be scheduled" in validate([make_header()]).warnings
 
 
-def test_a_missing_class_is_told_with_what_comes_of_it() -> None:
+def test_a_missing_class_is_reported_with_its_consequence() -> None:
     """A recorded priority is kept; without one the pod is refused."""
     kept, refused = make_pod(0, 2, "kept"), make_pod(0, 3, "refused")
     for record in (kept, refused):

@@ -8,7 +8,7 @@ import pytest
 
 from replay.results.summary.figures import FIGURES
 from replay.whatif.assertions import FigureError, check, failures, parse_assertion
-from replay.whatif.facts import PodFacts, RunFacts, all_figures
+from replay.whatif.comparison import PodFacts, RunFacts, all_figures
 
 
 def facts(preempted: int = 1) -> RunFacts:
@@ -56,7 +56,7 @@ def test_a_check_is_of_the_pods_that_meet_its_conditions(text: str, holds: bool)
         ("bound == many", "is not a check"),
     ],
 )
-def test_what_is_no_check_is_refused_before_a_run(text: str, told: str) -> None:
+def test_an_invalid_check_is_refused_before_a_run(text: str, told: str) -> None:
     """With what there is."""
     with pytest.raises(FigureError) as found:
         parse_assertion(text)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from replay.whatif.comparison import compare
-from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.comparison import PodFacts, RunFacts, compare
 
 
 def pod(name: str, node: str = "", **what: int) -> PodFacts:
@@ -40,7 +39,7 @@ def test_pods_pair_by_name_and_each_change_is_counted_by_class_and_namespace() -
     assert group.samples["moved"] == ["prod/moved"]
 
 
-def test_the_waits_of_bound_and_of_pending_pods_are_told_apart() -> None:
+def test_the_waits_of_bound_and_of_pending_pods_are_separate() -> None:
     """A pod that was bound in one run alone has waited for nothing that could be compared."""
     a = run(pod("bound", "n1", waited=9), pod("pending", came=50), pod("never", "n1", waited=30))
     b = run(pod("bound", "n1", waited=2), pod("pending", came=10), pod("never", came=20))

@@ -36,7 +36,7 @@ def said(a: Sequence[int], b: Sequence[int]) -> list[str]:
     return list(preemption_differences(preemption(*a), preemption(*b)))
 
 
-def test_victims_are_told_by_priority_and_not_as_a_sum() -> None:
+def test_victims_are_compared_by_priority_and_not_as_a_sum() -> None:
     """Upstream's sum adds 2^31 to each: no priority that anybody has given."""
     assert said([0, 0], [0, 0, 0]) == ["On n the victims are 2 of 0 in A and 3 of 0 in B."]
     assert said([SYSTEM, 5], [5]) == [
@@ -44,6 +44,6 @@ def test_victims_are_told_by_priority_and_not_as_a_sum() -> None:
     ]
 
 
-def test_equal_victims_are_not_told() -> None:
+def test_equal_victims_are_not_reported() -> None:
     """Only what differs is."""
     assert said([7, 0], [0, 7]) == []

@@ -46,7 +46,7 @@ def test_a_flag_is_given_or_left_out() -> None:
         ("seed=1,,2", "a value is empty"),
     ],
 )
-def test_what_is_no_axis_is_refused(text: str, told: str) -> None:
+def test_an_unknown_axis_is_refused(text: str, told: str) -> None:
     """With what to write."""
     with pytest.raises(GridError) as found:
         parse_axis(text)

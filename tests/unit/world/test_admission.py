@@ -107,7 +107,7 @@ def test_any_value_up_to_the_highest_of_users_is_taken(value: int) -> None:
 
 
 def test_value_and_policy_of_a_class_are_immutable() -> None:
-    """Unless it is deleted and created anew."""
+    """Unless it is deleted and created again."""
     admission = PriorityAdmission()
     admission.put_class(make_class("high", 10))
     with pytest.raises(AdmissionError, match="value may not be changed"):

@@ -201,7 +201,7 @@ def test_a_users_update_leaves_the_status_to_the_controller() -> None:
     assert changed.status.disruptions_allowed == 99
 
 
-def test_nothing_is_told_where_nothing_differs() -> None:
+def test_nothing_is_reported_where_nothing_differs() -> None:
     """A status is written only when it changes."""
     world = make_world(make_budget(min_available=1), 3, ready=3, owner="")
     version = world.cluster.budgets["default/b"].metadata.resource_version

@@ -37,7 +37,7 @@ def test_all_are_tried_once_each_pending_pod_was() -> None:
     assert world.cluster.all_tried()
 
 
-def test_a_tried_pod_that_goes_does_not_speak_for_another() -> None:
+def test_a_tried_pod_that_is_deleted_does_not_count_for_another() -> None:
     """Pending pods leave the snapshot as it is."""
     world = make_world()
     world.feed(1, delete("Pod", "a"))

@@ -188,11 +188,7 @@ def test_a_pod_that_is_refused_is_noted_and_made_once_its_class_comes() -> None:
     world = World()
     replica_set = make_replica_set(replicas=2)
     replica_set.spec.template.spec.priority_class_name = "high"
-    world.feed(
-        0,
-        expected("ReplicaSet", "web", 0, pod_name="first"),
-        create(replica_set),
-    )
+    world.feed(0, expected("ReplicaSet", "web", 0, pod_name="first"), create(replica_set))
     assert world.names() == []
     assert "no PriorityClass with name high was found" in world.refusals()[0]
     world.feed(1, create(make_class("high", 5)))
@@ -286,7 +282,7 @@ def test_a_deployment_makes_its_deleted_replica_set_again() -> None:
 
 
 def test_a_replica_set_without_a_uid_keeps_the_one_it_was_given() -> None:
-    """An update is of the same object; one made anew after a deletion is another."""
+    """An update is of the same object; one made again after a deletion is another."""
     world = World()
     replica_set = make_replica_set()
     replica_set.metadata.uid = ""

@@ -40,7 +40,7 @@ def test_a_cycle_is_over_after_its_cost_and_a_binding_later_still() -> None:
     assert seen == [(4, "b"), (7, "a")]
 
 
-def test_a_binding_that_costs_holds_up_nobody() -> None:
+def test_a_binding_that_costs_time_delays_no_other_pod() -> None:
     """Only itself."""
     costs, timeline = made(Models(bind_cost_ns=5 * MS))
     late = unschedulable("b")

@@ -44,7 +44,7 @@ def test_usage_is_an_amount_a_growth_or_both(text: str, growth: Growth) -> None:
 @pytest.mark.parametrize(
     "text", ["", "+", "50Mi/m", "+50Mi", "-50Mi/m", "200Mi +50Mi/m", "+50Xi/m", "+50Mi/x", "+1/0s"]
 )
-def test_what_is_no_usage_is_refused(text: str) -> None:
+def test_what_is_not_a_usage_is_refused(text: str) -> None:
     """With what could be written."""
     with pytest.raises(ValueError, match=r"is no|is not a"):
         parse_growth(text)

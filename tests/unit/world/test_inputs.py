@@ -89,7 +89,7 @@ def test_a_record_is_never_changed(record: trace_pb2.Record) -> None:
     assert record.SerializeToString(deterministic=True) == before
 
 
-def test_other_objects_are_told_and_not_read() -> None:
+def test_other_objects_are_reported_and_not_read() -> None:
     """Added, updated, deleted."""
     world = World()
     service = object_pb2.KubernetesObject()

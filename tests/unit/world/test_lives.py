@@ -303,7 +303,7 @@ def test_pods_of_a_node_that_goes_are_lost_with_all_that_was_to_come() -> None:
     assert (world.cluster.pods_by_node, world.cluster.active_by_node) == ({}, {})
 
 
-def test_a_recorded_pod_goes_on_where_it_was() -> None:
+def test_a_recorded_pod_continues_where_it_was() -> None:
     """A running pod's time counts from its recorded start."""
     world = World()
     pod = make_pod(node="n", ready=True)

@@ -28,7 +28,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def action(type_: trace_pb2.NodeActionType.ValueType, node: str = "n") -> trace_pb2.Record:
-    """Return the record of what befalls a node."""
+    """Return the record of an action on a node."""
     return trace_pb2.Record(node_action=trace_pb2.NodeAction(node_name=node, type=type_))
 
 
@@ -198,8 +198,8 @@ def test_pods_that_do_not_tolerate_a_taint_go_at_once_or_when_they_have_had_enou
     assert reasons["DisruptionTarget"] == "DeletionByTaintManager"
 
 
-def test_a_taint_that_goes_in_time_takes_nobody() -> None:
-    """And one that comes again begins anew."""
+def test_a_taint_that_is_removed_in_time_evicts_no_pod() -> None:
+    """And one that comes again starts again."""
     world = World()
     world.feed(0, create(make_node()), running("p"))
     world.feed(S, update(tainted(UNREACHABLE)))
@@ -211,7 +211,7 @@ def test_a_taint_that_goes_in_time_takes_nobody() -> None:
     assert phases(world) == {"p": "Terminating"}
 
 
-def test_nobody_goes_where_the_taint_manager_is_switched_off() -> None:
+def test_no_pod_is_evicted_where_the_taint_manager_is_switched_off() -> None:
     """--model taint-eviction=off."""
     world = World(models=Models(toleration_s=None))
     world.feed(0, create(tainted("fire")), running("p"))

@@ -87,7 +87,7 @@ def test_switched_off_it_keeps_all() -> None:
     assert (world.timeline.next_ns(), world.names()) == (None, ["a", "b"])
 
 
-def test_a_replay_tells_its_scheduler_of_what_was_collected() -> None:
+def test_a_replay_reports_collected_pods_to_its_scheduler() -> None:
     """At the next look, even where nothing else is left to do; the log keeps how it ended."""
     scheduler, log = FakeScheduler(bind_all), list[trace_pb2.Decision]()
     models = Models(ended_pods_max=1)

@@ -228,7 +228,7 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     assert replay.cluster.pods["uid-b"].message.status.phase == "Running"
 
 
-def test_a_pressure_that_nobody_relieves_is_stepped_on_and_does_not_keep_a_replay_going() -> None:
+def test_a_pressure_without_relief_is_stepped_and_does_not_keep_a_replay_running() -> None:
     """With a limit the steps go on to it."""
     kubelets = FakeKubelets(evicts=False)
     _, scheduler, end, _ = play(kubelets, usage((0, 3500)), pod("a"))
@@ -312,7 +312,7 @@ def test_a_node_that_shrinks_under_its_pods_is_stepped() -> None:
     assert len(kubelets.steps[0].pods) == 1
 
 
-def test_the_kernel_tells_of_a_crossing_at_its_moment() -> None:
+def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
     """The pod goes then and not at the next poll; without notifications it goes at the poll."""
     records = [usage((0, 100), (33, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
     for notifies, evicted_s in ((True, 33), (False, 40)):
@@ -336,7 +336,7 @@ def test_a_crossing_while_the_loop_comes_round_is_one_step() -> None:
     assert seconds(kubelets) == [0, 40]
 
 
-def test_the_kernel_tells_nothing_before_a_nodes_first_step() -> None:
+def test_the_kernel_notifies_nothing_before_a_nodes_first_step() -> None:
     """What it is asked for follows from what that step observes."""
     kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
     play(kubelets, usage((0, 3500), (1, 100)), at(4, pod("a")), until_s=9)
@@ -388,7 +388,7 @@ def mib_left(kubelets: FakeKubelets) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_pod_that_is_said_to_grow_is_evicted_in_time() -> None:
+def test_a_pod_with_growing_usage_is_evicted_in_time() -> None:
     """3 GiB of 4 may be used; 100 MiB and 60 a minute are more in the 298th 10 s."""
     kubelets = FakeKubelets(calms=True)
     _, _, end, entries = play(kubelets, pod("a", 0), rules=[grows("a", "100Mi+60Mi/m")])
@@ -398,14 +398,11 @@ def test_a_pod_that_is_said_to_grow_is_evicted_in_time() -> None:
     assert end is ReplayEnd.FINISHED
 
 
-def test_a_growth_without_a_start_comes_on_top_of_what_the_trace_tells() -> None:
+def test_a_growth_without_a_start_is_added_to_the_traces_usage() -> None:
     """One with a start takes its place; a later rule that of an earlier one."""
     told = [usage((0, 1000), (10, 1500)), pod("a")]
     seen = []
-    for rules in (
-        [grows("a", "+60Mi/m")],
-        [grows("a", "7Mi"), grows("a", "200Mi+60Mi/m")],
-    ):
+    for rules in ([grows("a", "+60Mi/m")], [grows("a", "7Mi"), grows("a", "200Mi+60Mi/m")]):
         kubelets = FakeKubelets()
         play(kubelets, *told, until_s=25, rules=rules)
         seen.append([left for _, left in mib_left(kubelets)])
@@ -436,7 +433,7 @@ def test_an_annotation_says_what_a_pod_uses() -> None:
     assert "[reprieve/usage-memory]: 'lots' is not a usage; write 200Mi" in note
 
 
-def test_a_replay_does_not_go_on_for_what_grows_again_in_the_place_of_the_evicted() -> None:
+def test_a_replay_ends_although_replacements_of_evicted_pods_grow_again() -> None:
     """Its owner makes one after the other, and each would be evicted."""
     kubelets = FakeKubelets(calms=True)
     owned = [make_pod(name, node="n", owner="web") for name in "ab"]

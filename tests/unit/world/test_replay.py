@@ -101,7 +101,7 @@ def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
     return scheduler_pb2.RoundOutcomes(outcomes=[bind(uid, "n") for uid in added(round_)])
 
 
-def test_an_instant_is_told_in_rounds_until_nothing_is_left() -> None:
+def test_an_instant_is_sent_in_rounds_until_nothing_is_left() -> None:
     """The binding's event, and what the kubelet makes of it, belong to rounds of their own."""
     scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
     assert [(each.at_ns, each.round, len(each.events)) for each in scheduler.rounds] == [
@@ -159,7 +159,7 @@ def test_a_long_round_is_split_and_only_its_last_message_takes_pods(
     assert (replay.rounds, replay.cluster.pending) == (2, {})
 
 
-def test_a_scheduler_that_has_more_is_asked_to_go_on() -> None:
+def test_a_scheduler_with_more_outcomes_is_called_again() -> None:
     """The parts of a round are answered together in the next."""
     pods = ["uid-a", "uid-b", "uid-c"]
 
@@ -283,7 +283,7 @@ def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
     assert ("retries", loop.RETRIES_SKIPPED) in replay.journal.notes
 
 
-def test_retries_go_on_to_a_limit_and_to_a_record_that_is_to_come() -> None:
+def test_retries_continue_to_a_limit_and_to_the_next_record() -> None:
     """Only where nothing but what is planned is left are they left out."""
     records = [
         create(make_node()),
@@ -310,7 +310,7 @@ def test_until_ends_a_replay_before_the_first_moment_after_it() -> None:
     assert ticks(scheduler) == [30, 60]
 
 
-def test_with_a_limit_ticks_go_on_to_it() -> None:
+def test_with_a_limit_ticks_continue_to_it() -> None:
     """A pod that waits is tried as often as it would have been."""
     records = [header(window_end_ns=100 * S), create_pod(make_pod())]
     scheduler, _, end = play(tick_script(30), records)
@@ -349,7 +349,7 @@ def patient(script: Script, may_wait: scheduler_pb2.MayWait.ValueType) -> Script
 STATUS, ALL = scheduler_pb2.MAY_WAIT_STATUS, scheduler_pb2.MAY_WAIT_ALL
 
 
-def test_what_may_wait_is_told_with_what_comes_next_at_its_own_time() -> None:
+def test_what_may_wait_is_sent_with_what_comes_next_at_its_own_time() -> None:
     """The binding and the pod's start wait for the next pod."""
     records = [create(make_node()), create_pod(make_pod("a")), at(9 * S, create_pod(make_pod("b")))]
     scheduler, replay, _ = play(patient(bind_all, STATUS), records)
@@ -363,7 +363,7 @@ def test_what_may_wait_is_told_with_what_comes_next_at_its_own_time() -> None:
     assert replay.rounds == 2
 
 
-def test_what_still_waits_at_the_end_is_told_without_a_round() -> None:
+def test_what_still_waits_at_the_end_is_sent_without_a_round() -> None:
     """So that the history is whole."""
     scheduler, replay, _ = play(
         patient(bind_all, ALL), [create(make_node()), create_pod(make_pod())]

@@ -44,7 +44,7 @@ def test_what_is_cancelled_never_comes_and_leaves_no_moment_behind() -> None:
 
 
 def test_a_timeline_is_idle_while_only_idle_actions_are_to_come() -> None:
-    """An action that is planned anew for the same time takes on the new wish."""
+    """An action that is planned again for the same time takes on the new wish."""
     timeline = Timeline()
     assert timeline.is_idle
     timeline.plan(2, ActionKind.STEP, "n", idle=True)

@@ -65,7 +65,7 @@ def configuration(policy: str, kinds: list[dict[str, object]]) -> dict[str, obje
     sharing: dict[str, object] = {"select": "best"}
     score: list[dict[str, object]] = []
     plugin_config: list[dict[str, object]] = [
-        {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": [COUNT.partition("/")[0]]}},
+        {"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": [COUNT.partition("/")[0]]}}
     ]
     match policy:
         case "random":

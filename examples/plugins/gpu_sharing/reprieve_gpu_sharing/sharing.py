@@ -14,14 +14,7 @@ import numpy as np
 
 from reprieve_gpu_sharing.asked import Asked, asked
 from reprieve_gpu_sharing.choice import SELECTIONS, devices_for
-from reprieve_gpu_sharing.devices import (
-    DEVICES_MAX,
-    USED,
-    Devices,
-    Held,
-    free_in_view,
-    free_milli,
-)
+from reprieve_gpu_sharing.devices import DEVICES_MAX, USED, Devices, Held, free_in_view, free_milli
 from reprieve_gpu_sharing.gradient import steepest
 from reprieve_gpu_sharing.workload import Workload
 from services.scheduler.core.plugin_api import (

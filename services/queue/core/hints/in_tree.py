@@ -18,7 +18,7 @@ from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 
 
-def _skip(_pod: QueuedPod, _happening: ObjectEvent) -> bool:
+def _skip(_pod: QueuedPod, _object_event: ObjectEvent) -> bool:
     """Skip: the hints of the plugins that refused the preemptor decide.
 
     The registration only has the event reach pods that the plugin gates.
@@ -129,7 +129,9 @@ WITHOUT_HINTS: tuple[Registration, ...] = tuple(
 )
 """The registrations without queueing hints: plugins with NodeAdd have label and taint changes, too.
 
-A check of the node may then have skipped the pod when the node was added.
+Upstream then checks each pod against a node before the node's event moves it (preCheckForNode), so
+that a pod may have been skipped when the node was added. Our scheduler does not make that check
+(ARCHITECTURE.md, "Where we differ").
 Source: kubernetes#109437, and the notes beside each plugin's EventsToRegister.
 """
 

@@ -7,22 +7,25 @@ from dataclasses import dataclass, field
 from services.queue.core.backoff import NameBackoff
 from services.queue.core.nominator import NodeNominations
 from services.queue.core.queued_pod import InFlightPod, QueuedPodInfo
-from services.queue.core.rules.parts import QueueParts
-from services.queue.core.rules.rules import HintState, QueueRules
+from services.queue.core.rules.base import HintState, QueueParts, QueueRules
 from services.queue.core.sub_queues import BackoffQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingOffPod:
-    """A pod in a backoffQ and when its backoff ends."""
+    """A pod in a backoffQ and when its backoff expires: see BackoffPolicy.expiry_ns.
+
+    `put_by_ns` is the expiry when it was added, which its place follows from.
+    """
 
     pod_info: QueuedPodInfo
     expiry_ns: int
+    put_by_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """Everything in a queue, except its configuration.
+    """Everything in a queue, except its configuration; `mode` is its version.
 
     `active` is in pop order, `backoff` and `error_backoff` (v1.34) in the order of expiry,
     `unschedulable` by timestamp with gated pods last, `in_flight` by cycle, `name_backoffs` (v1.16)
@@ -49,7 +52,7 @@ class QueueState:
 
 
 def state_of(mode: str, parts: QueueParts, rules: QueueRules) -> QueueState:
-    """Return the state of a queue of that mode."""
+    """Return the state of a queue of the version `mode`."""
     queues = parts.queues
     return QueueState(
         mode=mode,
@@ -78,9 +81,9 @@ def restore(parts: QueueParts, rules: QueueRules, state: QueueState) -> None:
     for pod_info in state.active:
         queues.active.put(pod_info)
     for backing_off in state.backoff:
-        queues.backoff.put(backing_off.pod_info)
+        queues.backoff.put_by(backing_off.put_by_ns, backing_off.pod_info)
     for backing_off in state.error_backoff:
-        queues.error_backoff.put(backing_off.pod_info)
+        queues.error_backoff.put_by(backing_off.put_by_ns, backing_off.pod_info)
     for pod_info in state.unschedulable:
         queues.unschedulable.put(pod_info)
     parts.nominator.restore(state.nominations)
@@ -98,6 +101,10 @@ def restore(parts: QueueParts, rules: QueueRules, state: QueueState) -> None:
 def _backing_off(heap: BackoffQueue, parts: QueueParts) -> tuple[BackingOffPod, ...]:
     expiry_ns = parts.policy.expiry_ns
     return tuple(
-        BackingOffPod(pod_info=pod_info, expiry_ns=expiry_ns(pod_info))
+        BackingOffPod(
+            pod_info=pod_info,
+            expiry_ns=expiry_ns(pod_info),
+            put_by_ns=heap.put_by_ns((pod_info.pod.namespace, pod_info.pod.name)),
+        )
         for pod_info in heap.pod_infos()
     )

@@ -16,7 +16,7 @@ from services.queue.core import results
 from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
-from services.queue.core.rules.rules import PreEnqueueCheck, QueueRules
+from services.queue.core.rules.base import PreEnqueueCheck, QueueRules
 
 _REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 
@@ -142,7 +142,7 @@ class RulesV120(QueueRules):
 
     def activate(self, pods: Iterable[PodRef], /) -> int:
         """Raise NotImplementedError: these versions have no Activate, and the reader refuses it."""
-        raise NotImplementedError("the mode has no Activate")
+        raise NotImplementedError("the version has no Activate")
 
     def flush_backoff(self) -> int:
         """Make active the pods whose backoff is over."""

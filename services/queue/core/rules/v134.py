@@ -25,7 +25,7 @@ from services.queue.core.cluster_event import (
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.registrations import QueueingStrategy
 from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
-from services.queue.core.rules.rules import PreEnqueueCheck
+from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.v134_transitions import TransitionsV134
 
 _SPREAD = "PodTopologySpread"

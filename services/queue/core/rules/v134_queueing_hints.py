@@ -1,4 +1,4 @@
-"""v1.34 with queueing hints and without: the feature gate SchedulerQueueingHints on and off.
+"""The two rules of v1.34: with queueing hints and without, by the gate SchedulerQueueingHints.
 
 With hints a refused pod waits for an event that one of its plugins registered. Events that occur
 while a pod is in flight, updates of the pod itself among them, are recorded until its cycle ends.
@@ -22,8 +22,7 @@ from services.queue.core.in_flight import InFlightEvents
 from services.queue.core.queued_pod import PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.registrations import QueueingHintMap, QueueingStrategy
 from services.queue.core.results import AlreadyPresentTexts, SubQueue
-from services.queue.core.rules.parts import QueueParts
-from services.queue.core.rules.rules import HintState
+from services.queue.core.rules.base import HintState, QueueParts
 from services.queue.core.rules.v134 import RulesV134
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.

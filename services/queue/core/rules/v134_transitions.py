@@ -13,8 +13,7 @@ from services.queue.core.cluster_event import POD_ADD, POD_UPDATE
 from services.queue.core.queued_pod import Failure, QueuedPodInfo
 from services.queue.core.registrations import QueueingHintMap, QueueingStrategy
 from services.queue.core.results import AlreadyPresentTexts, SubQueue
-from services.queue.core.rules.parts import QueueParts
-from services.queue.core.rules.rules import QueueRules
+from services.queue.core.rules.base import QueueParts, QueueRules
 
 _NO_FAILURE = Failure()
 _RENOMINATED_BY = frozenset({POD_ADD.label, POD_UPDATE.label})

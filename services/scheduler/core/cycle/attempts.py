@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from services.kube.pod import Pod, PreemptionPolicy
 from services.kube.selector import LabelSelector
+from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import (
     Cycle,
     CycleError,
@@ -19,7 +20,7 @@ from services.scheduler.core.cycle.cycle import (
     reserve_and_bind,
 )
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.cycle.failed_cycle import BatchDryRun, SnapshotFailedCycle
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
     Attempt,
@@ -46,7 +47,7 @@ from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import no_extenders
 from services.scheduler.core.queueing import events
-from services.scheduler.core.queueing.mirror import QueueMirror, QueueRules
+from services.scheduler.core.queueing.mirror import QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
     CommitPop,
     CommitUnschedulable,
@@ -57,7 +58,7 @@ from services.scheduler.core.queueing.steps import (
 )
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
-_FOLLOW_FROM_THE_SHAPE = (DefaultPreemption, DynamicResources)
+_FOLLOW_FROM_THE_CLASS = (DefaultPreemption, DynamicResources)
 _KEPT_MAX = 16
 _ERROR = WhyFailed(is_error=True)
 
@@ -76,7 +77,7 @@ class Attempts:
         mirror: QueueMirror,
         batch_dry_run: BatchDryRun,
         *,
-        queue: QueueRules,
+        queue: QueueTraits,
         seed: int,
         keeps_refusals: bool,
         stopwatch: Callable[[], int] | None,
@@ -230,7 +231,7 @@ class Attempts:
 
     def _spread_selector(self, pod: Pod, verdict: Refused) -> LabelSelector | None:
         """Return what default spread constraints counted where they refused, for the hints."""
-        if not self._queue.has_hints or PodTopologySpread.name not in verdict.plugins:
+        if not self._queue.is_v134 or PodTopologySpread.name not in verdict.plugins:
             return None
         own = pod.spec.topology_spread_constraints
         return None if own else default_selector(pod, self._snapshot.catalog)
@@ -269,7 +270,7 @@ class CachedRefusals:
         plugins = framework.post_filters
         self._snapshot = framework.snapshot
         self._preemptor = preemptor_among(plugins)
-        self._holds = all(isinstance(each, _FOLLOW_FROM_THE_SHAPE) for each in plugins)
+        self._holds = all(isinstance(each, _FOLLOW_FROM_THE_CLASS) for each in plugins)
 
     def unchanged(self, pod: Pod, cached: CachedAttempt) -> Refused | None:
         """Return the last refusal of an equivalent pod if nothing has changed since."""

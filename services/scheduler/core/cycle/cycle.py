@@ -52,8 +52,8 @@ class ScheduleResult(NamedTuple):
 
     `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is None
     where the pod was not scored. `phases_ns` holds what the stopwatch measured, by extension point:
-    those that ran. PreFilter runs for the first pod of a equivalence, and Filter and PreFilter runs
-    for the first pod of an equivalence class, and Filter and Score update the columns of the class.
+    those that ran. PreFilter runs for the first pod of an equivalence class, and Filter and Score
+    update the columns of the class.
     """
 
     node_name: str

@@ -253,13 +253,7 @@ class PodEvaluation:
 
 
 def evaluate_pod(
-    cycle: Cycle,
-    pod: Pod,
-    *,
-    attempt: int,
-    now_ns: int,
-    preemptor: Preemptor | None,
-    seed: int,
+    cycle: Cycle, pod: Pod, *, attempt: int, now_ns: int, preemptor: Preemptor | None, seed: int
 ) -> PodEvaluation:
     """Judge `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
     blank = PodEvaluation(

@@ -205,7 +205,7 @@ def active_scores(
 
 
 class UnpreparedFilter(FilterPlugin[None]):
-    """Fails on every node, for want of what PreFilter should have prepared."""
+    """Fails on every node, because the profile disables the PreFilter that prepares its data."""
 
     name = ""
     scope = Scope.NODE
@@ -215,23 +215,23 @@ class UnpreparedFilter(FilterPlugin[None]):
         self.name = name  # type: ignore[misc]  # each replaces another plugin
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return one key for every pod."""
+        """Return one key: the failure is the same for every pod."""
         return ""
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
-        """Return nothing."""
+        """Prepare no data: the failure needs none."""
         return PreFiltered(data=None)
 
     def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
-        """Fail."""
+        """Return the code of the failure, on every node."""
         return 1
 
     def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
-        """Fail on all rows."""
+        """Write the code of the failure into all rows."""
         codes[rows] = 1
 
     def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the failure."""
+        """Return the error of a Filter whose state is missing in upstream's CycleState."""
         reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
         return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
 
@@ -246,11 +246,11 @@ class NothingToScore(ScorePlugin[None]):
         self.name = name  # type: ignore[misc]  # each replaces another plugin
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return one key for every pod."""
+        """Return one key: the score is the same for every pod."""
         return ""
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
-        """Prepare nothing."""
+        """Prepare no data: the score needs none."""
 
     def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
         """Write 0."""

@@ -4,11 +4,13 @@ The verdicts of an equivalence class leave two things open: the pods nominated t
 beside the pods on it, and whether deleting pods would help. Both follow from the row, from what the
 filters read of the whole cluster (`EquivalenceClass.epoch`) and from objects by name. So an attempt
 evaluates the rows that changed since the last attempt of its class, and the rows to which its own
-pod is nominated; the next attempt evaluates those again, too. Where user plugins take part, or a
-filter may fail, every row is evaluated each time.
+pod is nominated; the next attempt evaluates those again, too. With an out-of-tree plugin, or a
+filter that may fail, no such result is kept: each attempt evaluates all rows that have nominated
+pods, and a preemption tries all its rows again. The filters' own columns stay cached.
 
-NodeDryRun evaluates a single node over the cached verdicts. It runs only the filters that pods can
-change, in plain Python, since calling a kernel for one node costs more than it computes.
+CachedDryRuns are the results of a preemption's batch dry run by row. NodeDryRun evaluates a single
+node over the cached verdicts. It runs only the filters that pods can change, in plain Python, since
+calling a kernel for one node costs more than it computes.
 
 Source: kubernetes v1.34 framework/runtime/framework.go, RunFilterPluginsWithNominatedPods.
 """
@@ -28,7 +30,7 @@ from services.scheduler.core.framework.cached_columns import FilterColumn
 from services.scheduler.core.framework.diagnosis import Diagnosis, refused_by_filters
 from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.plugin_api.plugin import Scope, Trial
-from services.scheduler.core.preemption.reprieve import NOT_TRIED
+from services.scheduler.core.preemption.batch_kernels import NOT_TRIED
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Status
@@ -39,11 +41,10 @@ _FEW = 16
 class CachedDryRuns:
     """The results of a BatchDryRun by row, for pods of one equivalence class.
 
-    codes: int64[nodes], as in `reprieve`, NOT_TRIED where no deletion can help. counted: the number
-    of rows by code, None where it must be counted; `key` is the same for the rows that were tried.
-    counted: the number of rows
-    criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the budgets of
-    `budget_epoch`. bounding: the filter and its code for each bound that may be broken.
+    codes: int64[nodes], as in `batch_kernels`, NOT_TRIED where no deletion can help. counted: the
+    number of rows by code, None where it must be counted; `key` is the same for the rows that were
+    tried. criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the
+    budgets of `budget_epoch`. bounding: the filter and its code for each bound that may be broken.
     """
 
     __slots__ = (
@@ -131,7 +132,7 @@ class CachedAttempt:
     )
 
     def __init__(
-        self, equivalence: EquivalenceClass, snapshot: Snapshot, *, has_foreign: bool
+        self, equivalence: EquivalenceClass, snapshot: Snapshot, *, has_out_of_tree: bool
     ) -> None:
         self.equivalence = equivalence
         self.overridden: dict[int, Status] = {}
@@ -141,7 +142,7 @@ class CachedAttempt:
         self.refusals: dict[Hashable, Refused] = {}
         self.refused: tuple[Hashable, Refused] | None = None
         self._snapshot = snapshot
-        self._forgets = has_foreign or equivalence.can_fail
+        self._forgets = has_out_of_tree or equivalence.can_fail
         self._reader = LogReader(snapshot.row_log)
         self._untried: dict[int, None] = {}
         self._diagnosis: Diagnosis | None = None

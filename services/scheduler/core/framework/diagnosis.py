@@ -123,9 +123,7 @@ def refused_when_assumed(status: Status) -> Diagnosis:
 
 
 def fit_error_text(
-    diagnosis: Diagnosis,
-    post_filter: str = "",
-    reasons: Sequence[tuple[str, int]] | None = None,
+    diagnosis: Diagnosis, post_filter: str = "", reasons: Sequence[tuple[str, int]] | None = None
 ) -> str:
     """Return the event's message: "0/4 nodes are available: 3 Insufficient cpu, ...".
 

@@ -15,16 +15,14 @@ from services.scheduler.core.framework.cached_attempt import CachedAttempt, Node
 from services.scheduler.core.framework.cached_columns import CachedColumns
 from services.scheduler.core.framework.equivalence_class import EquivalenceClass
 from services.scheduler.core.framework.guard import raisers
-from services.scheduler.core.framework.profile import (
-    DEFAULT_PROFILE,
-    ExtensionPoint,
-    Profile,
-    expand_plugins,
-)
 from services.scheduler.core.framework.registry import (
+    DEFAULT_PROFILE,
     IN_TREE,
     SERVED,
+    ExtensionPoint,
+    Profile,
     Registry,
+    expand_plugins,
     implements,
     make_plugins,
 )
@@ -91,7 +89,7 @@ class Framework:
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
         self._raise_kept = raisers(self.plugins)
-        self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
+        self._has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
         beyond = [each for each in self._verdicts.filters if each.scope not in _OF_ONE_NODE]
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
@@ -124,7 +122,7 @@ class Framework:
         return cached
 
     def equivalence_class(self, pod: Pod) -> EquivalenceClass:
-        """Return the verdicts about pods of that equivalence, up to date."""
+        """Return the verdicts about the pod's equivalence class, up to date."""
         return self.cached_attempt(pod).equivalence
 
     def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
@@ -138,7 +136,7 @@ class Framework:
             return cached, False
         self._make_room()
         equivalence = EquivalenceClass(pod, self._verdicts, self._cache, self.snapshot)
-        found = CachedAttempt(equivalence, self.snapshot, has_foreign=self._has_foreign)
+        found = CachedAttempt(equivalence, self.snapshot, has_out_of_tree=self._has_out_of_tree)
         self._cached_attempts[key] = found
         return found, True
 
@@ -158,10 +156,10 @@ class Framework:
     def waits_for_pods(self, pod: Pod) -> bool:
         """Return whether a pod that comes to a node may make `pod` fit there or elsewhere.
 
-        That requires a filter which reads beyond single nodes, or a user plugin, which has no
-        queueing hint.
+        That requires a filter which reads beyond single nodes, or an out-of-tree plugin: the queue
+        has no hints for it.
         """
-        if self._has_foreign:
+        if self._has_out_of_tree:
             return True
         keys = [filter_key(pod, self.snapshot) for filter_key in self._beyond_keys]
         return keys.count(None) != len(keys)

@@ -1,4 +1,4 @@
-"""User plugins, guarded: an exception in one ends a scheduling cycle and never the session.
+"""Out-of-tree plugins, guarded: an exception in one ends a scheduling cycle and never the session.
 
 A method that returns a status returns an error status instead. An exception in `score` ends the
 cycles that need scores. Any other exception is raised as PluginFailed, which ends the cycle. Where
@@ -47,7 +47,7 @@ class PluginFailed(Exception):  # noqa: N818 - an outcome of a cycle, as in upst
 
 
 class _Failures:
-    """What a plugin raised where no cycle could be ended; `lasting` ends all that come."""
+    """What a plugin raised where there was no cycle to end; `lasting` ends every later cycle."""
 
     def __init__(self) -> None:
         self.lasting: PluginFailed | None = None
@@ -85,7 +85,7 @@ def guarded(plugin: Plugin) -> Plugin:
 
 
 def raisers(plugins: Iterable[Plugin]) -> tuple[Callable[[], None], ...]:
-    """Return what raises the failures that guarded ones among `plugins` have kept."""
+    """Return the functions that raise the failures kept by guarded ones among `plugins`."""
     found = (getattr(plugin, _RAISE_KEPT, None) for plugin in plugins)
     return tuple(each for each in found if each is not None)
 

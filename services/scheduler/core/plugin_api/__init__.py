@@ -1,4 +1,4 @@
-"""What a plugin derives from, receives and returns: the public import path for user plugins.
+"""What a plugin derives from, receives and returns: the public import path for out-of-tree plugins.
 
 Names that are not here may move between releases.
 """
@@ -38,6 +38,7 @@ from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Failed
 from services.scheduler.core.preemption.pick import DecidedBy, TieBreak
 from services.scheduler.core.preemption.victims import Candidate, DryRun, NonCandidate
 from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.pod_classes import ClassWeights, PodClass
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
 
@@ -53,6 +54,7 @@ __all__ = [
     "Candidate",
     "CannotHelp",
     "Cause",
+    "ClassWeights",
     "ClusterFilterPlugin",
     "ClusterScorePlugin",
     "Code",
@@ -71,6 +73,7 @@ __all__ = [
     "Plain",
     "Plugin",
     "Pod",
+    "PodClass",
     "PodColumnsPlugin",
     "PodSpec",
     "PostBindPlugin",

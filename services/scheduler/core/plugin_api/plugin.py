@@ -2,11 +2,15 @@
 
 A plugin has a name and takes part at each point whose class it derives from. Filters and scores
 work on rows of the snapshot at once. Their results must follow from the pod's *key*, the data
-derived from it, and, by `scope`, the node object alone, the pods on the node as well, or anything
-in the cluster. So one column of verdicts is kept for each key, and only changed rows are computed
+derived from it, and, by `scope`, the node object alone, the pods on the node as well, or all nodes
+and pods. So one column of verdicts is kept for each key, and only changed rows are computed
 again (with the last scope all rows, whenever the version changed).
 
 A filter returns codes: 0 fits, any other is turned into a Status when it is needed.
+
+The `rows` that a filter or score receives, int64[n], may have duplicates and dead rows. A dead row
+has no node: `snapshot.columns.alive` is False there, and `snapshot.node` and `NodeView.of` raise
+AssertionError. Its columns may be read; what is written for it is ignored.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.go.
 """
@@ -32,7 +36,7 @@ D = TypeVar("D")
 
 
 class Scope(Enum):
-    """What a verdict follows from, beside the pod: the node, also the pods on it, or anything."""
+    """What a verdict follows from beside the pod: the node, its pods too, or all nodes and pods."""
 
     NODE = "node"
     PODS = "pods"
@@ -53,7 +57,7 @@ class Normalization(Enum):
 
 
 class Plugin:
-    """A named part of a profile.
+    """A named part of a profile; `name` is the one that profiles use.
 
     keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
     and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
@@ -99,7 +103,10 @@ class PreFiltered(Generic[D]):
 
 
 class FilterPlugin(Plugin, ABC, Generic[D]):
-    """PreFilter and Filter. Derive a method `filter` too where rows can be done at once.
+    """PreFilter and Filter. Override `filter`, too, where rows can be done at once.
+
+    With Scope.PODS, dry runs call `filter_node`. With Scope.NODE they read the codes that `filter`
+    wrote: pods cannot change those.
 
     has_pre_filter: whether it takes part at PreFilter. needs_pre_filter: whether its Filter fails
     where a profile switches PreFilter off. can_fail: whether a status may have the code ERROR,
@@ -117,7 +124,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[D]:
-        """Read the pod once for all nodes; called once per key."""
+        """Read the pod once for all nodes; called for each new column of codes."""
 
     @abstractmethod
     def filter_node(self, data: D, view: NodeView) -> int:
@@ -128,10 +135,9 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
         """Return the status of a code other than 0."""
 
     def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Write the codes of `rows` into `codes`, int64[nodes]; dead rows do not matter."""
-        for row in rows.tolist():
-            if snapshot.columns.alive[row]:
-                codes[row] = self.filter_node(data, NodeView.of(snapshot, row))
+        """Write the codes of `rows` into `codes`, int64[nodes]; those of dead rows are ignored."""
+        for row in rows[snapshot.columns.alive[rows]].tolist():
+            codes[row] = self.filter_node(data, NodeView.of(snapshot, row))
 
 
 class Trial(Protocol):
@@ -153,7 +159,8 @@ class Trial(Protocol):
 class Bound(NamedTuple):
     """The number of pods of certain classes that a filter admits at most, or requires at least.
 
-    `weights` are what a pod of each class counts, `code` is the filter's code where it is broken.
+    `weights` are what a pod of each class counts (`snapshot.class_counts.weights`), `code` is the
+    filter's code where the bound is broken. `asks_for`: at least so many are required.
     """
 
     weights: ClassWeights
@@ -177,9 +184,10 @@ class Bounds:
 
 
 class ClusterFilterPlugin(FilterPlugin[D], ABC):
-    """A filter whose verdicts follow from pods, nodes or other objects anywhere.
+    """A filter whose verdicts follow from pods and nodes anywhere.
 
-    `filter` is called for all rows, and `codes` are zeros then.
+    `filter` is called for all rows, and `codes` are zeros then. What follows from other objects
+    belongs to the key, by their epoch in `snapshot.catalog`: their change alone calls nothing.
     """
 
     scope = Scope.CLUSTER
@@ -252,11 +260,15 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> D:
-        """Read the pod once for all nodes; called once per key."""
+        """Read the pod once for all nodes; called for each new column of scores."""
 
     @abstractmethod
     def score(self, data: D, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Write the raw scores of `rows` into `scores`, int64[nodes]; dead rows do not matter."""
+        """Write the raw scores of `rows` into `scores`, int64[nodes]; dead rows' are ignored.
+
+        Rows that a filter refuses are scored, too. Out-of-tree plugins' scores of all live rows are
+        checked: 0 to 100 with Normalization.NONE, from 0 with HIGHEST and REVERSE.
+        """
 
     def score_epoch(self, snapshot: Snapshot) -> int:  # noqa: ARG002 - for those that need it
         """Return a number that changes whenever the scores of all rows may have changed."""
@@ -271,7 +283,7 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
 
 
 class ClusterScorePlugin(ScorePlugin[D], ABC):
-    """A score that follows from pods, nodes or other objects anywhere.
+    """A score that follows from pods and nodes anywhere; see ClusterFilterPlugin.
 
     `score` is called for all rows, and `scores` are zeros then.
     """

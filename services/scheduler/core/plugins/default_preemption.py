@@ -16,7 +16,7 @@ from services.scheduler.core.status import Status
 
 
 class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
-    """Has a version's preemptor decide; `preemptor` is also requested all that it finds."""
+    """Calls one version's preemptor, which also evaluates a pod node by node for `explain`."""
 
     name = "DefaultPreemption"
 

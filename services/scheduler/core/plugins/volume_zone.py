@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from services.kube.node import (
-    LABEL_REGION,
-    LABEL_REGION_BETA,
-    LABEL_ZONE,
-    LABEL_ZONE_BETA,
-    Node,
-)
+from services.kube.node import LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA, Node
 from services.kube.pod import Pod
 from services.kube.storage import TOPOLOGY_LABELS, PersistentVolumeClaim
 from services.kube.volumes import ClaimSource
@@ -24,11 +18,7 @@ from services.scheduler.core.snapshot.catalog import Catalog
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
-from services.scheduler.core.volumes.claims import (
-    claim_of,
-    not_found,
-    waits_for_consumer,
-)
+from services.scheduler.core.volumes.claims import claim_of, not_found, waits_for_consumer
 
 _GA = {LABEL_ZONE_BETA: LABEL_ZONE, LABEL_REGION_BETA: LABEL_REGION}
 _MISMATCH, _UNUSABLE = 1, 2

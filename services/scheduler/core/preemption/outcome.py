@@ -9,7 +9,7 @@ from typing import Protocol
 
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.preemption.batch_dry_run import BatchDryRunResult
+from services.scheduler.core.preemption.batch_result import BatchDryRunResult
 from services.scheduler.core.preemption.pick import Criteria, DecidedBy, Picked
 from services.scheduler.core.preemption.victims import Candidate, DryRun, NonCandidate
 from services.scheduler.core.status import Code

@@ -1,7 +1,9 @@
 """Which of the candidate nodes is preempted on.
 
-The criteria apply in turn, each to the nodes that the one before left, until a single node is left.
-Criteria are numbers of which the smallest is the best.
+The criteria apply in turn, each to the nodes that the one before left, until a single node is left:
+1. fewest violations of disruption budgets; 2. lowest priority of the most important victim; 3.
+smallest sum of the victims' priorities; 4. fewest victims; 5. latest start of the victims of the
+highest priority, by their earliest; 6. a tie-break. `batch_kernels.pick` is the same for a batch.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go, SelectCandidate and
 pickOneNodeForPreemption; v1.16 pkg/scheduler/core/generic_scheduler.go,
@@ -111,7 +113,10 @@ def criteria_of(candidate: Candidate, *, now_ns: int) -> Criteria | None:
 def pick_one_node(
     candidates: Sequence[Candidate], *, rules: PreemptionRules, tie_break: TieBreak, now_ns: int
 ) -> Picked | None:
-    """Return the best of `candidates`, which are in the nodes' order; None without any."""
+    """Return the best of `candidates`, which are in the nodes' order; None without any.
+
+    The first candidate without victims is taken at once; only the rules of v1.16 have such.
+    """
     if not candidates:
         return None
     if len(candidates) == 1:
@@ -137,8 +142,4 @@ def _picked(candidate: Candidate, decided_by: DecidedBy) -> Picked:
 def _tied(equals: Sequence[Candidate], rules: PreemptionRules, tie_break: TieBreak) -> Picked:
     nodes = tuple(candidate.node for candidate in equals)
     chosen = nodes[0] if rules.takes_first else tie_break(nodes)
-    return Picked(
-        candidate=equals[nodes.index(chosen)],
-        decided_by=DecidedBy.TIE,
-        ties=nodes,
-    )
+    return Picked(candidate=equals[nodes.index(chosen)], decided_by=DecidedBy.TIE, ties=nodes)

@@ -1,9 +1,14 @@
 """The preemptor: a pod that fits nowhere tries to make room for itself.
 
 It checks that the pod is eligible, finds the nodes where deleting pods may help, and dry-runs each
-of them for its victims. Extenders may narrow the candidates, one node is picked, and pods of lower
-priority that were nominated to it lose their nomination. Nothing is changed here: the outcome says
-what should happen.
+of them for its victims; one node is picked, and pods of lower priority that were nominated to it
+lose their nomination. Nothing is changed here: the outcome says what should happen.
+
+There are two ways to the same decision. The batch dry run (`FailedCycle.batch_dry_run`) judges all
+nodes at once by compiled kernels; `pick_from_batch` picks, and victims are selected for the picked
+node alone. Where there is no batch (see `cycle.batch_dry_run`), with extenders, which may narrow
+the candidates, and for `explain`, nodes are tried one after the other by `select_victims`, and
+`pick_one_node` picks. Property tests hold the two equal.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go, Evaluator.Preempt and
 DryRunPreemption, plugins/defaultpreemption/default_preemption.go, PostFilter; v1.16
@@ -17,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kube.pod import Pod, PreemptionPolicy
-from services.scheduler.core.preemption.batch_dry_run import CandidateSampling, pick_from_batch
+from services.scheduler.core.preemption.batch_result import CandidateSampling, pick_from_batch
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
     Cause,
@@ -133,7 +138,7 @@ class Preemptor:
         tie_break: TieBreak,
         now_ns: int,
     ) -> tuple[tuple[Candidate, ...], tuple[NonCandidate, ...]]:
-        spotless: list[Candidate] = []
+        non_violating: list[Candidate] = []
         violating: list[Candidate] = []
         refused: list[NonCandidate] = []
         offset, enough = 0, len(potential)
@@ -146,10 +151,10 @@ class Preemptor:
             if isinstance(found, NonCandidate):
                 refused.append(found)
                 continue
-            (violating if found.violations else spotless).append(found)
-            if spotless and len(spotless) + len(violating) >= enough:
+            (violating if found.violations else non_violating).append(found)
+            if non_violating and len(non_violating) + len(violating) >= enough:
                 break
-        return (*spotless[:enough], *violating[:enough]), tuple(refused)
+        return (*non_violating[:enough], *violating[:enough]), tuple(refused)
 
     def _choose(
         self,

@@ -1,7 +1,7 @@
 """What changed between two versions of an object, as cluster events.
 
 `node_changes` and `pod_events` compare two versions. `on_object` returns the move for objects
-beside pods, nodes and budgets, by the queue's mode.
+beside pods, nodes and budgets, by the queue's version.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/events.go, NodeSchedulingPropertiesChange and
 PodSchedulingPropertiesChange; pkg/scheduler/eventhandlers.go, addAllEventHandlers, for the events
@@ -18,7 +18,7 @@ from services.kube.changes import PodChange, pod_changes
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.storage import BindingMode, StorageClass
-from services.scheduler.core.queueing.steps import ClusterEvent, Move
+from services.scheduler.core.queueing.steps import EventLabel, Move
 from services.scheduler.core.snapshot.catalog import CatalogObject
 
 _Node = Callable[[Node, Node], bool]
@@ -32,60 +32,60 @@ def _uncordoned(old: Node, new: Node) -> bool:
     return old.unschedulable and not new.unschedulable
 
 
-_NODE_CHANGES: tuple[tuple[_Node, ClusterEvent], ...] = (
+_NODE_CHANGES: tuple[tuple[_Node, EventLabel], ...] = (
     (
         lambda old, new: dict(old.allocatable) != dict(new.allocatable),
-        ClusterEvent.NODE_ALLOCATABLE_CHANGE,
+        EventLabel.NODE_ALLOCATABLE_CHANGE,
     ),
-    (lambda old, new: dict(old.labels) != dict(new.labels), ClusterEvent.NODE_LABEL_CHANGE),
-    (lambda old, new: old.taints != new.taints, ClusterEvent.NODE_TAINT_CHANGE),
-    (lambda old, new: _statuses(old) != _statuses(new), ClusterEvent.NODE_CONDITION_CHANGE),
+    (lambda old, new: dict(old.labels) != dict(new.labels), EventLabel.NODE_LABEL_CHANGE),
+    (lambda old, new: old.taints != new.taints, EventLabel.NODE_TAINT_CHANGE),
+    (lambda old, new: _statuses(old) != _statuses(new), EventLabel.NODE_CONDITION_CHANGE),
 )
 
 
-def node_changes(old: Node, new: Node) -> Sequence[ClusterEvent]:
+def node_changes(old: Node, new: Node) -> Sequence[EventLabel]:
     """Return every change of a node that may matter, in upstream's order (v1.34).
 
     Uncordoning counts as a change of taints, so that event may come twice.
     """
-    changes = [ClusterEvent.NODE_TAINT_CHANGE] if _uncordoned(old, new) else []
+    changes = [EventLabel.NODE_TAINT_CHANGE] if _uncordoned(old, new) else []
     changes += [event for changed, event in _NODE_CHANGES if changed(old, new)]
     if dict(old.annotations) != dict(new.annotations):
-        changes.append(ClusterEvent.NODE_ANNOTATION_CHANGE)
+        changes.append(EventLabel.NODE_ANNOTATION_CHANGE)
     return changes
 
 
-def first_node_change(old: Node, new: Node) -> ClusterEvent | None:
+def first_node_change(old: Node, new: Node) -> EventLabel | None:
     """Return the first change of a node that may matter; None without any (v1.20)."""
     if _uncordoned(old, new):
-        return ClusterEvent.NODE_SPEC_UNSCHEDULABLE_CHANGE
+        return EventLabel.NODE_SPEC_UNSCHEDULABLE_CHANGE
     return next((event for changed, event in _NODE_CHANGES if changed(old, new)), None)
 
 
-_POD_EVENTS: Mapping[PodChange, tuple[ClusterEvent, ClusterEvent]] = MappingProxyType(
+_POD_EVENTS: Mapping[PodChange, tuple[EventLabel, EventLabel]] = MappingProxyType(
     {
         PodChange.LABEL: (
-            ClusterEvent.ASSIGNED_POD_LABEL_CHANGE,
-            ClusterEvent.PENDING_POD_LABEL_CHANGE,
+            EventLabel.ASSIGNED_POD_LABEL_CHANGE,
+            EventLabel.PENDING_POD_LABEL_CHANGE,
         ),
         PodChange.SCALE_DOWN: (
-            ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
-            ClusterEvent.PENDING_POD_SCALE_DOWN,
+            EventLabel.ASSIGNED_POD_SCALE_DOWN,
+            EventLabel.PENDING_POD_SCALE_DOWN,
         ),
         PodChange.SCHEDULING_GATES_ELIMINATED: (
-            ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
-            ClusterEvent.PENDING_POD_GATES_ELIMINATED,
+            EventLabel.ASSIGNED_POD_GATES_ELIMINATED,
+            EventLabel.PENDING_POD_GATES_ELIMINATED,
         ),
         PodChange.TOLERATION: (
-            ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
-            ClusterEvent.PENDING_POD_TOLERATION_CHANGE,
+            EventLabel.ASSIGNED_POD_TOLERATION_CHANGE,
+            EventLabel.PENDING_POD_TOLERATION_CHANGE,
         ),
     }
 )
 """The events of each change: of an assigned pod, and of a pending one."""
 
 
-def pod_events(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
+def pod_events(old: Pod, new: Pod) -> Sequence[EventLabel]:
     """Return the events of a pod's changes, in upstream's order (v1.34).
 
     Any other change is a general update.
@@ -95,52 +95,52 @@ def pod_events(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
         changes = [_POD_EVENTS[each][pending] for each in pod_changes(old, new)]
         if changes:
             return changes
-    return [ClusterEvent.PENDING_POD_UPDATE if pending else ClusterEvent.ASSIGNED_POD_UPDATE]
+    return [EventLabel.PENDING_POD_UPDATE if pending else EventLabel.ASSIGNED_POD_UPDATE]
 
 
 _IMMEDIATE = "immediate StorageClass"
 """A class whose claims are bound at once, which v1.20 lets no pod wait for."""
 
-ObjectEvents = Mapping[tuple[str, str], ClusterEvent]
+CatalogEvents = Mapping[tuple[str, str], EventLabel]
 """The event of each (value's type, "add", "update" or "delete") that moves pods."""
 
-V1_34: ObjectEvents = MappingProxyType(
+V1_34: CatalogEvents = MappingProxyType(
     {
-        ("PersistentVolume", "add"): ClusterEvent.VOLUME_ADD,
-        ("PersistentVolume", "update"): ClusterEvent.VOLUME_UPDATE,
-        ("PersistentVolumeClaim", "add"): ClusterEvent.CLAIM_ADD,
-        ("PersistentVolumeClaim", "update"): ClusterEvent.CLAIM_UPDATE,
-        ("StorageClass", "add"): ClusterEvent.STORAGE_CLASS_ADD,
-        ("StorageClass", "update"): ClusterEvent.STORAGE_CLASS_UPDATE,
-        (_IMMEDIATE, "add"): ClusterEvent.STORAGE_CLASS_ADD,
-        (_IMMEDIATE, "update"): ClusterEvent.STORAGE_CLASS_UPDATE,
-        ("CsiNode", "add"): ClusterEvent.CSI_NODE_ADD,
-        ("CsiNode", "update"): ClusterEvent.CSI_NODE_UPDATE,
-        ("CsiDriver", "update"): ClusterEvent.CSI_DRIVER_UPDATE,
-        ("CsiStorageCapacity", "add"): ClusterEvent.CSI_STORAGE_CAPACITY_ADD,
-        ("CsiStorageCapacity", "update"): ClusterEvent.CSI_STORAGE_CAPACITY_UPDATE,
-        ("VolumeAttachment", "delete"): ClusterEvent.VOLUME_ATTACHMENT_DELETE,
+        ("PersistentVolume", "add"): EventLabel.VOLUME_ADD,
+        ("PersistentVolume", "update"): EventLabel.VOLUME_UPDATE,
+        ("PersistentVolumeClaim", "add"): EventLabel.CLAIM_ADD,
+        ("PersistentVolumeClaim", "update"): EventLabel.CLAIM_UPDATE,
+        ("StorageClass", "add"): EventLabel.STORAGE_CLASS_ADD,
+        ("StorageClass", "update"): EventLabel.STORAGE_CLASS_UPDATE,
+        (_IMMEDIATE, "add"): EventLabel.STORAGE_CLASS_ADD,
+        (_IMMEDIATE, "update"): EventLabel.STORAGE_CLASS_UPDATE,
+        ("CsiNode", "add"): EventLabel.CSI_NODE_ADD,
+        ("CsiNode", "update"): EventLabel.CSI_NODE_UPDATE,
+        ("CsiDriver", "update"): EventLabel.CSI_DRIVER_UPDATE,
+        ("CsiStorageCapacity", "add"): EventLabel.CSI_STORAGE_CAPACITY_ADD,
+        ("CsiStorageCapacity", "update"): EventLabel.CSI_STORAGE_CAPACITY_UPDATE,
+        ("VolumeAttachment", "delete"): EventLabel.VOLUME_ATTACHMENT_DELETE,
     }
 )
 
-V1_20: ObjectEvents = MappingProxyType(
+V1_20: CatalogEvents = MappingProxyType(
     {
-        ("PersistentVolume", "add"): ClusterEvent.PV_ADD,
-        ("PersistentVolume", "update"): ClusterEvent.PV_UPDATE,
-        ("PersistentVolumeClaim", "add"): ClusterEvent.PVC_ADD,
-        ("PersistentVolumeClaim", "update"): ClusterEvent.PVC_UPDATE,
-        ("StorageClass", "add"): ClusterEvent.STORAGE_CLASS_ADD,
-        ("CsiNode", "add"): ClusterEvent.CSI_NODE_ADD,
-        ("CsiNode", "update"): ClusterEvent.CSI_NODE_UPDATE,
-        ("Service", "add"): ClusterEvent.SERVICE_ADD,
-        ("Service", "update"): ClusterEvent.SERVICE_UPDATE,
-        ("Service", "delete"): ClusterEvent.SERVICE_DELETE,
+        ("PersistentVolume", "add"): EventLabel.PV_ADD,
+        ("PersistentVolume", "update"): EventLabel.PV_UPDATE,
+        ("PersistentVolumeClaim", "add"): EventLabel.PVC_ADD,
+        ("PersistentVolumeClaim", "update"): EventLabel.PVC_UPDATE,
+        ("StorageClass", "add"): EventLabel.STORAGE_CLASS_ADD,
+        ("CsiNode", "add"): EventLabel.CSI_NODE_ADD,
+        ("CsiNode", "update"): EventLabel.CSI_NODE_UPDATE,
+        ("Service", "add"): EventLabel.SERVICE_ADD,
+        ("Service", "update"): EventLabel.SERVICE_UPDATE,
+        ("Service", "delete"): EventLabel.SERVICE_DELETE,
     }
 )
 
 
 def on_object(
-    old: CatalogObject | None, new: CatalogObject | None, events: ObjectEvents
+    old: CatalogObject | None, new: CatalogObject | None, events: CatalogEvents
 ) -> tuple[Move, ...]:
     """Return the move for a change; `old` is None for a new object, `new` for a deleted one."""
     value = new if new is not None else old

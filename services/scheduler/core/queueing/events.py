@@ -1,10 +1,11 @@
-"""Cluster events: how a change in the cluster changes the snapshot and the queue.
+"""The informer event handlers: how a change in the cluster changes the snapshot and the queue.
 
 A pod is assigned (the snapshot's), pending (the queue's, if its scheduler name is ours) or neither;
 the meaning of an event follows from where the pod was and where it is. A finished pod counts as
 deleted: upstream's scheduler does not watch such pods. The versions route pods alike and differ in
-what a single change causes: `EventHandlers` (v1.34, queueing hints on) or `HandlersV120`, chosen
-once by the queue's mode.
+what a single change causes: `EventHandlers` (v1.34) or `HandlersV120`, chosen once by the queue's
+version. Those of v1.34 are upstream's with queueing hints on, and are used with hints off, too,
+where upstream also checks each pod against the node before a move (preCheckForNode).
 
 Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (two filtering
 handlers, the snapshot's first); pkg/scheduler/scheduler.go, newPodInformer (the field selector
@@ -24,7 +25,7 @@ from services.scheduler.core.queueing.changes import first_node_change, node_cha
 from services.scheduler.core.queueing.steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
-    ClusterEvent,
+    EventLabel,
     Move,
     QueueAdd,
     QueueDelete,
@@ -88,7 +89,7 @@ def on_pod(
             return PodEffects(_UPDATE, handlers.assigned_updated(before, after))
         change = _DELETE
         operations: tuple[QueueOperation, ...] = (
-            Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before),
+            Move(event=EventLabel.ASSIGNED_POD_DELETE, old=before),
         )
     elif after is not None and after.node_name:
         change, operations = _ADD, handlers.assigned_added(after)
@@ -106,7 +107,7 @@ def on_pod(
 
 def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
     """Return the operations for a new node."""
-    return (Move(event=ClusterEvent.NODE_ADD, new=node),)
+    return (Move(event=EventLabel.NODE_ADD, new=node),)
 
 
 def on_node_updated(
@@ -114,7 +115,8 @@ def on_node_updated(
 ) -> tuple[QueueOperation, ...]:
     """Return the operations for a node's change.
 
-    `none_unschedulable` is set where the queue holds no unschedulable pod; only v1.20 reads it.
+    `none_unschedulable`: the queue holds no unschedulable pod. Only v1.20 reads it. Sessions never
+    set it, since only the queue knows.
     """
     return handlers.node_updated(old, new, none_unschedulable=none_unschedulable)
 
@@ -127,10 +129,10 @@ def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperat
 def after_failed_binding(assumed: Pod) -> Move:
     """Return the move that follows a binding that failed: the assumed pod's room is free again.
 
-    The pod itself is not moved by it. v1.34 only; older modes have no such move.
+    The pod itself is not moved by it. v1.34 only; older versions have no such move.
     Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleBindingCycleError.
     """
-    return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
+    return Move(event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
 
 
 def _on_waiting(
@@ -188,26 +190,23 @@ def _seen(pod: Pod | None) -> Pod | None:
 class EventHandlers:
     """v1.34's handlers: every event carries its objects, for the queueing hints.
 
-    With hints on, no check of the pods against the node precedes a move.
+    No check of the pods against the node precedes a move: upstream has one only with hints off.
     """
 
     def node_updated(
         self, old: Node, new: Node, *, none_unschedulable: bool
     ) -> tuple[QueueOperation, ...]:
-        """Move once for each kind of change of a node.
-
-        `none_unschedulable` says that the queue holds no unschedulable pod.
-        """
+        """Move once for each kind of change of a node."""
         del none_unschedulable
         return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
 
     def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
         """Move for a node's end: a node less may even out a spread."""
-        return (Move(event=ClusterEvent.NODE_DELETE, old=node),)
+        return (Move(event=EventLabel.NODE_DELETE, old=node),)
 
     def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
         """Move for a pod that was assigned to a node."""
-        return (Move(event=ClusterEvent.ASSIGNED_POD_ADD, new=pod),)
+        return (Move(event=EventLabel.ASSIGNED_POD_ADD, new=pod),)
 
     def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
         """Move once for each kind of change of a pod on a node."""
@@ -237,7 +236,7 @@ class EventHandlers:
         """
         delete = QueueDelete(pod=pod)
         if waits_on_permit:
-            return delete, Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=pod)
+            return delete, Move(event=EventLabel.ASSIGNED_POD_DELETE, old=pod)
         if pod.nominated_node_name:
             return delete, _nomination_ended(pod)
         return (delete,)
@@ -253,9 +252,10 @@ class HandlersV120(EventHandlers):
 
         With no unschedulable pod there is a move for any update: it moves nothing, but a pod
         whose cycle is under way then goes to backoffQ when it fails.
+        Source: kubernetes v1.20 pkg/scheduler/eventhandlers.go, updateNodeInCache (v1.16 likewise).
         """
         if none_unschedulable:
-            return (Move(event=ClusterEvent.UNKNOWN, old=old, new=new),)
+            return (Move(event=EventLabel.UNKNOWN, old=old, new=new),)
         event = first_node_change(old, new)
         return () if event is None else (Move(event=event, old=old, new=new),)
 
@@ -294,7 +294,7 @@ V1_20 = HandlersV120()
 
 
 def _nomination_ended(pod: Pod) -> Move:
-    return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=pod, priority_at_most=pod.priority)
+    return Move(event=EventLabel.ASSIGNED_POD_DELETE, old=pod, priority_at_most=pod.priority)
 
 
 def _as_compared(pod: Pod) -> Pod:

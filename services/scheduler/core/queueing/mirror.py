@@ -1,6 +1,6 @@
 """What the scheduler knows of its queue: its rules, nominations, gated pods, and pending pods.
 
-`QueueRules` is what the queue's mode means for the scheduler. The queue is the record of
+`QueueTraits` is what the queue's version means for the scheduler. The queue is the record of
 nominations; the filters need them for every node, so the scheduler follows the effect of each step
 that it sends. Pods that a PreEnqueue plugin holds are kept out of queues without gates.
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 from services.kube.pod import Pod
 from services.scheduler.core.queueing import changes, events
-from services.scheduler.core.queueing.changes import ObjectEvents
+from services.scheduler.core.queueing.changes import CatalogEvents
 from services.scheduler.core.queueing.events import EventHandlers
 from services.scheduler.core.queueing.steps import (
-    ClusterEvent,
+    EventLabel,
     QueueAdd,
     QueueDelete,
     QueueOperation,
@@ -31,51 +31,54 @@ from services.scheduler.core.snapshot.nominations import Nominations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRules:
-    """What a queue's mode means for the scheduler.
+class QueueTraits:
+    """What a queue's version means for the scheduler.
 
-    handlers, objects: what it receives for events of pods and nodes, and of other objects.
+    handlers, catalog_events: what it receives for events of pods and nodes, and of other objects.
     renominates_from_status: a requeued pod's nomination becomes that of its status.
     moves_after_failed_binding: a refused binding is followed by a move.
     has_gates, has_activate: the queue supports PreEnqueue gates and Activate.
-    has_hints: the queue calls queueing hints, which read the objects of an event.
+    is_v134: plugins register for events, so that only events that may move a pod are sent, with
+    what queueing hints read: objects, arguments of profiles, selectors of default spread
+    constraints; and each head is a pod that exists. With QueueConfig.queueing_hints false the
+    queue receives the same and ignores what hints read.
     """
 
-    mode: str
+    version: str
     handlers: EventHandlers
-    objects: ObjectEvents
+    catalog_events: CatalogEvents
     renominates_from_status: bool
     moves_after_failed_binding: bool
     has_gates: bool
     has_activate: bool
-    has_hints: bool
+    is_v134: bool
 
 
-_V1_20 = QueueRules(
-    mode="v1.20",
+_V1_20 = QueueTraits(
+    version="v1.20",
     handlers=events.V1_20,
-    objects=changes.V1_20,
+    catalog_events=changes.V1_20,
     renominates_from_status=True,
     moves_after_failed_binding=False,
     has_gates=False,
     has_activate=False,
-    has_hints=False,
+    is_v134=False,
 )
 
-QUEUE_RULES = {
-    each.mode: each
+QUEUE_TRAITS = {
+    each.version: each
     for each in (
         _V1_20,
-        replace(_V1_20, mode="v1.16"),
-        QueueRules(
-            mode="v1.34",
+        replace(_V1_20, version="v1.16"),
+        QueueTraits(
+            version="v1.34",
             handlers=events.V1_34,
-            objects=changes.V1_34,
+            catalog_events=changes.V1_34,
             renominates_from_status=False,
             moves_after_failed_binding=True,
             has_gates=True,
             has_activate=True,
-            has_hints=True,
+            is_v134=True,
         ),
     )
 }
@@ -85,7 +88,7 @@ class QueueMirror:
     """Follows one queue; `gate_of` names the PreEnqueue plugin that holds a pod, "" for none."""
 
     def __init__(
-        self, nominations: Nominations, rules: QueueRules, gate_of: Callable[[Pod], str]
+        self, nominations: Nominations, rules: QueueTraits, gate_of: Callable[[Pod], str]
     ) -> None:
         self._nominations = nominations
         self._rules = rules
@@ -117,7 +120,7 @@ class QueueMirror:
         self._held.update(uids)
 
     def requeued(self, pod: Pod) -> None:
-        """Follow AddUnschedulable: in the older modes only the status' nomination is kept."""
+        """Follow AddUnschedulable: before v1.34 only the status' nomination is kept."""
         if self._rules.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
 
@@ -157,7 +160,7 @@ class QueueMirror:
             self._nominations.drop(pod.uid)
 
 
-_OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
+_OF_PODS_ON_NODES = (EventLabel.ASSIGNED_POD_ADD, EventLabel.ASSIGNED_POD_UPDATE)
 
 
 class PendingPods:
@@ -180,7 +183,7 @@ class PendingPods:
         """Return whether a pod assigned to a node may make one of them schedulable."""
         return self._pending_for_pods > 0
 
-    def may_move(self, event: ClusterEvent, *, in_flight: bool) -> bool:
+    def may_move(self, event: EventLabel, *, in_flight: bool) -> bool:
         """Return whether an event may move one of them, or a pod whose decision may be refused.
 
         `in_flight` is set where a decision waits for its answer. Events of assigned pods move only
@@ -191,7 +194,7 @@ class PendingPods:
             return False
         return bool(self._movable) or in_flight
 
-    def may_be_read(self, event: ClusterEvent) -> bool:
+    def may_be_read(self, event: EventLabel) -> bool:
         """Return whether a hint about one of them may read what an event is about.
 
         Events of assigned pods concern only pods whose plugins read beyond single nodes; events

@@ -1,11 +1,11 @@
-"""What the scheduler sends its queue, as values: cluster events, pops and nominations.
+"""The operations that the scheduler sends its queue, as values.
 
-The value of a ClusterEvent is its label, one vocabulary for all modes of the queue: the one that
+A cluster event is sent by its label, in one vocabulary for all versions of the queue: the one that
 upstream printed up to v1.31. From v1.32 on upstream prints resource and action instead, which
 differs only for updates; the queue accepts both.
 
 Source: kubernetes v1.20 pkg/scheduler/internal/queue/events.go; v1.31
-pkg/scheduler/framework/events.go; v1.34 pkg/scheduler/framework/types.go, ClusterEvent.Label.
+pkg/scheduler/framework/events.go; v1.34 pkg/scheduler/framework/types.go, EventLabel.Label.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from services.kube.value import value
 from services.scheduler.core.snapshot.catalog import CatalogObject
 
 
-class ClusterEvent(StrEnum):
-    """Something that happened in the cluster."""
+class EventLabel(StrEnum):
+    """A cluster event, named by what its object is and what happened to it."""
 
     UNKNOWN = "Unknown"
     NODE_ADD = "NodeAdd"
@@ -85,21 +85,21 @@ class QueueUpdate:
 
 @value(kw_only=True)
 class QueueDelete:
-    """A pod waits no longer: it has gone, has finished or has got a node."""
+    """A pod waits no longer: it was deleted, has finished or was assigned to a node."""
 
     pod: Pod
 
 
 @value(kw_only=True)
 class AssignedPodAdd:
-    """A pod has come to a node: older queues move the pods whose affinity it meets."""
+    """A pod was assigned to a node: v1.20 moves the pods whose required affinity it meets."""
 
     pod: Pod
 
 
 @value(kw_only=True)
 class AssignedPodUpdate:
-    """A pod on a node has changed: older queues move the pods whose affinity it meets."""
+    """An assigned pod has changed: v1.20 moves the pods whose required affinity it meets."""
 
     old: Pod
     new: Pod
@@ -113,7 +113,7 @@ class Move:
     `priority_at_most` are moved, where it is not None, and never the pod `all_but_uid`.
     """
 
-    event: ClusterEvent
+    event: EventLabel
     old: Pod | Node | CatalogObject | None = None
     new: Pod | Node | CatalogObject | None = None
     priority_at_most: int | None = None
@@ -136,7 +136,7 @@ class PopId(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A pod at the front of the queue, not popped yet; times in ns since the Unix epoch."""
+    """A pod at the front of the queue, not popped yet: Head of queue.proto."""
 
     pop: PopId
     attempts: int
@@ -146,7 +146,7 @@ class Head(NamedTuple):
 
 @value()
 class CommitPop:
-    """Take exactly this head."""
+    """Pop exactly this head."""
 
     pop: PopId
 
@@ -164,7 +164,7 @@ class WhyFailed(NamedTuple):
 
 
 class CommitUnschedulable(NamedTuple):
-    """Take exactly this head and give it back."""
+    """Pop exactly this head and return it to the queue: its cycle has failed."""
 
     pop: PopId
     why: WhyFailed
@@ -172,7 +172,7 @@ class CommitUnschedulable(NamedTuple):
 
 @value()
 class AddUnschedulable:
-    """Give a pop back after an error; `cycle` is the queue's cycle at that time."""
+    """Return a pop to the queue after an error; `cycle` is the queue's cycle at that time."""
 
     pop: PopId
     cycle: int
@@ -180,7 +180,7 @@ class AddUnschedulable:
 
 @value()
 class Done:
-    """End a pop whose pod was bound or is gone."""
+    """End a pop whose pod was bound or deleted."""
 
     pop: PopId
 
@@ -195,7 +195,7 @@ class Nominate:
 
 @value()
 class DeleteNomination:
-    """Forget a nomination."""
+    """Remove a nomination."""
 
     uid: str
 
@@ -209,7 +209,7 @@ class Activate:
 
 @value()
 class Flush:
-    """Let the queue do what its clock would do: `leftover` on whole 30 s, backoff every second."""
+    """Flush backoffQ, at a whole second; with `leftover` unschedulable pods, at a half minute."""
 
     leftover: bool
 

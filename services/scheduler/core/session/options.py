@@ -22,14 +22,19 @@ from services.scheduler.core.cycle.host_choice import (
 )
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.profile import DEFAULT_PROFILE, UNSCORED_PROFILE, Profile
-from services.scheduler.core.framework.registry import Registry, with_preemption
+from services.scheduler.core.framework.registry import (
+    DEFAULT_PROFILE,
+    UNSCORED_PROFILE,
+    Profile,
+    Registry,
+    with_preemption,
+)
 from services.scheduler.core.plugin_api.plugin import Plain, Plugin
 from services.scheduler.core.plugins.node_resources import NodeResourcesBalanceChange
 from services.scheduler.core.preemption import rules
 from services.scheduler.core.preemption.preemptor import Preemptor, no_extenders
 from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.queueing.mirror import QueueRules
+from services.scheduler.core.queueing.mirror import QueueTraits
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
@@ -44,7 +49,7 @@ class SchedulerOptions:
     """
 
     rules: SchedulerRules
-    queue: QueueRules
+    queue: QueueTraits
     seed: int = 0
     profiles: tuple[Profile, ...] = ()
     disable_preemption: bool = False
@@ -99,7 +104,7 @@ class SchedulerRules:
 
     nominated_first: a nominated pod is tried on its node alone before any other.
     profile: the one in force where no configuration names any.
-    queue_mode: that of the queue where no configuration names any.
+    queue_version: that of the queue where no configuration names any.
     plugins: what makes the plugins, by name, that differ from v1.34's.
     """
 
@@ -108,7 +113,7 @@ class SchedulerRules:
     nominated_first: bool
     host_choice: Callable[[int], HostChoice]
     profile: Profile
-    queue_mode: str
+    queue_version: str
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
 
 
@@ -118,7 +123,7 @@ _V1_34 = SchedulerRules(
     nominated_first=True,
     host_choice=KeyedChoice,
     profile=DEFAULT_PROFILE,
-    queue_mode="v1.34",
+    queue_version="v1.34",
 )
 
 RULES = {
@@ -136,7 +141,7 @@ RULES = {
             nominated_first=False,
             host_choice=lambda _seed: RoundRobinChoice(),
             profile=UNSCORED_PROFILE,
-            queue_mode="v1.16",
+            queue_version="v1.16",
         ),
     )
 }

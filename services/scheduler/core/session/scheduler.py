@@ -16,9 +16,9 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
 from services.scheduler.core.cycle.attempts import Attempts
+from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.cycle.failed_cycle import BatchDryRun
 from services.scheduler.core.decisions import (
     Attempt,
     Binding,
@@ -44,10 +44,10 @@ from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
-    ClusterEvent,
     CommitPop,
     DeleteNomination,
     Done,
+    EventLabel,
     Head,
     PopId,
     QueueAdd,
@@ -104,11 +104,7 @@ class Scheduler:
         self.pods[new.uid] = new
         self._put_pending(new)
         effects = events.on_pod(
-            old,
-            new,
-            handlers=self._queue.handlers,
-            scheduler_names=self._cycles,
-            assumed=assumed,
+            old, new, handlers=self._queue.handlers, scheduler_names=self._cycles, assumed=assumed
         )
         self._change_snapshot(effects.snapshot, new)
         steps = self._mirror.follow(effects.operations)
@@ -163,14 +159,14 @@ class Scheduler:
         old = self.snapshot.catalog.held(kind, getattr(value, "namespace", ""), value.name)
         self.snapshot.catalog.put(value)
         self._put_all_pending()
-        return list(on_object(old, value, self._queue.objects))
+        return list(on_object(old, value, self._queue.catalog_events))
 
     def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
         """Remove a deleted object of another kind; an unknown one is ignored."""
         old = self.snapshot.catalog.held(kind, namespace, name)
         self.snapshot.catalog.remove(kind, namespace, name)
         self._put_all_pending()
-        return [] if old is None else list(on_object(old, None, self._queue.objects))
+        return [] if old is None else list(on_object(old, None, self._queue.catalog_events))
 
     # Scheduling
 
@@ -264,11 +260,11 @@ class Scheduler:
             return MayWait.ALL
         return MayWait.NOTHING if self._pending.any_for_pods else MayWait.STATUS
 
-    def may_move_pods(self, event: ClusterEvent) -> bool:
+    def may_move_pods(self, event: EventLabel) -> bool:
         """Return whether an event may move a pod: one that listens, or one that is in flight."""
         return self._pending.may_move(event, in_flight=bool(self._unanswered))
 
-    def reads_objects(self, event: ClusterEvent) -> bool:
+    def reads_objects(self, event: EventLabel) -> bool:
         """Return whether a hint about a pod that waits may read what `event` is about."""
         return self._pending.may_be_read(event)
 

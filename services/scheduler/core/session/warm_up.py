@@ -21,12 +21,13 @@ from services.kube.selector import (
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.columns.kernels import Kernel
+from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import Cycle, FitError
-from services.scheduler.core.cycle.failed_cycle import BatchDryRun, SnapshotFailedCycle
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 from services.scheduler.core.framework.equivalence_class import NO_NODE
 from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.batch_dry_run import pick_from_batch
+from services.scheduler.core.preemption.batch_result import pick_from_batch
 from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.snapshot.snapshot import Snapshot
 

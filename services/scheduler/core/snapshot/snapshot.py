@@ -26,11 +26,7 @@ from services.scheduler.core.snapshot.catalog import Catalog
 from services.scheduler.core.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
 from services.scheduler.core.snapshot.nominations import Nominations
 from services.scheduler.core.snapshot.pod_classes import ClassCountsByKey, PodClasses
-from services.scheduler.core.snapshot.pod_load import (
-    PodLoad,
-    PodLoads,
-    is_counted,
-)
+from services.scheduler.core.snapshot.pod_load import PodLoad, PodLoads, is_counted
 
 
 class PodFollower(Protocol):

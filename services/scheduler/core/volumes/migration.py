@@ -141,10 +141,7 @@ _PLUGINS: dict[type, Migrated] = {
         "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "topology.gke.io/zone", _gce_handle
     ),
     AwsElasticBlockStore: Migrated(
-        "kubernetes.io/aws-ebs",
-        "ebs.csi.aws.com",
-        "topology.ebs.csi.aws.com/zone",
-        _aws_handle,
+        "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone", _aws_handle
     ),
     AzureDisk: Migrated(
         "kubernetes.io/azure-disk", "disk.csi.azure.com", "", lambda disk, _: disk.disk_uri

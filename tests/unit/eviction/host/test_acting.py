@@ -24,7 +24,7 @@ from tests.unit.eviction.host.folders import MIB, v2
         (ThresholdValue(quantity=parse("2Gi")), 0),
     ],
 )
-def test_the_usage_to_be_told_of_leaves_the_thresholds_amount(
+def test_the_usage_to_be_notified_of_leaves_the_thresholds_amount(
     value: ThresholdValue, usage_mib: int
 ) -> None:
     """Capacity less the amount, plus the part of the usage that is no working set."""

@@ -68,7 +68,7 @@ def test_available_is_what_the_limit_leaves_or_the_machine() -> None:
     )
 
 
-def test_the_machine_tells_of_memory_and_processes(tmp_path: Path) -> None:
+def test_the_machine_reports_memory_and_processes(tmp_path: Path) -> None:
     """Process ids are bounded by both limits; running are threads, as the kernel counts them."""
     machine = Machine(proc(tmp_path / "proc"))
     stats = machine.memory(7)
@@ -95,7 +95,7 @@ def test_a_file_system_is_that_of_the_path(tmp_path: Path) -> None:
         ("podium", "podium"),
     ],
 )
-def test_a_groups_name_tells_the_pods_uid(name: str, uid: str) -> None:
+def test_a_cgroups_name_has_the_pods_uid(name: str, uid: str) -> None:
     """With either of the kubelet's drivers; any other group goes by its name."""
     assert uid_of(name) == uid
 

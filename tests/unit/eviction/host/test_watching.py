@@ -95,7 +95,7 @@ def test_the_machine_the_limit_and_each_pod_are_seen(tmp_path: Path, root: Path)
     assert (seen.pods, seen.result.evictions, seen.woken) == (2, (), WakeReason.INTERVAL)
 
 
-def test_too_little_for_pods_names_the_hungry_one_and_touches_nobody(
+def test_too_little_memory_for_pods_names_the_victim_and_kills_no_pod(
     tmp_path: Path, root: Path
 ) -> None:
     """Both use more than they request; the one of lower priority goes."""
@@ -164,7 +164,7 @@ def test_nothing_stays_open(root: Path) -> None:
     assert open_files() == before
 
 
-def test_what_the_kernel_tells_of_is_refreshed_every_10_s(
+def test_what_the_kernel_notifies_of_is_refreshed_every_10_s(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often steps come: here every 3 s and a bit."""

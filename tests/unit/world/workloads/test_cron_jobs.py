@@ -76,7 +76,7 @@ def test_a_schedule_in_a_time_zone_follows_its_clocks() -> None:
         "@every x",
     ],
 )
-def test_a_schedule_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_schedule_is_refused(text: str) -> None:
     """With a text for people."""
     with pytest.raises(ScheduleError):
         parse(text)
@@ -136,7 +136,7 @@ def test_a_replacing_cron_job_deletes_what_still_runs() -> None:
     assert jobs(world) == ["tick-2"]
 
 
-def test_a_suspended_cron_job_starts_nothing_until_it_goes_on() -> None:
+def test_a_suspended_cron_job_starts_nothing_until_it_is_resumed() -> None:
     """Then the last start that was missed comes, and no more of them."""
     world = World()
     paused = make_cron_job()

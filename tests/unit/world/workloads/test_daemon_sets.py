@@ -57,7 +57,7 @@ def test_a_node_that_the_template_does_not_select_gets_none() -> None:
     assert list(phases(world).values()) == ["Terminating"]
 
 
-def test_daemon_pods_tolerate_what_befalls_nodes() -> None:
+def test_daemon_pods_tolerate_the_taints_of_failing_nodes() -> None:
     """Cordoned, unreachable and under pressure; not a taint of somebody else's."""
     world = World()
     world.feed(

@@ -151,7 +151,7 @@ def test_a_job_that_runs_too_long_fails_and_its_pods_go() -> None:
     assert (world.names(), failures(world)) == ([], ["Job default/work: DeadlineExceeded"])
 
 
-def test_a_suspended_job_has_no_pods_and_what_it_deletes_is_no_failure() -> None:
+def test_a_suspended_job_has_no_pods_and_what_it_deletes_is_not_a_failure() -> None:
     """It goes on where it was."""
     world = World()
     world.feed(0, create(make_job()))
@@ -201,7 +201,7 @@ def test_an_index_may_fail_alone() -> None:
     assert failures(world) == ["Job default/work: FailedIndexes"]
 
 
-def test_a_recorded_job_goes_on_from_its_status() -> None:
+def test_a_recorded_job_continues_from_its_status() -> None:
     """What had succeeded before the recording counts; what runs is adopted."""
     world = World()
     job = make_job(completions=3, parallelism=2)

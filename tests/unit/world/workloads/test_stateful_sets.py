@@ -125,7 +125,7 @@ def test_min_ready_seconds_hold_the_next_pod_back() -> None:
     assert world.names() == ["db-0", "db-1"]
 
 
-def test_recorded_pods_are_adopted_and_lend_their_lives_by_name() -> None:
+def test_recorded_pods_are_adopted_and_their_lives_are_reused_by_name() -> None:
     """The next db-0 lives as the next recorded db-0 did."""
     world = World()
     record = trace_pb2.Record()

@@ -97,10 +97,7 @@ class AffinityCounts:
         selected = snapshot.class_counts.selected
         self.away = [
             self._counted(
-                key,
-                ("away", terms),
-                _meets_any(terms),
-                selected([term.selector for term in terms]),
+                key, ("away", terms), _meets_any(terms), selected([term.selector for term in terms])
             )
             for key, terms in by_key(required.away, lambda term: term.topology_key)
         ]

@@ -97,10 +97,7 @@ _Read = Callable[[PodClass], Sequence[int]]
 
 
 def _reader(
-    own: Sequence[WeightedTerm],
-    theirs: frozenset[int],
-    hard_weight: int,
-    cluster: ClusterTerms,
+    own: Sequence[WeightedTerm], theirs: frozenset[int], hard_weight: int, cluster: ClusterTerms
 ) -> _Read:
     """Return what reads the weights of the terms that match between the pod and another."""
 

@@ -33,10 +33,7 @@ class Term:
     namespace_selector: LabelSelector | None
 
     def matches(
-        self,
-        namespace: str,
-        labels: Mapping[str, str],
-        namespace_labels: Mapping[str, str] = EMPTY,
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] = EMPTY
     ) -> bool:
         """Return whether a pod of `namespace` with `labels` is one of those meant."""
         if namespace not in self.namespaces and (

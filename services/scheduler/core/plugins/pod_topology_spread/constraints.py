@@ -34,9 +34,7 @@ from services.scheduler.core.snapshot.snapshot import Snapshot
 
 SYSTEM_DEFAULTS = tuple(
     TopologySpreadConstraint(
-        max_skew=skew,
-        topology_key=key,
-        when_unsatisfiable=UnsatisfiableAction.SCHEDULE_ANYWAY,
+        max_skew=skew, topology_key=key, when_unsatisfiable=UnsatisfiableAction.SCHEDULE_ANYWAY
     )
     for skew, key in ((3, LABEL_HOSTNAME), (5, LABEL_ZONE))
 )

@@ -180,11 +180,7 @@ class SpreadTrial:
     def code(self) -> int:
         """Return the current code of the node."""
         for rule, domain, counts, added in zip(
-            self._counts.spread.rules,
-            self._domains,
-            self._counts.by_rule,
-            self._added,
-            strict=True,
+            self._counts.spread.rules, self._domains, self._counts.by_rule, self._added, strict=True
         ):
             if domain < 0:
                 return MISSING_LABEL

@@ -1,13 +1,14 @@
-"""The dry run of a preemption on many nodes at once, compiled; resources and bounds decide.
+"""The kernels of the batch dry run: victims, reprieve, and the pick of one node, by columns.
 
-Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
+Their twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
 property test holds them equal. Resources and what bounds count only ever add up, so where the
 pending pod fits beside the nominated pods it fits without them too, and one check does for both. A
 bound that requests pods is there twice where some are nominated, and no pod that comes back breaks
 it.
 
 The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
-for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` and `judge`.
+for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` (the reprieve)
+and `judge`; `pick` is the twin of `pick.pick_one_node`.
 Names in all of them:
 
 - `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 from services.scheduler.core.columns.columns import Bools, Int64s
 from services.scheduler.core.columns.kernels import TOO_MANY_PODS, UNRESOLVABLE, compiled
-from services.scheduler.core.preemption.pick import PRIORITY_SHIFT
+from services.scheduler.core.preemption.pick import CRITERIA_ORDER, PRIORITY_SHIFT
 from services.scheduler.core.snapshot.node_pods import (
     CLASS,
     GROUP,
@@ -47,7 +48,7 @@ first bound is broken, the next one being one less; the row was not tried."""
 
 UNBOUNDED = 1 << 60
 
-VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(5)
+VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(len(CRITERIA_ORDER))
 """Fields of a candidate's criteria, so that less is better; the earliest start is negated."""
 
 

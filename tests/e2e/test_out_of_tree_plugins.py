@@ -1,4 +1,4 @@
-"""A scheduler process with plugins of a user's own: by option, and by entry points."""
+"""A scheduler process with out-of-tree plugins: by option, and by entry points."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ REFUSAL = "0/2 nodes are available: 2 node(s) had a pod of app=web already."
 pytestmark = pytest.mark.e2e
 
 
-def replayed(folder: Path, path: Path, plugins: str = "") -> dict[str, str]:
+def replayed(
+    folder: Path, path: Path, plugins: str = "", config: str = "scheduler.yaml"
+) -> dict[str, str]:
     """Replay the example, its plugins in `path`; return each pod's node, or its message."""
-    for name in ("cluster.yaml", "scheduler.yaml"):
+    for name in ("cluster.yaml", config):
         shutil.copy(EXAMPLE / name, folder)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "gen"), str(path)])
-    arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "--run", "run", "-q")
+    arguments = ("cluster.yaml", "--scheduler-config", config, "--run", "run", "-q")
     reprieve_process(
         folder, "replay", *arguments, "--spans", "off", PYTHONPATH=paths, REPRIEVE_PLUGINS=plugins
     )
@@ -39,7 +41,7 @@ def replayed(folder: Path, path: Path, plugins: str = "") -> dict[str, str]:
 
 
 def check(pods: dict[str, str]) -> None:
-    """Check that the example's plugins were asked."""
+    """Check that the example's plugins decided."""
     assert sorted([pods["web-1"], pods["web-2"]]) == ["a", "b"]
     assert pods["web-3"].startswith(REFUSAL)
 
@@ -48,6 +50,12 @@ def test_plugins_that_are_named_take_part_in_a_replay(tmp_path: Path) -> None:
     """By the option's variable, which reaches the replay's own scheduler."""
     named = " ".join(f"reprieve_example_plugins:{name}" for name in NAMES)
     check(replayed(tmp_path, EXAMPLE, named))
+
+
+def test_the_documents_plugin_takes_part_in_a_replay(tmp_path: Path) -> None:
+    """All pods go to the node whose tier has the highest score."""
+    pods = replayed(tmp_path, EXAMPLE, "node_tier:NodeTier", "node_tier.yaml")
+    assert set(pods.values()) == {"a"}
 
 
 def test_plugins_of_an_installed_distribution_take_part_in_a_replay(tmp_path: Path) -> None:

@@ -15,15 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.kube.value import value
-from services.scheduler.core.preemption import reprieve
+from services.scheduler.core.preemption import batch_kernels
+from services.scheduler.core.preemption.batch_kernels import VICTIMS, VIOLATIONS
 from services.scheduler.core.preemption.pick import CRITERIA_ORDER, DecidedBy, TieBreak
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.status import Status
 
 Int64s = NDArray[np.int64]
-
-VIOLATIONS = CRITERIA_ORDER.index(DecidedBy.VIOLATIONS)
-NUM_VICTIMS = CRITERIA_ORDER.index(DecidedBy.NUM_VICTIMS)
 
 
 @value(kw_only=True)
@@ -32,9 +30,9 @@ class BatchDryRunResult:
 
     rows: int64[candidates] in the nodes' order, which `name` turns into their names.
     criteria: int64[candidates, 5] in the order of CRITERIA_ORDER, so that less is better (the
-    earliest start is negated). `counted` has the number of rows for
-    each code of `reprieve`; `status` turns a code into a refusal. Results of one equivalence class
-    have the same message where their `key` is the same.
+    earliest start is negated). `counted` has the number of rows for each code of `batch_kernels`;
+    `status` turns a code into a refusal. Results of one equivalence class have the same message
+    where their `key` is the same.
     """
 
     rows: Int64s
@@ -50,7 +48,7 @@ class BatchDryRunResult:
         return [
             (self.status(code), count)
             for code, count in self.counted.items()
-            if code not in {reprieve.CANDIDATE, reprieve.NOT_TRIED}
+            if code not in {batch_kernels.CANDIDATE, batch_kernels.NOT_TRIED}
         ]
 
     def names(self, places: Int64s) -> tuple[str, ...]:
@@ -74,10 +72,10 @@ def pick_from_batch(
     left = np.arange(len(batch.rows))
     if len(left) == 1:
         return _picked(batch, left, DecidedBy.ONLY_CANDIDATE)
-    spotless = np.flatnonzero(batch.criteria[:, NUM_VICTIMS] == 0)
-    if len(spotless):
-        return _picked(batch, spotless[:1], DecidedBy.NO_VICTIMS)
-    number, field = reprieve.pick(batch.criteria, left)
+    without_victims = np.flatnonzero(batch.criteria[:, VICTIMS] == 0)
+    if len(without_victims):
+        return _picked(batch, without_victims[:1], DecidedBy.NO_VICTIMS)
+    number, field = batch_kernels.pick(batch.criteria, left)
     left = left[:number]
     if number == 1:
         return _picked(batch, left, CRITERIA_ORDER[field])
@@ -120,8 +118,8 @@ class CandidateSampling:
         names = batch.names(np.arange(len(batch.rows)))
         turns = np.array([(place[name] - begin) % len(nodes) for name in names], dtype=np.int64)
         order = np.argsort(turns)
-        spotless = batch.criteria[order, VIOLATIONS] == 0
-        tried = max(enough, int(spotless.argmax()) + 1) if spotless.any() else len(order)
-        order, spotless = order[:tried], spotless[:tried]
-        kept = np.concatenate([order[spotless][:enough], order[~spotless][:enough]])
+        non_violating = batch.criteria[order, VIOLATIONS] == 0
+        tried = max(enough, int(non_violating.argmax()) + 1) if non_violating.any() else len(order)
+        order, non_violating = order[:tried], non_violating[:tried]
+        kept = np.concatenate([order[non_violating][:enough], order[~non_violating][:enough]])
         return replace(batch, rows=batch.rows[kept], criteria=batch.criteria[kept])

@@ -1,6 +1,7 @@
 """The versions of the queue, and what a session configures of them.
 
-A mode is chosen once for a session: its backoff policy, its rules, its texts.
+A version is chosen once for a session: its backoff policy, its rules, its texts. The contract
+names it in QueueConfig.rules.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from services.queue.core.backoff import (
     AttemptBackoff,
     BackoffLimits,
     BackoffPolicy,
+    FailureBackoff,
     PodBackoffMap,
-    WindowBackoff,
 )
 from services.queue.core.registrations import QueueingHintMap, Registration
 from services.queue.core.results import AlreadyPresentTexts, QueueClosed
-from services.queue.core.rules.parts import QueueParts
-from services.queue.core.rules.rules import QueueRules
+from services.queue.core.rules.base import QueueParts, QueueRules
 from services.queue.core.rules.v120 import RulesV120
 from services.queue.core.rules.v134_queueing_hints import RulesV134WithHints, RulesV134WithoutHints
 
@@ -27,15 +27,15 @@ _MINUTE_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
-    """A session's configuration; `mode` is a key of MODES.
+    """A session's configuration; `version` is a key of VERSIONS.
 
     A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`;
-    None is the mode's own limit. `pop_from_backoff_q` and `queueing_hints` are feature gates of
+    None is the version's own limit. `pop_from_backoff_q` and `queueing_hints` are feature gates of
     v1.34, and `registrations` the events and hints of its plugins. A pop's lease ends after
     `lease_ns` unless its owner renews it; 0 is for ever.
     """
 
-    mode: str = "v1.20"
+    version: str = "v1.20"
     backoff: BackoffLimits = field(default_factory=BackoffLimits)
     max_unschedulable_ns: int | None = None
     pop_from_backoff_q: bool = True
@@ -45,12 +45,13 @@ class QueueConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueMode:
+class QueueVersion:
     """One version's strategies.
 
     `backoff` makes the policy that decides how long pods wait, `compose` the rules over the shared
     parts. `ranked` decides for a configuration whether pods whose backoff ends together are ordered
-    as in activeQ. `has_gates`: the version has PreEnqueue, queueing hints and Activate.
+    as in activeQ. `is_v134`: the version has PreEnqueue gates, plugins that register for events
+    (with queueing hints or without), Activate, an error backoff, and may have no backoff at all.
     """
 
     name: str
@@ -59,7 +60,7 @@ class QueueMode:
     compose: Callable[[QueueParts, QueueConfig], QueueRules]
     ranked: Callable[[QueueConfig], bool]
     closed: QueueClosed
-    has_gates: bool
+    is_v134: bool
 
 
 _V1_16_TEXTS = AlreadyPresentTexts(
@@ -85,38 +86,38 @@ def _compose_v134(parts: QueueParts, config: QueueConfig) -> QueueRules:
     return rules(parts, _V1_34_TEXTS, hint_map, pops_backing_off=config.pop_from_backoff_q)
 
 
-V1_16 = QueueMode(
+V1_16 = QueueVersion(
     name="v1.16",
     max_unschedulable_ns=_MINUTE_NS,
     backoff=lambda config: PodBackoffMap(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_16_TEXTS),
     ranked=lambda _config: False,
     closed=QueueClosed(text="scheduling queue is closed"),
-    has_gates=False,
+    is_v134=False,
 )
 """activeQ, podBackoffQ and unschedulable pods, with the PodBackoffMap."""
 
-V1_20 = QueueMode(
+V1_20 = QueueVersion(
     name="v1.20",
     max_unschedulable_ns=_MINUTE_NS,
     backoff=lambda config: AttemptBackoff(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_20_TEXTS),
     ranked=lambda _config: False,
     closed=QueueClosed(text="scheduling queue is closed"),
-    has_gates=False,
+    is_v134=False,
 )
 """The same, with backoff by the attempts since the pod was added."""
 
-V1_34 = QueueMode(
+V1_34 = QueueVersion(
     name="v1.34",
     max_unschedulable_ns=5 * _MINUTE_NS,
-    backoff=lambda config: WindowBackoff(config.backoff, aligned=config.pop_from_backoff_q),
+    backoff=lambda config: FailureBackoff(config.backoff, aligned=config.pop_from_backoff_q),
     compose=_compose_v134,
     ranked=lambda config: config.pop_from_backoff_q,
     closed=QueueClosed(),
-    has_gates=True,
+    is_v134=True,
 )
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 
-MODES: Mapping[str, QueueMode] = {mode.name: mode for mode in (V1_34, V1_20, V1_16)}
-"""The supported modes, the newest first."""
+VERSIONS: Mapping[str, QueueVersion] = {each.name: each for each in (V1_34, V1_20, V1_16)}
+"""The supported versions, the newest first."""

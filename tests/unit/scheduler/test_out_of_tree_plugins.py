@@ -1,4 +1,4 @@
-"""Plugins of users' own: found, made, guarded; and the examples at work."""
+"""Out-of-tree plugins: found, made, guarded; and the examples at work."""
 
 # ruff: noqa: ARG002 - a plugin's methods have the arguments that they have
 
@@ -14,7 +14,6 @@ import pytest
 
 from services.kube.pod import Pod
 from services.scheduler.config.file import read_scheduler_configuration
-from services.scheduler.configuration import PluginLoadError, registry_with
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.framework.registry import SERVED
 from services.scheduler.core.plugin_api.plugin import (
@@ -26,20 +25,21 @@ from services.scheduler.core.plugin_api.plugin import (
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.queueing.mirror import QUEUE_RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.snapshot.node_view import NodeView
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import SUCCESS, Code, Status
+from services.scheduler.out_of_tree import PluginLoadError, registry_with
 from services.typed import DataError
 from tests.builders import make_node, make_pod
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "plugins"
 EXAMPLE_PLUGINS = ("reprieve_example_plugins:PodDensity", "reprieve_example_plugins:OneOfEach")
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-HERE = "tests.unit.scheduler.test_user_plugins"
+HERE = "tests.unit.scheduler.test_out_of_tree_plugins"
 
 
 class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlugin):
@@ -74,7 +74,7 @@ class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlug
         return 0
 
     def filter_status(self, data: None, code: int) -> Status:
-        """Never asked for."""
+        """Return what no code stands for."""
         return SUCCESS
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -143,7 +143,7 @@ class Waits(FilterPlugin[None]):
         return 0
 
     def filter_status(self, data: None, code: int) -> Status:
-        """Never asked for."""
+        """Return what no code stands for."""
         return SUCCESS
 
 
@@ -152,7 +152,7 @@ def scheduler_of(text: str, *plugins: str) -> Scheduler:
     registry = registry_with(plugins)
     file = read_scheduler_configuration(HEAD + text, registry)
     options = SchedulerOptions(
-        rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=file.profiles, seed=1
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=file.profiles, seed=1
     )
     made = Scheduler(options, registry=registry)
     for name in "ab":
@@ -180,7 +180,7 @@ def decide(scheduler: Scheduler, name: str, **labels: str) -> Decision:
 @pytest.mark.parametrize(
     ("raises", "said"),
     [
-        ("filter_key", "running plugin \"Moody\": filter_key: KeyError: 'mood' (test_user"),
+        ("filter_key", "running plugin \"Moody\": filter_key: KeyError: 'mood' (test_out_of"),
         ("unhashable", 'running plugin "Moody": filter_key: TypeError: unhashable'),
         ("pre_filter", 'running plugin "Moody": pre_filter: KeyError'),
         ("filter", 'running plugin "Moody": filter_node: KeyError'),
@@ -204,7 +204,7 @@ def test_a_plugin_that_raises_fails_the_cycle_by_its_name(raises: str, said: str
         Moody.calm = False
 
 
-def test_an_evaluation_tells_what_a_plugin_raises() -> None:
+def test_an_evaluation_reports_what_a_plugin_raises() -> None:
     """As its error, in place of verdicts."""
     found = moody("filter").evaluate(make_pod("seen").req(cpu="1").obj(), 1, 0)
     assert 'running plugin "Moody": filter_node: KeyError' in found.error
@@ -251,8 +251,8 @@ def test_a_sort_that_raises_leaves_the_queues_own_order() -> None:
     assert isinstance(decide(scheduler, "three").verdict, Binding)
 
 
-def test_nothing_waits_to_be_told_while_a_pod_waits_for_a_users_plugin() -> None:
-    """The queue knows no hint of it."""
+def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_out_of_tree_plugin() -> None:
+    """The queue has no hints for it."""
     scheduler = moody("")
     scheduler.put_pod(make_pod("p").req(cpu="1").obj())
     assert scheduler.may_wait() is MayWait.NOTHING
@@ -281,7 +281,7 @@ def test_arguments_that_a_plugin_refuses_are_refused_with_the_profile() -> None:
 
 
 def test_an_unknown_plugin_stays_unknown() -> None:
-    """Its name's path is told."""
+    """The error names the path."""
     with pytest.raises(DataError) as caught:
         read_scheduler_configuration(HEAD + "profiles: [{pluginConfig: [{name: X}]}]", SERVED)
     assert caught.value.field == "profiles[0].pluginConfig[0].name"

@@ -1,0 +1,238 @@
+"""The batch dry run: a preemption on all nodes of a snapshot at once, by compiled kernels.
+
+It decides where resources and filters with bounds (pod affinity, topology spread) decide alone. A
+failed cycle is tried one node after the other where a PreFilter refused the pod, where another
+filter that pods on a node can change is active (such as NodePorts), where a node's filter refuses
+with UNSCHEDULABLE, and where a candidate would need no victim. Extenders switch it off, too.
+
+What is kept: each node's pods, sorted by importance, so that victims are a row's tail; budgets by
+groups of pods that share namespace and labels; and the results by row for each pod equivalence
+class (`CachedDryRuns`), of which only changed rows are tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core.columns.columns import Bools, Int64s
+from services.scheduler.core.framework.cached_attempt import CachedAttempt
+from services.scheduler.core.framework.cached_columns import FilterColumn
+from services.scheduler.core.framework.diagnosis import Diagnosis
+from services.scheduler.core.plugin_api.plugin import Bounds
+from services.scheduler.core.plugins.node_resources import WantedResources
+from services.scheduler.core.preemption import batch_kernels
+from services.scheduler.core.preemption.batch_result import BatchDryRunResult
+from services.scheduler.core.preemption.budgets import BudgetCover
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.preemption.victims import NO_VICTIMS_FOUND
+from services.scheduler.core.snapshot.node_pods import NodePods
+from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+_NO_ROWS: Int64s = np.zeros(0, dtype=np.int64)
+_NO_BOUNDS: Int64s = np.zeros((1, 0), dtype=np.int64)
+_NO_CRITERIA: Int64s = np.zeros((0, 5), dtype=np.int64)
+
+
+class _AllBounds(NamedTuple):
+    """The bounds of all filters: int64[rows, bounds] and int64[classes, bounds].
+
+    As `spares` and `weights` in `batch_kernels`.
+    """
+
+    room: Int64s
+    weights: Int64s
+
+
+class _EmptiedRows(NamedTuple):
+    """Rows without the pods below the pending one; the arrays are as in `batch_kernels`."""
+
+    rows: Int64s
+    resources: Int64s
+    weights: Int64s
+    first: Int64s
+    room: Int64s
+    spares: Int64s
+    codes: Int64s
+
+
+_NO_ROWS_EMPTIED = _EmptiedRows(*[_NO_ROWS] * 7)
+
+
+class BatchDryRun:
+    """Dry-runs preemptions on all nodes of a snapshot; keeps the pods' columns between runs."""
+
+    def __init__(self, snapshot: Snapshot, rules: PreemptionRules) -> None:
+        self._snapshot = snapshot
+        self._rules = rules
+        self._node_pods = NodePods(snapshot)
+        self._cover = BudgetCover(snapshot, self._node_pods, rules.budgets)
+
+    def run(
+        self, pod: Pod, cached: CachedAttempt, diagnosis: Diagnosis, now_ns: int
+    ) -> BatchDryRunResult | None:
+        """Judge a preemption on each node; None where more than resources and bounds decides.
+
+        `cached` is the pod's, `diagnosis` that of its failed cycle. `now_ns` stands for a start
+        that is missing.
+        """
+        runs = cached.dry_runs
+        try:
+            done = self._follow(pod, cached, diagnosis, now_ns)
+        except Exception:
+            runs.reader.forget()
+            raise
+        if not done:
+            runs.reader.forget()
+            return None
+        rows, criteria = _NO_ROWS, _NO_CRITERIA
+        if batch_kernels.CANDIDATE in runs.answers():
+            listed = self._snapshot.rows_in_order()
+            rows = listed[runs.codes[listed] == batch_kernels.CANDIDATE]
+            criteria = runs.criteria[rows]
+        return BatchDryRunResult(
+            rows=rows,
+            criteria=criteria,
+            counted=runs.answers(),
+            status=partial(_status, cached.equivalence.pod_filters[0][1], runs.bounding),
+            name=self._snapshot.name,
+            key=runs.key,
+        )
+
+    def _follow(self, pod: Pod, cached: CachedAttempt, diagnosis: Diagnosis, now_ns: int) -> bool:
+        """Try the rows that must be evaluated again; False where `run` returns None."""
+        if diagnosis.pre_filter is not None:
+            return False
+        runs, columns = cached.dry_runs, self._snapshot.columns
+        rows = runs.reader.changed(cached.mark, cached.own_rows)
+        if rows is None:
+            runs.begin(columns.capacity)
+            rows = columns.rows
+        resolvable = diagnosis.refused_with(Code.UNSCHEDULABLE, rows)
+        emptied = self._emptied(pod, cached, rows[resolvable])
+        if emptied is None:
+            return False
+        runs.put(emptied.rows, emptied.codes)
+        if len(emptied.rows) < len(rows):
+            others = rows[~resolvable]
+            codes = np.empty(len(others), dtype=np.int64)
+            codes.fill(batch_kernels.NOT_TRIED)
+            runs.put(others, codes)
+        return batch_kernels.CANDIDATE not in runs.answers() or self._judge(pod, cached, now_ns)
+
+    def _judge(self, pod: Pod, cached: CachedAttempt, now_ns: int) -> bool:
+        """Find the victims on the candidates; False where a candidate has none but needs some."""
+        runs, epoch = cached.dry_runs, self._snapshot.budget_epoch
+        if runs.budget_epoch != epoch:
+            runs.budget_epoch = epoch
+            runs.judged[:] = False
+        self._cover.sync()
+        rows = np.flatnonzero((runs.codes == batch_kernels.CANDIDATE) & ~runs.judged)
+        if not len(rows):
+            return True
+        emptied = self._emptied(pod, cached, rows)
+        assert emptied is not None, "these rows were tried before"
+        runs.criteria[rows], runs.judged[rows] = found = self._judged(emptied, now_ns)
+        return not self._rules.needs_victims or bool(found[0][:, batch_kernels.VICTIMS].all())
+
+    def _emptied(self, pod: Pod, cached: CachedAttempt, rows: Int64s) -> _EmptiedRows | None:
+        """Take the pods of lower priority off `rows`; None where more than bounds decides."""
+        bounded = cached.equivalence.bounded(rows)
+        if bounded is None or not len(rows):
+            return None if bounded is None else _NO_ROWS_EMPTIED
+        bounds = self._bounds(cached, rows, bounded)
+        self._node_pods.sync()
+        node_pods, columns = self._node_pods, self._snapshot.columns
+        wanted: WantedResources = cached.equivalence.pod_filters[0][1].pre.data
+        room = self._held(cached, wanted, rows)
+        first = np.empty(len(rows), dtype=np.int64)
+        codes = np.empty(len(rows), dtype=np.int64)
+        batch_kernels.make_room(
+            *(rows, -pod.priority, self._rules.needs_victims, wanted.columns, wanted.amounts),
+            *(columns.allocatable, columns.requested, columns.pod_count, columns.pods_max),
+            *(node_pods.count, node_pods.table, node_pods.amounts, bounds.weights),
+            *(first, room, bounds.room, codes),
+        )
+        return _EmptiedRows(rows, wanted.columns, bounds.weights, first, room, bounds.room, codes)
+
+    def _bounds(
+        self, cached: CachedAttempt, rows: Int64s, bounded: Sequence[tuple[FilterColumn, Bounds]]
+    ) -> _AllBounds:
+        """Return the bounds side by side, with the nominated pods that count on their nodes.
+
+        Bounds that require pods are repeated without the nominated ones, which may never arrive.
+        """
+        if not bounded:
+            return _AllBounds(np.zeros((len(rows), 0), dtype=np.int64), _NO_BOUNDS)
+        broken_by = [(column, each.code) for column, bounds in bounded for each in bounds.each]
+        counted_by = [each.weights for _, bounds in bounded for each in bounds.each]
+        requires = np.array([each.asks_for for _, bounds in bounded for each in bounds.each])
+        again = [each for each, more in zip(broken_by, requires, strict=True) if more]
+        cached.dry_runs.bounding = (*broken_by, *again)
+        signs = np.where(requires, -1, 1)
+        room = np.hstack([each.room for _, each in bounded])
+        counted = np.hstack([each.counted for _, each in bounded])
+        alone = room[:, requires]
+        pod_classes = self._snapshot.pod_classes
+        for place, row in enumerate(rows.tolist()) if cached.counted else ():
+            for each in cached.counted.get(row, ()):
+                taken = [weights.of(pod_classes.class_of(each)) for weights in counted_by]
+                room[place] -= np.where(counted[place], taken * signs, 0)
+        for weights in counted_by:
+            weights.sync()
+        number = len(pod_classes.classes)
+        table = np.stack([weights.weights[:number] for weights in counted_by], axis=1) * signs
+        if cached.counted and requires.any():
+            room = np.hstack([room, alone])
+            counted = np.hstack([counted, counted[:, requires]])
+            table = np.hstack([table, table[:, requires]])
+        free = np.where(room < 0, -batch_kernels.UNBOUNDED, batch_kernels.UNBOUNDED)
+        spares = np.ascontiguousarray(np.where(counted, room, free))
+        return _AllBounds(spares, np.ascontiguousarray(table))
+
+    def _judged(self, emptied: _EmptiedRows, now_ns: int) -> tuple[Int64s, Bools]:
+        """Return the criteria of rows whose pods of lower priority were taken off, and `lasts`."""
+        node_pods, cover, rules = self._node_pods, self._cover, self._rules
+        rows, first = emptied.rows, emptied.first
+        pods = (node_pods.count, node_pods.table)
+        order = np.empty((len(rows), node_pods.table.shape[1]), dtype=np.int64)
+        violates, victims = np.zeros((2, *order.shape), dtype=np.bool_)
+        batch_kernels.put_in_order(rows, now_ns, *pods, first, order)
+        if len(cover.allowed):
+            budgets = (cover.allowed, cover.offsets, cover.covering)
+            uses_up = rules.budgets.uses_up
+            batch_kernels.mark_violating(rows, uses_up, *pods, first, order, *budgets, violates)
+        batch_kernels.bring_back(
+            *(rows, emptied.resources, *pods, node_pods.amounts, emptied.weights, first, order),
+            *(violates, emptied.room, emptied.spares, victims),
+        )
+        criteria = np.zeros((len(rows), 5), dtype=np.int64)
+        lasts = np.empty(len(rows), dtype=np.bool_)
+        batch_kernels.judge(
+            *(rows, now_ns, rules.sorts_victims, *pods, first, order, violates, victims),
+            *(criteria, lasts),
+        )
+        return criteria, lasts
+
+    def _held(self, cached: CachedAttempt, wanted: WantedResources, rows: Int64s) -> Int64s:
+        """Return what has to be left to nominated pods, as `room` in `batch_kernels` below 0."""
+        room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
+        for place, row in enumerate(rows.tolist()) if cached.counted else ():
+            for each in cached.counted.get(row, ()):
+                room[place, 0] -= 1
+                room[place, 1:] -= self._snapshot.load(each.spec).amounts[wanted.columns]
+        return room
+
+
+def _status(fit: FilterColumn, bounding: Sequence[tuple[FilterColumn, int]], code: int) -> Status:
+    if code == batch_kernels.NOTHING_BELOW:
+        return NO_VICTIMS_FOUND
+    if code <= batch_kernels.FIRST_BOUND:
+        column, answer = bounding[batch_kernels.FIRST_BOUND - code]
+        return column.status(answer)
+    return fit.status(code)
