@@ -223,7 +223,6 @@ class _TimedEviction:
 def _noting(
     records: Iterable[trace_pb2.Record], header: trace_pb2.Header
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records and copy the trace's header."""
     for record in records:
         if record.HasField("header"):
             header.CopyFrom(record.header)

@@ -85,7 +85,6 @@ class _Session(Generic[Request, Answer]):
         return self._stamp
 
     def _unnumbered_stamp(self) -> session_pb2.Stamp:
-        """Return a stamp for a call that has no number."""
         return session_pb2.Stamp(session=self._stamp.session, traceparent=self._stamp.traceparent)
 
     def _invalid(self, field: str, problem: str) -> BackendError:

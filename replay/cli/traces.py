@@ -92,7 +92,6 @@ def _setting(text: str) -> tuple[str, object]:
 
 
 def _amounts(text: str) -> Mapping[str, str]:
-    """Return quantities by resource."""
     result = {}
     for each in filter(None, text.split(",")):
         resource, _, amount = each.strip().partition("=")

@@ -76,7 +76,6 @@ def compare_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionV
 
 
 def _by_own_limit(pod: Pod, message: str, expected: str) -> EvictionVerdict:
-    """Compare an eviction for a limit of the pod's own: it agrees if the pod has that limit."""
     if match := _VOLUME.search(message):
         limits = [each.empty_dir.size_limit for each in pod.spec.volumes if each.name == match[1]]
         limit = match[2]

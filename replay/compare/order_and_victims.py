@@ -91,7 +91,6 @@ def with_victims(
 
 
 def _nominations(decisions: Sequence[RecordedDecision]) -> dict[str, list[int]]:
-    """Return the indexes of the preemptions, by node."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, decision in enumerate(decisions):
         if decision.kind is DecisionKind.PREEMPTION:

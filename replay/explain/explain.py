@@ -115,7 +115,6 @@ def _open_again(run: RunDirectory, manifest: Manifest, tls: ClientTls) -> Rerun:
 
 
 def _made_by(manifest: Manifest) -> str:
-    """Return the name and the address of the run's scheduler."""
     at = f"at {manifest.scheduler_address}" if manifest.scheduler_address else "that it started"
     return f"the scheduler {at}" + (f" ({manifest.decided_by})" if manifest.decided_by else "")
 
@@ -135,7 +134,6 @@ def _explained(
 def _created_bound(
     run: RunDirectory, target: ExplainTarget, evicted: trace_pb2.Decision, top: int
 ) -> PodExplanation:
-    """Return why a pod was evicted that was created with its node."""
     return PodExplanation(
         run=str(run.path),
         start_ns=target.start_ns,

@@ -182,7 +182,6 @@ def _note_gates(lives: Mapping[str, PodLife], at_ns: int, pod: pod_pb2.Pod) -> N
 def _chosen(
     query: ExplainQuery, lives: dict[str, PodLife], start_ns: int, until_ns: int
 ) -> PodLife:
-    """Return the last pod of that name that was created before `until_ns`."""
     namespace, _, name = query.pod.rpartition("/")
     namespace = namespace or query.namespace
     named = [

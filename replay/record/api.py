@@ -143,7 +143,6 @@ class ApiServer:
             raise UnreachableError(f"{self.address}: {_message(error)}") from error
 
     def _pool_for(self, credential: Credential) -> urllib3.PoolManager:
-        """Return the pool of connections with the credential's certificate."""
         with self._lock:
             if self._pool is None or self._certificate != credential.certificate:
                 self._pool = _pool(self._access, credential.certificate)

@@ -277,7 +277,6 @@ def _exec_plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
 
 
 def _cluster_info(cluster: _Entry) -> _Raw:
-    """Return the cluster in a plugin's input."""
     ca = cluster.pem("certificate-authority")
     info = {
         "server": cluster.text("server"),

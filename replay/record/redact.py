@@ -276,7 +276,6 @@ def _name(field: FieldDescriptor) -> str:
 
 
 def _value_of(field: FieldDescriptor) -> FieldDescriptor:
-    """Return the field of a map's values."""
     entry = field.message_type
     assert entry is not None  # noqa: S101 - a map's entry is a message
     return entry.fields_by_name["value"]

@@ -128,7 +128,6 @@ def record_live(
 
 
 def _remove_empty(folder: RecordingFolder) -> None:
-    """Remove the folder of a recording that received nothing."""
     if folder.watches() or folder.usage_file():
         return
     for each in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
@@ -196,7 +195,6 @@ def record(
 
 
 def _check_received(state: RecordingProgress, broken: str) -> None:
-    """Raise RecordError where nothing was received."""
     if any(each.is_listed or each.objects for each in state.statuses.values()):
         return
     refused = next((each.refused for each in state.statuses.values() if each.refused), "")

@@ -250,7 +250,6 @@ class PrometheusUsage:
     def _gathered(
         self, queries: dict[str, str], *labels: str
     ) -> dict[tuple[str, ...], dict[str, int]]:
-        """Return the values of all queries by the series' labels."""
         result: dict[tuple[str, ...], dict[str, int]] = {}
         for amount, query in queries.items():
             for metric, value in self._ask(query):

@@ -13,10 +13,9 @@ from string import Template
 import orjson
 
 from replay.errors import RunError
-from replay.report.capacity import fragmentation, reasons
 from replay.report.displaced import evictions, loops, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
-from replay.report.node_timeline import node_timeline
+from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
 from replay.results import durations
 from replay.results.run.directory import REPORT, Manifest, RunDirectory

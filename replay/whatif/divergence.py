@@ -281,7 +281,6 @@ def _candidates(node: str, a: NodeCandidate, b: NodeCandidate) -> Iterator[str]:
 
 
 def _by_priority(victims: Counter[int]) -> str:
-    """Return how many victims there are of each priority, the highest first."""
     counts = [f"{count:,} of {priority:,}" for priority, count in sorted(victims.items())[::-1]]
     return " and ".join(counts) or "none"
 
@@ -309,7 +308,6 @@ def _eviction(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decisio
 def _threshold_differences(
     side: ComparedRun, other: ComparedRun, signal: str = ""
 ) -> Iterator[str]:
-    """Yield the thresholds that differ, of one signal or of all."""
     for name, field in (("hard", "evictionHard"), ("soft", "evictionSoft")):
         mine, theirs = _thresholds(side.run, name), _thresholds(other.run, name)
         for each in [signal] if signal else sorted({*mine, *theirs}):
@@ -321,7 +319,6 @@ def _threshold_differences(
 
 
 def _usage_differences(side: ComparedRun, other: ComparedRun) -> Iterator[str]:
-    """Yield the usage overrides that only one run has."""
     for each, beside in ((side, other), (other, side)):
         shared = _usage(beside.run)
         for text in _usage(each.run):

@@ -1,9 +1,15 @@
-"""EvictionService over gRPC: decode, one call of the fleet, encode."""
+"""EvictionService over gRPC: decode, one call of the fleet, encode.
+
+Its metrics are the kubelet's of eviction, with upstream's names and labels. Source: kubernetes
+v1.32 pkg/kubelet/metrics/metrics.go (Evictions, EvictionStatsAge) and
+pkg/kubelet/eviction/eviction_manager.go (synchronize, localStorageEviction), which count them.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -23,8 +29,8 @@ from services.eviction.codec.configs import (
 from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
-from services.eviction.metrics import EvictionMetrics
 from services.rpc.parts import PART_BYTES, split
+from services.rpc.prometheus import PrometheusHistogram, header, line
 from services.rpc.sessions import (
     Session,
     Sessions,
@@ -51,7 +57,6 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def CreateSession(
         self, request: pb.CreateSessionRequest, context: _Context
     ) -> pb.Session:
-        """Start a session without nodes."""
         read = config_from_message(request.config, field="config")
         session = self._sessions.create(Fleet(read.config, live=request.live))
         return _session_message(session, read)
@@ -59,25 +64,21 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        """Remove a session; a name without a session is accepted."""
         self._sessions.delete(request.session)
         return Empty()
 
     async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
-        """Apply a batch."""
         return self.apply(request)
 
     async def StreamingApply(
         self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
     ) -> AsyncIterator[pb.ApplyResponse]:
-        """Apply batches."""
         async for request in request_iterator:
             yield self.apply(request)
 
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
-        """Return the whole state."""
         fleet = self._sessions.get(request.stamp).core
         nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
         for part in split(pb.GetStateResponse(nodes=nodes)):
@@ -90,7 +91,6 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        """Return a session's checkpoint."""
         session = self._sessions.get(request.stamp)
         state = fleet_to_json(session.core)
         for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
@@ -99,7 +99,6 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> pb.Session:
-        """Start a session with the state of a checkpoint."""
         info, plain = await read_checkpoint(SERVICE, request_iterator)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
@@ -165,3 +164,51 @@ def _clock(session: Session[Fleet]) -> WallClock | None:
 def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
     times_ns = [each.now_ns for each in operations if isinstance(each, StepNode)]
     return max(session.at_ns, *times_ns) if times_ns else session.at_ns
+
+
+_EVICTIONS = "kubelet_evictions"
+_STATS_AGE = "kubelet_eviction_stats_age_seconds"
+_LABEL = "eviction_signal"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_NS_PER_S = 1e9
+
+
+class EvictionMetrics:
+    """The metrics of one process, over all its sessions."""
+
+    __slots__ = ("_evictions", "_stats_age")
+
+    def __init__(self) -> None:
+        self._evictions: Counter[str] = Counter()
+        self._stats_age: dict[str, PrometheusHistogram] = {}
+
+    def absorb(self, result: StepResult) -> None:
+        """Count a step that has ended.
+
+        An eviction counts under its signal, or under the limit on local storage that the pod
+        exceeds.
+        """
+        for eviction in result.evictions:
+            self._evictions[eviction.cause] += 1
+        for signal, age_ns in result.stats_ages_ns:
+            histogram = self._stats_age.get(signal.value)
+            if histogram is None:
+                histogram = self._stats_age[signal.value] = PrometheusHistogram(_SECONDS)
+            histogram.observe(age_ns / _NS_PER_S)
+
+    def text(self) -> str:
+        """Return the metrics."""
+        return "".join(f"{each}\n" for each in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        help_text = "Cumulative number of pod evictions by eviction signal"
+        yield from header(_EVICTIONS, "counter", help_text)
+        for signal, count in sorted(self._evictions.items()):
+            yield line(_EVICTIONS, ((_LABEL, signal),), count)
+        help_text = (
+            "Time between when stats are collected, and when pod is evicted based on those stats "
+            "by eviction signal"
+        )
+        yield from header(_STATS_AGE, "histogram", help_text)
+        for signal, histogram in sorted(self._stats_age.items()):
+            yield from histogram.lines(_STATS_AGE, ((_LABEL, signal),))

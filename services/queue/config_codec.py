@@ -9,11 +9,10 @@ from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.selector import LabelSelector
 from services.queue.codec import cluster_event
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration
 from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile
 from services.queue.core.queued_pod import QueuedPod
-from services.queue.core.registrations import Registration
 from services.queue.core.rules.versions import VERSIONS, QueueConfig, QueueVersion
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec

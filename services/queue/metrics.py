@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration
 from services.queue.core.queued_pod import QueuedPod
-from services.queue.core.registrations import Registration
 from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.prometheus import PrometheusHistogram, header, line

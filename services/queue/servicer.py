@@ -72,7 +72,6 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def CreateSession(
         self, request: pb.CreateSessionRequest, context: _Context
     ) -> pb.Session:
-        """Start a session with an empty queue."""
         core = QueueSession.start(request.config, live=request.live, metrics=self._metrics)
         session = self._sessions.create(core)
         session.at_ns = 0
@@ -81,18 +80,15 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        """Remove a session; a name without a session is accepted."""
         self._sessions.delete(request.session)
         return Empty()
 
     async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
-        """Apply a batch."""
         return self.apply(request)
 
     async def StreamingApply(
         self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
     ) -> AsyncIterator[pb.ApplyResponse]:
-        """Apply batches; when a live session's stream ends, its owners' pops are undone."""
         stamps: dict[str, session_pb2.Stamp] = {}
         try:
             async for request in request_iterator:
@@ -106,7 +102,6 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
-        """Return the whole state."""
         session = self._sessions.get(request.stamp)
         core = session.core
         state = state_message(
@@ -121,7 +116,6 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def WatchPending(
         self, request: pb.WatchPendingRequest, context: _Context
     ) -> AsyncIterator[pb.WatchPendingResponse]:
-        """Return counts and first pods whenever they have changed, until the session ends."""
         period_ns = request.period_ns if request.HasField("period_ns") else _WATCH_PERIOD_NS
         if period_ns <= 0:
             raise FieldError("period_ns", "must be above 0; leave it out for 1 s")
@@ -149,7 +143,6 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        """Return a session's checkpoint."""
         session = self._sessions.get(request.stamp)
         state = session_to_json(session.core)
         for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
@@ -158,7 +151,6 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> pb.Session:
-        """Start a session with the state of a checkpoint."""
         info, plain = await read_checkpoint(SERVICE, request_iterator)
         with reading_state(SERVICE):
             core = session_from_plain(plain, self._metrics)

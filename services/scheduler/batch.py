@@ -198,7 +198,6 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
 
 
 def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
-    """Write what was measured of the decisions."""
     steps: dict[str, tuple[list[int], list[int]]] = {}
     for place, decision in enumerate(decisions):
         for name, taken_ns in decision.phases_ns.items():

@@ -142,7 +142,6 @@ def hint_profiles(profiles: Iterable[Profile]) -> list[queue_pb2.HintProfile]:
 
 
 def _added_spec(profile: Profile) -> PodSpec:
-    """Return a pod spec with what the profile adds to every pod."""
     affinity, spread = profile.args.get("NodeAffinity"), profile.args.get("PodTopologySpread")
     required = affinity.added_required if isinstance(affinity, NodeAffinityArgs) else None
     return PodSpec(

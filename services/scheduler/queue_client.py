@@ -159,7 +159,6 @@ class QueueClientSession:
         return without_passing(held) if self._passes_through else held
 
     async def _flush(self) -> None:
-        """Send what is held."""
         held = self._take_held()
         if held:
             for request in _requests(held, 0):

@@ -301,7 +301,6 @@ class SchedulerSession:
     def _decide_with_answers(
         self, head: Head, now_ns: int
     ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
-        """Return a decision with what extenders answered for it."""
         self.answers.begin(head.pop.uid, head.attempts)
         return self.core.decide(head, now_ns), self.answers.recorded()
 

@@ -19,7 +19,7 @@ from replay.conform.vectors.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, event_of
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration, event_of
 from services.queue.core.queued_pod import (
     AffinityTerm,
     AssignedPod,
@@ -29,7 +29,6 @@ from services.queue.core.queued_pod import (
     QueuedPod,
     QueuedPodInfo,
 )
-from services.queue.core.registrations import Registration
 from services.queue.core.results import AlreadyPresent, QueueClosed, Requeued, SubQueue, WouldBlock
 from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueConfig, QueueVersion
 from services.queue.core.scheduling_queue import SchedulingQueue

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.kube.pod import PodSpec
-from services.queue.core.cluster_event import ObjectEvent, event_of
+from services.queue.core.cluster_event import ObjectEvent, Registration, event_of
 from services.queue.core.queued_pod import (
     FailedPod,
     Failure,
@@ -20,7 +20,6 @@ from services.queue.core.queued_pod import (
     QueuedPod,
     QueuedPodInfo,
 )
-from services.queue.core.registrations import Registration
 from services.queue.core.results import AlreadyPresent, NotNext, WouldBlock
 from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue

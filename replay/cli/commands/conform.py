@@ -154,7 +154,6 @@ def _print_report(report: ContractReport) -> None:
 
 
 def _print(found: list[FileConformance], show: int) -> None:
-    """Print the topics and differences of each file, then the total."""
     for each in found:
         counts = f"{each.passed} passed, {each.failed} failed"
         click.echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")

@@ -166,7 +166,6 @@ def _refusing() -> Iterator[None]:
 
 
 def _advised(error: RecordError) -> str:
-    """Return the message of an error with what to do."""
     advice = ""
     if isinstance(error, ApiError) and error.status == 401:
         advice = ". The API server does not accept this user: renew the kubeconfig's credentials"
@@ -213,7 +212,6 @@ def line(seconds: float, state: RecordingProgress) -> str:
 
 
 def _print_result(recorded: RecordingResult) -> None:
-    """Print what was recorded, and what was not."""
     state, version = recorded.state, recorded.version or "of an unknown version"
     seconds = simulated(round(recorded.seconds * 10**9))
     click.echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)

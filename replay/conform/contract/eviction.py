@@ -91,7 +91,6 @@ def _apply(session: CheckedSession, *operations: pb.Operation) -> list[pb.Operat
 
 
 def _step(session: CheckedSession, operation: pb.Operation) -> ev.StepResult:
-    """Return the result of a step, which must be over."""
     result = only("results", _apply(session, operation))
     expect("results[0].result", result.WhichOneof("result"), "step")
     step_result: ev.StepResult = result.step

@@ -104,7 +104,6 @@ def _heads(session: CheckedSession, *operations: Operation) -> list[tuple[str, i
 
 
 def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
-    """Return name, cycle and attempt of each head."""
     heads = answer.heads
     return [(each.pop.uid.removeprefix("uid-"), each.pop.cycle, each.attempts) for each in heads]
 
@@ -321,7 +320,6 @@ def returns_the_pods_of_an_owner_that_stops(client: ContractClient) -> None:
 
 
 def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
-    """Check the fields of a response."""
     del sent
     operations = len(request.operations)
     if answer.applied > operations:

@@ -167,7 +167,6 @@ def counts_attempts_and_nodes(client: ContractClient) -> None:
 
 
 def _preemption(outcome: Outcome, victims: set[str]) -> str:
-    """Return the node of a preemption, whose victims must be these."""
     verdict = outcome.unschedulable
     expect("preemption is set", verdict.HasField("preemption"), wanted=True)
     names = {each.pod.uid.removeprefix("uid-") for each in verdict.preemption.victims}

@@ -284,7 +284,6 @@ class ScriptedQueue:
 
 
 def _nominated(state: queue_pb2.QueueState) -> dict[str, list[str]]:
-    """Return the pods that are nominated, by node."""
     return {node.node_name: [_named(pod) for pod in node.pods] for node in state.nominations}
 
 

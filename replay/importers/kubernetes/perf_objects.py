@@ -165,7 +165,6 @@ def _base_pod() -> Pod:
 def _bound_volume(
     files: ObjectTemplates, claim_template: str, volume_template: str, namespace: str, index: int
 ) -> tuple[KubernetesObject, KubernetesObject]:
-    """Return a claim and its volume, bound to each other."""
     claim = files.make_a("persistent_volume_claim", claim_template, {})
     volume = files.make_a("persistent_volume", volume_template, {})
     own, claims = volume.persistent_volume, claim.persistent_volume_claim

@@ -199,7 +199,6 @@ class PodReader:
         return "user"
 
     def _count(self, change: Transition, facts: ObjectFacts) -> None:
-        """Update the active pods of the pod's controller."""
         active = self._active.setdefault(facts.owner_uid, set())
         ended = (
             change.deleted or is_being_deleted(change.new) or phase(change.new) in TERMINAL_PHASES
@@ -372,7 +371,6 @@ def _node_state(raw: Raw) -> tuple[object, ...]:
 
 
 def _node_without_pressure(raw: Raw) -> Raw:
-    """Return the node without the conditions and taints of node pressure."""
     spec, status = dict(part(raw, "spec")), dict(part(raw, "status"))
     taints = [
         each for each in parts(spec, "taints") if str(each.get("key")) not in _PRESSURE_TAINTS

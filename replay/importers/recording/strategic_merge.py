@@ -101,7 +101,6 @@ def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
 
 
 def _ordered(name: str, values: Sequence[Any], order: Sequence[Any]) -> list[Any]:
-    """Return the values in `order`; values that it does not have come last."""
     keys = [_key(name, each) for each in order]
     return sorted(
         values, key=lambda each: keys.index(key) if (key := _key(name, each)) in keys else len(keys)

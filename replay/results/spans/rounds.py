@@ -130,7 +130,6 @@ class RoundSpans:
         )
 
     def _cycles(self, parent: SpanContext, began_ns: int, steps: Steps) -> None:
-        """End one span for all cycles of a round, and one for each of their steps."""
         if CYCLE not in steps:
             return
         cycle = self._step(CYCLE, parent, began_ns, sum(steps[CYCLE]), len(steps[CYCLE]))

@@ -193,7 +193,6 @@ class Controllers:
                 self.remove(now_ns, uid)
 
     def _start(self, job: workloads_pb2.Job) -> None:
-        """Add a CronJob's Job, unless there is one of that name."""
         meta = job.metadata
         if not self.uid_of("Job", meta.namespace, meta.name):
             self._jobs.put(job)
@@ -201,7 +200,6 @@ class Controllers:
             self._again[meta.uid] = None
 
     def _job_finished(self, uid: str) -> None:
-        """Sync a Job's CronJob, which may have waited for it."""
         _, meta = self._objects[uid]
         self._again[controller_uid(meta)] = None
 

@@ -264,7 +264,6 @@ class DisruptionController:
 
 
 def _desired(value: PodDisruptionBudget, expected: int) -> int:
-    """Return desiredHealthy for that number of expected pods."""
     if value.max_unavailable is not None:
         return max(0, expected - _resolve(value.max_unavailable, expected))
     return 0 if value.min_available is None else _resolve(value.min_available, expected)
@@ -334,7 +333,6 @@ class EvictionApi:
         return _refusal(self._cluster.budgets[keys[0]]) if keys else ""
 
     def _decremented(self, pod: PodRecord) -> list[str]:
-        """Return the keys of the budgets that an eviction of the pod decrements."""
         phase = pod.message.status.phase
         if pod.is_terminal or pod.is_terminating or phase == "Pending":
             return []

@@ -95,7 +95,6 @@ class Jobs:
     # Conditions
 
     def _set_condition(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
-        """Set the condition of a Job that has failed or is complete."""
         if job.condition:
             return
         spec, reason = job.message.spec, ""
@@ -115,7 +114,6 @@ class Jobs:
             job.condition = "Complete"
 
     def _finish(self, now_ns: int, job: JobState) -> None:
-        """Finish a Job whose pods have all ended."""
         uid = job.message.metadata.uid
         present = self._cluster.pods_by_owner.get(uid, {}).values()
         if any(not pod.is_terminal for pod in present):
@@ -187,7 +185,6 @@ class Jobs:
         return True
 
     def _delete(self, now_ns: int, job: JobState, pods: list[PodRecord]) -> None:
-        """Delete pods, which then do not count."""
         for pod in list(pods):
             job.leave_out(pod)
             self._pod_control.delete(now_ns, pod)

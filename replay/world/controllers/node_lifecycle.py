@@ -269,7 +269,6 @@ def mark_reporting(node: node_pb2.Node, now_ns: int) -> None:
 
 
 def _wanted(node: node_pb2.Node) -> list[tuple[str, str]]:
-    """Return key and effect of each taint."""
     states = {each.type: each.status for each in node.status.conditions}
     keys = {"False": NOT_READY, "Unknown": UNREACHABLE}
     wanted = []

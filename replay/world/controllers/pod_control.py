@@ -157,7 +157,6 @@ class PodControl:
     def _recorded_pod(
         self, owner: ControllerRef, ordinal: int, name: str
     ) -> trace_pb2.ControllerPod | None:
-        """Return the record of the owner's next pod, or of its next pod of that name."""
         if not name:
             return self.recorded(owner, ordinal)
         named = (owner.kind, owner.meta.namespace, owner.meta.name, name)

@@ -92,7 +92,6 @@ class ReplicaSets:
         return False
 
     def _related(self, replica_set: workloads_pb2.ReplicaSet) -> list[workloads_pb2.ReplicaSet]:
-        """Return the sets of the same Deployment, including the set itself."""
         owner_uid = controller_uid(replica_set.metadata)
         return self.of(owner_uid) if owner_uid else [replica_set]
 

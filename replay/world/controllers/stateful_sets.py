@@ -281,7 +281,6 @@ class Claims:
         return found is not None and found.volume_binding_mode == _LATE
 
     def _bind(self, now_ns: int, claim: storage_pb2.PersistentVolumeClaim) -> None:
-        """Create the volume of a claim, and bind the two."""
         meta, spec = claim.metadata, claim.spec
         wrapped = object_pb2.KubernetesObject()
         volume = wrapped.persistent_volume

@@ -123,7 +123,6 @@ class EvictionLookAhead:
     def _usage(
         self, now_ns: int, node_name: str, pods: Sequence[PodRecord] | None = None
     ) -> usage_curves.NodeUsage:
-        """Return what a node and its active pods use, or only these pods."""
         pods = self._active(node_name) if pods is None else pods
         since_ns = self._node(now_ns, node_name).since_ns
         return self._profiles.node_usage(self._cluster.nodes[node_name], since_ns, pods)

@@ -93,7 +93,6 @@ class SegmentCurve:
         return self._offsets[low:high], self._steps[low:high]
 
     def _index(self, offset_ns: int) -> int:
-        """Return the first segment that begins after `offset_ns`."""
         return int(self._offsets.searchsorted(offset_ns, side="right"))
 
 

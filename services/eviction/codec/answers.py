@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import meta_pb2
 from services.eviction.codec.configs import threshold_to_message
-from services.eviction.core.conditions import node_conditions
 from services.eviction.core.manager import Manager
 from services.eviction.core.ranking import RankedPod
 from services.eviction.core.results import (
@@ -20,6 +19,7 @@ from services.eviction.core.results import (
     StepResult,
 )
 from services.eviction.core.signals import ConditionType, Signal
+from services.eviction.core.state import node_conditions
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import OperationResult, ParsedConfig
 from services.rpc.kube.messages import put, put_all

@@ -18,7 +18,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from services.eviction.core.conditions import admit, holding, node_conditions
 from services.eviction.core.local_storage import local_storage_evictions
 from services.eviction.core.observations import NO_COLLECTION, NodeSummary, Observation, observe
 from services.eviction.core.pod import EvictionPod
@@ -42,6 +41,9 @@ from services.eviction.core.state import (
     ManagerState,
     PendingStep,
     actionable,
+    admit,
+    holding,
+    node_conditions,
     observed,
     snapshot_of,
     state_of,

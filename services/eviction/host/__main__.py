@@ -14,8 +14,7 @@ from services.eviction.codec.operations import pod_from_message
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.thresholds import ConfigError
 from services.eviction.host.cgroups import Cgroup, CgroupError
-from services.eviction.host.reports import printer
-from services.eviction.host.watch import Watch, WatchSettings
+from services.eviction.host.watch import Watch, WatchSettings, printer
 from services.rpc.errors import FieldError
 from services.rpc.kube.json_codec import parse
 from services.typed import DataError

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.eviction.core.conditions import admit
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.signals import ConditionType
+from services.eviction.core.state import admit
 from services.kube.taints import TaintEffect, Toleration
 from tests.builders import make_pod
 

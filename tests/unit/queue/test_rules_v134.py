@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core.cluster_event import ObjectEvent, event_of
+from services.queue.core.cluster_event import ObjectEvent, Registration, event_of
 from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.queued_pod import (
     AffinityTerm,
@@ -13,7 +13,6 @@ from services.queue.core.queued_pod import (
     InFlightPod,
     QueuedPod,
 )
-from services.queue.core.registrations import Registration
 from services.queue.core.results import NotInFlight, QueueClosed, Requeued, SubQueue, WouldBlock
 from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.versions import QueueConfig

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.report.capacity import fragmentation, reasons, refusals
 from replay.report.displaced import evictions, loops, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
-from replay.report.node_timeline import PODS_MAX, node_timeline
+from replay.report.nodes import PODS_MAX, fragmentation, node_timeline, reasons, refusals
 from replay.report.page import SECTIONS
 from replay.report.section import BUCKETS, GROUPS_MAX, ReportSection, stepped
 from tests.unit.report.tables import SECOND_NS, pod, source

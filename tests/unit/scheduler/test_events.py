@@ -276,14 +276,6 @@ def test_an_annotation_of_a_node_counts_in_v1_34_only() -> None:
     assert not on_node_updated(before, after, handlers=OLD)
 
 
-def test_any_node_update_is_a_move_in_v1_20_while_nothing_is_unschedulable() -> None:
-    """It concerns the pod whose cycle is under way."""
-    node = make_node("n").obj()
-    moves = on_node_updated(node, node, handlers=OLD, none_unschedulable=True)
-    assert moves == (Move(event=EventLabel.UNKNOWN, old=node, new=node),)
-    assert not on_node_updated(node, node, handlers=NEW, none_unschedulable=True)
-
-
 def test_a_node_that_comes_moves_all_and_one_that_goes_does_in_v1_34_only() -> None:
     """Labels are upstream's."""
     node = make_node("n").obj()

@@ -8,9 +8,8 @@ from services.kube.node import LABEL_ZONE
 from services.kube.selector import LabelSelector, TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
-from services.queue.core.cluster_event import ObjectEvent
+from services.queue.core.cluster_event import ObjectEvent, Registration
 from services.queue.core.queued_pod import QueuedPod
-from services.queue.core.registrations import Registration
 from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, event_of
+from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration, event_of
 from services.queue.core.hints import inter_pod_affinity, nodes, pod_topology_spread, volumes
 from services.queue.core.hints.objects import HintProfiles, hint
 from services.queue.core.queued_pod import QueuedPod
-from services.queue.core.registrations import Registration
 
 
 def _skip(_pod: QueuedPod, _object_event: ObjectEvent) -> bool:

@@ -20,10 +20,10 @@ from services.queue.core.cluster_event import (
     POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
     ObjectEvent,
+    QueueingStrategy,
     event_of,
 )
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
-from services.queue.core.registrations import QueueingStrategy
 from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
 from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.v134_transitions import TransitionsV134

@@ -16,11 +16,12 @@ from services.queue.core.cluster_event import (
     POD_UPDATE,
     UNSCHEDULABLE_POD,
     ObjectEvent,
+    QueueingHintMap,
+    QueueingStrategy,
     event_of,
 )
 from services.queue.core.in_flight import InFlightEvents
 from services.queue.core.queued_pod import PodRef, QueuedPod, QueuedPodInfo
-from services.queue.core.registrations import QueueingHintMap, QueueingStrategy
 from services.queue.core.results import AlreadyPresentTexts, SubQueue
 from services.queue.core.rules.base import HintState, QueueParts
 from services.queue.core.rules.v134 import RulesV134

@@ -16,7 +16,7 @@ from services.queue.core.backoff import (
     FailureBackoff,
     PodBackoffMap,
 )
-from services.queue.core.registrations import QueueingHintMap, Registration
+from services.queue.core.cluster_event import QueueingHintMap, Registration
 from services.queue.core.results import AlreadyPresentTexts, QueueClosed
 from services.queue.core.rules.base import QueueParts, QueueRules
 from services.queue.core.rules.v120 import RulesV120

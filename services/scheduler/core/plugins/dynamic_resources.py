@@ -42,27 +42,21 @@ class DynamicResources(
     needs_pre_filter = True
 
     def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - no claims
-        """Let the pod wait for nothing."""
         return None
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return None: there is nothing to filter."""
         return None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
-        """Return nothing."""
         return PreFiltered(data=None)
 
     def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
-        """Let the node pass."""
         return 0
 
     def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
-        """Let all rows pass."""
         codes[rows] = 0
 
     def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - never refuses
-        """Return success."""
         return Status(code=Code.SUCCESS, plugin=self.name)
 
     def post_filter(
@@ -85,12 +79,10 @@ class DynamicResources(
         )
 
     def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:  # noqa: ARG002 - no claims
-        """Take nothing."""
         return None
 
     def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
         """Give nothing back."""
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - no claims
-        """Prepare nothing."""
         return None

@@ -36,11 +36,9 @@ class ImageLocality(ScorePlugin[Images]):
         return _images(pod)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> Images:  # noqa: ARG002 - unused
-        """Return the images of all containers."""
         return _images(pod)
 
     def score(self, data: Images, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Write the score of each row."""
         held = np.zeros(snapshot.columns.capacity, dtype=np.int64)
         for image in data:
             state = snapshot.images.state(image)

@@ -45,22 +45,18 @@ class NodeName(FilterPlugin[str]):
         return pod.node_name
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[str]:  # noqa: ARG002 - unused
-        """Return the node requested."""
         return PreFiltered(data=pod.node_name)
 
     def filter_node(self, data: str, view: NodeView) -> int:
-        """Refuse a node of another name."""
         return int(data not in {"", view.node.name})
 
     def filter(self, data: str, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse all rows but that of the named node."""
         codes[rows] = int(data != "")
         row = snapshot.row(data)
         if row is not None:
             codes[row] = 0
 
     def filter_status(self, data: str, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the only refusal."""
         reason = "node(s) didn't match the requested node name"
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
@@ -78,21 +74,17 @@ class NodePorts(FilterPlugin[Ports]):
         return host_ports(pod.spec) or None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Ports]:  # noqa: ARG002 - unused
-        """Return the host ports."""
         return PreFiltered(data=host_ports(pod.spec))
 
     def filter_node(self, data: Ports, view: NodeView) -> int:
-        """Refuse a node where a port is held."""
         return int(conflicts(data, view.ports))
 
     def filter(self, data: Ports, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse the rows where a port is held."""
         for row in rows.tolist():
             held = snapshot.ports_on(row)
             codes[row] = bool(held) and conflicts(data, held)
 
     def filter_status(self, data: Ports, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the only refusal."""
         reason = "node(s) didn't have free ports for the requested pod ports"
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(reason,))
 
@@ -105,23 +97,18 @@ class NodeUnschedulable(FilterPlugin[bool]):
     has_pre_filter = False
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return whether the pod tolerates cordoned nodes."""
         return tolerated(_TAINT, pod.spec.tolerations)
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[bool]:  # noqa: ARG002 - unused
-        """Return whether the pod tolerates cordoned nodes."""
         return PreFiltered(data=tolerated(_TAINT, pod.spec.tolerations))
 
     def filter_node(self, data: bool, view: NodeView) -> int:
-        """Refuse a cordoned node."""
         return int(view.node.unschedulable and not data)
 
     def filter(self, data: bool, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse cordoned rows."""
         codes[rows] = 0 if data else snapshot.columns.unschedulable[rows]
 
     def filter_status(self, data: bool, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the only refusal."""
         reason = "node(s) were unschedulable"
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
@@ -133,7 +120,6 @@ class DefaultBinder(BindPlugin):
     name = "DefaultBinder"
 
     def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - every pod, everywhere
-        """Have the state bind the pod."""
         return SUCCESS
 
 

@@ -181,7 +181,6 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         return snapshot.load(pod.spec).taken
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[WantedResources]:
-        """Return the requests that are not 0."""
         amounts = snapshot.load(pod.spec).requests.amounts
         requested = (name for name in amounts if amounts[name] > 0 and not self._ignores(name))
         names = sorted(requested, key=_reported)
@@ -198,7 +197,6 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
     def filter(
         self, data: WantedResources, snapshot: Snapshot, rows: Int64s, codes: Int64s
     ) -> None:
-        """Write the shortages of each row as bits."""
         held = snapshot.columns
         kernels.fit(
             rows,
@@ -212,7 +210,6 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         )
 
     def filter_status(self, data: WantedResources, code: int) -> Status:
-        """Name all shortages."""
         unresolvable = code & kernels.UNRESOLVABLE
         short = ["Too many pods"] if code & kernels.TOO_MANY_PODS else []
         short += [f"Insufficient {name}" for i, name in enumerate(data.names) if code & (2 << i)]
@@ -227,11 +224,9 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         return self._scored.key(snapshot.load(pod.spec).requests.scored)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
-        """Return the requests that the score takes the pod for."""
         return self._scored.shares(snapshot, snapshot.load(pod.spec).requests.scored)
 
     def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Write the score of each row."""
         self._score(rows, data, snapshot.columns, scores)
 
     def _ignores(self, name: str) -> bool:
@@ -266,11 +261,9 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
         return key if any(key) else None
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
-        """Return the pod's real requests."""
         return self._scored.shares(snapshot, snapshot.load(pod.spec).requests.amounts)
 
     def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Write the BalancedAllocation score of each row."""
         held = snapshot.columns
         kernels.balanced_allocation(
             rows, data.columns, data.amounts, held.allocatable, held.requested, scores

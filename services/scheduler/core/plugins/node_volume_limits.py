@@ -97,12 +97,10 @@ class NodeVolumeLimits(FilterPlugin[PodAttachments]):
         return PreFiltered(data=PodAttachments(pod))
 
     def filter_node(self, data: PodAttachments, view: NodeView) -> int:
-        """Refuse a node of a dry run."""
         there = _there(view.node.name, view.pods(), view.snapshot.catalog)
         return _code(data, view.node.name, there, view.snapshot.catalog)
 
     def filter(self, data: PodAttachments, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse the rows that are full."""
         self._forget_what_changed(snapshot)
         alive, catalog = snapshot.columns.alive, snapshot.catalog
         for row in rows.tolist():

@@ -79,23 +79,18 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
     normalization = Normalization.REVERSE
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return the tolerations."""
         return pod.spec.tolerations
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Tolerance]:  # noqa: ARG002 - unused
-        """Return the tolerations, ready to meet taints."""
         return PreFiltered(data=Tolerance(pod.spec.tolerations))
 
     def filter_node(self, data: Tolerance, view: NodeView) -> int:
-        """Refuse a node with an untolerated taint."""
         return data.code(view.node.taints)
 
     def filter(self, data: Tolerance, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse the rows of classes with an untolerated taint."""
         codes[rows] = data.codes(snapshot)[snapshot.columns.taint_class[rows]]
 
     def filter_status(self, data: Tolerance, code: int) -> Status:
-        """Name the first untolerated taint."""
         reason = f"node(s) had untolerated taint {data.texts[code]}"
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
@@ -105,11 +100,9 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
         return pod.spec.tolerations
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> Tolerance:  # noqa: ARG002 - unused
-        """Return the tolerations, ready to meet taints."""
         return Tolerance(pod.spec.tolerations)
 
     def score(self, data: Tolerance, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Count the untolerated PreferNoSchedule taints."""
         scores[rows] = data.all_dislikes(snapshot)[snapshot.columns.taint_class[rows]]
 
 

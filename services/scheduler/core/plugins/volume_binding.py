@@ -136,14 +136,12 @@ class VolumeBinding(
         return find(data, view.node, view.snapshot.catalog).code
 
     def filter(self, data: PodClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Write the problems of each row, as `filter_node` returns them."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             if alive[row]:
                 codes[row] = find(data, snapshot.node(row), snapshot.catalog).code
 
     def filter_status(self, data: PodClaims, code: int) -> Status:
-        """Name all problems of a node."""
         if code >= _UNTRANSLATED:
             volume = data.volumes[code - _UNTRANSLATED]
             assert volume is not None
@@ -161,11 +159,9 @@ class VolumeBinding(
         """Prepare nothing."""
 
     def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
-        """Write 0."""
         scores[rows] = 0
 
     def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
-        """Take the volumes that the pod waits for."""
         if self.filter_key(pod, snapshot) is None:
             return None
         claims = _pod_claims(pod, snapshot.catalog)

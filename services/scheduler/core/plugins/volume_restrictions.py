@@ -82,7 +82,6 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
         return PreFiltered(data=found, refusal=Status(code=code, plugin=self.name, reasons=reasons))
 
     def filter_node(self, data: RestrictedVolumes, view: NodeView) -> int:
-        """Look for conflicts on a node of a dry run."""
         if _in_use(data.disks, view.pods()):
             return _DISK
         changed = sum(sign * _claims_used(data, pod) for pod, sign in view.changes)
@@ -91,7 +90,6 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
     def filter(
         self, data: RestrictedVolumes, snapshot: Snapshot, rows: Int64s, codes: Int64s
     ) -> None:
-        """Write the conflicts of each row."""
         codes[rows] = _CLAIM if data.conflicts > 0 else 0
         if data.disks:
             for row in rows.tolist():

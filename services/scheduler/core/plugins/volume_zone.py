@@ -54,17 +54,14 @@ class VolumeZone(FilterPlugin[RequiredZones]):
         return PreFiltered(data=zones, refusal=refusal)
 
     def filter_node(self, data: RequiredZones, view: NodeView) -> int:
-        """Refuse a node elsewhere."""
         return _code(data, view.node)
 
     def filter(self, data: RequiredZones, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Refuse the rows elsewhere."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             codes[row] = _code(data, snapshot.node(row)) if alive[row] else 0
 
     def filter_status(self, data: RequiredZones, code: int) -> Status:
-        """Return the refusal by zone, or PreFilter's where that did not run."""
         if code == _UNUSABLE:
             return self._unusable(data)
         reason = "node(s) had no available volume zone"

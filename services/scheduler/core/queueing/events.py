@@ -110,15 +110,9 @@ def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
     return (Move(event=EventLabel.NODE_ADD, new=node),)
 
 
-def on_node_updated(
-    old: Node, new: Node, *, handlers: EventHandlers, none_unschedulable: bool = False
-) -> tuple[QueueOperation, ...]:
-    """Return the operations for a node's change.
-
-    `none_unschedulable`: the queue holds no unschedulable pod. Only v1.20 reads it. Sessions never
-    set it, since only the queue knows.
-    """
-    return handlers.node_updated(old, new, none_unschedulable=none_unschedulable)
+def on_node_updated(old: Node, new: Node, *, handlers: EventHandlers) -> tuple[QueueOperation, ...]:
+    """Return the operations for a node's change."""
+    return handlers.node_updated(old, new)
 
 
 def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperation, ...]:
@@ -193,11 +187,8 @@ class EventHandlers:
     No check of the pods against the node precedes a move: upstream has one only with hints off.
     """
 
-    def node_updated(
-        self, old: Node, new: Node, *, none_unschedulable: bool
-    ) -> tuple[QueueOperation, ...]:
+    def node_updated(self, old: Node, new: Node) -> tuple[QueueOperation, ...]:
         """Move once for each kind of change of a node."""
-        del none_unschedulable
         return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
 
     def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
@@ -245,17 +236,12 @@ class EventHandlers:
 class HandlersV120(EventHandlers):
     """Handlers of v1.20, and of v1.16, whose events differ in nothing that the queue reads."""
 
-    def node_updated(
-        self, old: Node, new: Node, *, none_unschedulable: bool
-    ) -> tuple[QueueOperation, ...]:
+    def node_updated(self, old: Node, new: Node) -> tuple[QueueOperation, ...]:
         """Move for the first kind of change.
 
-        With no unschedulable pod there is a move for any update: it moves nothing, but a pod
-        whose cycle is under way then goes to backoffQ when it fails.
+        Upstream moves for any update while no pod is unschedulable, which only the queue knows.
         Source: kubernetes v1.20 pkg/scheduler/eventhandlers.go, updateNodeInCache (v1.16 likewise).
         """
-        if none_unschedulable:
-            return (Move(event=EventLabel.UNKNOWN, old=old, new=new),)
         event = first_node_change(old, new)
         return () if event is None else (Move(event=event, old=old, new=new),)
 

@@ -27,7 +27,7 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.snapshot.nominations import Nominations
+from services.scheduler.core.snapshot.catalog import Nominations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

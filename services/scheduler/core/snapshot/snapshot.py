@@ -22,9 +22,8 @@ from services.kube.requests import PODS, HostPort, hold, is_resize_infeasible, r
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.columns import kernels
 from services.scheduler.core.columns.columns import ChangeLog, Columns, Int64s, RowLayout, Rows
-from services.scheduler.core.snapshot.catalog import Catalog
+from services.scheduler.core.snapshot.catalog import Catalog, Nominations
 from services.scheduler.core.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
-from services.scheduler.core.snapshot.nominations import Nominations
 from services.scheduler.core.snapshot.pod_classes import ClassCountsByKey, PodClasses
 from services.scheduler.core.snapshot.pod_load import PodLoad, PodLoads, is_counted
 

@@ -92,13 +92,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return self._counts(pod, snapshot)
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[AffinityCounts]:
-        """Return the required terms, ready to count."""
         counts = self._counts(pod, snapshot)
         assert counts is not None, "a pod without terms that matter is skipped"
         return PreFiltered(data=counts)
 
     def filter_version(self, data: AffinityCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
-        """Return the versions of what is counted."""
         return data.version()
 
     def filter(
@@ -108,11 +106,9 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         rows: Int64s,  # noqa: ARG002 - all rows
         codes: Int64s,
     ) -> None:
-        """Refuse the rows that do not meet the terms."""
         data.write(codes)
 
     def trial(self, data: AffinityCounts, snapshot: Snapshot, row: int) -> AffinityTrial:  # noqa: ARG002 - the data knows it
-        """Begin a dry run of one row."""
         return AffinityTrial(data, row)
 
     def bounds(self, data: AffinityCounts, snapshot: Snapshot, rows: Int64s) -> Bounds:  # noqa: ARG002 - the data knows it
@@ -135,13 +131,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return self._scores(pod, snapshot)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> AffinityScores:
-        """Return the preferences, ready to count."""
         scores = self._scores(pod, snapshot)
         assert scores is not None, "a pod without preferences that matter is skipped"
         return scores
 
     def score_version(self, data: AffinityScores, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
-        """Return the versions of what is counted."""
         return data.version()
 
     def score(
@@ -151,7 +145,6 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         rows: Int64s,  # noqa: ARG002 - all rows
         scores: Int64s,
     ) -> None:
-        """Write the sums of the weights that match."""
         data.write(scores)
 
     def normalize(
@@ -161,7 +154,6 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         rows: Int64s,
         raw: Int64s,
     ) -> Normalized:
-        """Stretch the scores over the scale."""
         return stretched(rows, raw)
 
     def _counts(self, pod: Pod, snapshot: Snapshot) -> AffinityCounts | None:

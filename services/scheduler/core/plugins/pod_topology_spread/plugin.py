@@ -80,21 +80,17 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         return self._spreads(pod, snapshot)[0]
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[SpreadCounts]:
-        """Return the constraints, ready to count."""
         identity = self._spreads(pod, snapshot)[0]
         assert identity is not None, "a pod without such constraints is skipped"
         return PreFiltered(data=SpreadCounts(identity.spread, snapshot))
 
     def filter_version(self, data: SpreadCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
-        """Return the versions of what is counted."""
         return data.version()
 
     def filter(self, data: SpreadCounts, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - all rows
-        """Refuse the rows where the pod would break a constraint."""
         data.write(codes)
 
     def trial(self, data: SpreadCounts, snapshot: Snapshot, row: int) -> SpreadTrial:  # noqa: ARG002 - the data knows it
-        """Begin a dry run of one row."""
         return SpreadTrial(data, row)
 
     def bounds(self, data: SpreadCounts, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - the data knows it
@@ -118,7 +114,6 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         return self._spreads(pod, snapshot)[1]
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> SpreadScores:
-        """Return the constraints, ready to count."""
         identity = self._spreads(pod, snapshot)[1]
         assert identity is not None, "a pod without such constraints is skipped"
         return SpreadScores(identity.spread, snapshot)
@@ -137,7 +132,6 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         rows: Int64s,
         raw: Int64s,  # noqa: ARG002 - nothing is scored before
     ) -> Normalized:
-        """Score the nodes that fit, and put that on the scale."""
         return data.of(rows)
 
     def _spreads(
