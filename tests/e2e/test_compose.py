@@ -26,8 +26,8 @@ SERVICES = ("queue", "scheduler", "eviction")
 PULL_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
 KERNEL_STATS = """
 import sys
-from services.scheduler.core.compiled import Kernel
-from services.scheduler.core.warm_up import warm_up
+from services.scheduler.core.columns.kernels import Kernel
+from services.scheduler.core.session.warm_up import warm_up
 
 warm_up()
 kernels = {
