@@ -352,7 +352,7 @@ class BudgetBuilder:
         return codec.budget_from_message(self._budget)
 
     def match_labels(self, labels: Mapping[str, str] | None = None, /, **named: str) -> Self:
-        """Select the pods with all these labels; all pods where there is none."""
+        """Select the pods with all these labels; all pods without any label."""
         self._budget.spec.selector.SetInParent()
         self._budget.spec.selector.match_labels.update(labels or {}, **named)
         return self

@@ -33,7 +33,7 @@ class PodVersion(Protocol):
 
 
 def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
-    """Return the changes in upstream's order; empty where there is none that upstream looks for.
+    """Return the changes in upstream's order; empty if upstream looks for none of them.
 
     Tolerations are compared by their number, as upstream does: they can only be added.
     """

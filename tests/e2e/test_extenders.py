@@ -138,7 +138,7 @@ def test_a_slow_or_lying_webhook_ends_no_session(tmp_path: Path, addresses: list
 
 
 def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedServices) -> None:
-    """And so is whoever looks at the session, once the decision is made."""
+    """So are readers of the session, once the decision is made."""
 
     def slow(_args: Json) -> Json:
         time.sleep(3.0)

@@ -674,7 +674,7 @@ def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grp
 
 
 def test_a_pop_that_was_given_back_is_not_answered_again(channel: grpc.Channel) -> None:
-    """Its number has gone with the stream: whoever sends it again would hold another's pod."""
+    """Its number ends with the stream: a client that sends it again would hold another's pod."""
     client = UnaryQueueSession(channel, live=True)
     client.send([add("a")])
     pop = operation("pop", queue_pb2.Pop(owner="one"), 0)

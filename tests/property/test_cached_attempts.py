@@ -249,7 +249,7 @@ class Play:
                 self.end(victim.uid)
 
     def go(self) -> None:
-        """Let pods come and things happen, and try whoever waits after each."""
+        """Create pods, apply events, and try the waiting pods after each."""
         for _ in range(STEPS):
             self.now_ns += 1
             if self.rng.random() < 0.4:

@@ -97,6 +97,6 @@ def _kind(vector: Json) -> VectorKind | None:
 
 
 def version_in(path: Path) -> str:
-    """Return the version in a file's name, such as "v1.34", "" where there is none."""
+    """Return the version in a file's name, such as "v1.34"; "" for a name without one."""
     found = _VERSION.search(path.name)
     return found[1] if found else ""

@@ -7,7 +7,7 @@ from tests.builders import make_pod
 
 
 def test_containers_add_up_and_overhead_comes_on_top() -> None:
-    """Of every resource, whoever counts it."""
+    """Of every resource, for every caller."""
     pod = make_pod().req(cpu="1").req(cpu="500m", bogus="3").overhead(cpu="100m", x="1").obj()
     assert pod_requests(pod.spec) == {"cpu": 1600, "bogus": 3, "x": 1}
 

@@ -122,7 +122,7 @@ def test_whole_nodes_are_sent_and_answered_as_kubernetes_writes_them() -> None:
 
 
 def test_reasons_are_counted_in_the_fit_error_by_their_strength() -> None:
-    """What no deletion cures beats the other; whoever is dropped silently has no reason."""
+    """An unresolvable refusal wins; a node dropped without a message has no reason."""
     verb = only(FailedNodes={"a": "busy", "b": "busy"}, FailedAndUnresolvableNodes={"b": "broken"})
     with served(FILTER, filter=verb) as case:
         decision = case.decide(pod())

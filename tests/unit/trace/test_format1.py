@@ -131,7 +131,7 @@ def test_nothing_is_appended_to_a_trace_of_format_1(tmp_path: Path, path: Path) 
 
 @pytest.mark.parametrize("number", [1.5, 2.0**31, float("inf")])
 def test_a_bound_that_is_not_a_whole_number_stays_wrong(number: float) -> None:
-    """Format 1 could hold it, and whoever used it refused it by its path, as today."""
+    """Format 1 could hold it, and a replay refused it by its path, as today."""
     value = bytes([1 << 3 | 2, 9, 2 << 3 | 1]) + struct.pack("<d", number)
     spec = PodDisruptionBudgetSpec.FromString(value)
     record = trace_pb2.Record()

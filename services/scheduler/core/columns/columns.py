@@ -228,7 +228,7 @@ class Rows:
         self._free = list(range(columns.capacity - 1, -1, -1))
 
     def take(self, name: str) -> int:
-        """Return a free row for a node; the columns grow where there is none."""
+        """Return a free row for a node; the columns grow when all rows are in use."""
         columns = self._columns
         if not self._free:
             before = columns.capacity

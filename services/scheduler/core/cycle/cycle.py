@@ -128,7 +128,7 @@ class Cycle:
         return StartedCycle(cached, timer)
 
     def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
-        """Return a node for `pod`, or why there is none; `attempt` keys the tie-break."""
+        """Return a node for `pod`, or why no node fits; `attempt` keys the tie-break."""
         started = self.begin(pod)
         return NoNodesAvailable() if started is None else self.complete(pod, attempt, started)
 
