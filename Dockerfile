@@ -8,17 +8,20 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/tools && python -m venv --without-pip /opt/reprieve
 ENV INTO="/opt/tools/bin/pip --quiet --python /opt/reprieve/bin/python"
 WORKDIR /source
-COPY pyproject.toml ./
-# The dependencies are a layer of their own: a change of our code does not fetch them again.
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/dependencies.txt \
-    && $INTO install --requirement /tmp/dependencies.txt
-COPY hatch_build.py README.md LICENSE ./
+# The dependencies are a layer of their own: a change of our code does not fetch them again. They
+# are wheels of the locked versions with the locked hashes (`make lock`), pip and the build's too.
+COPY requirements requirements
+ENV LOCKED="--only-binary :all: --require-hashes --requirement"
+RUN /opt/tools/bin/pip --quiet install $LOCKED requirements/pip.txt \
+    && /opt/tools/bin/pip --quiet install $LOCKED requirements/build.txt \
+    && $INTO install $LOCKED requirements/run.txt
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY protos protos
 COPY services services
 COPY replay replay
 COPY conformance conformance
 COPY examples examples
-RUN /opt/tools/bin/pip --quiet wheel --no-deps --wheel-dir /tmp/wheels . \
+RUN /opt/tools/bin/pip --quiet wheel --no-build-isolation --no-deps --wheel-dir /tmp/wheels . \
     && $INTO install --no-deps --no-index /tmp/wheels/*.whl \
     && $INTO check
 COPY deploy/entrypoint.sh /opt/reprieve/bin/entrypoint

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/tools
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 # Tests start hundreds of processes: let the first compile the modules for all others.
@@ -10,7 +11,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
 WORKERS ?= 4
 
-.PHONY: help setup protos check contract format test test-long test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+# Wheels only, and only those that a lock names: pip builds nothing but Reprieve itself.
+INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes
+# Reprieve is built with the installed packages, because these are locked.
+BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+
+.PHONY: help setup protos lock sbom check contract format test test-long test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -19,16 +25,47 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "reprieve needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python $(INSTALL) --requirement requirements/pip.txt # faster than the pip that came with Python
 
-$(STAMP): $(BIN)/python pyproject.toml hatch_build.py $(PROTOS)
-	$(BIN)/python -m pip install --quiet --group dev --editable .
+$(VENV)/.dependencies: requirements/dev.txt | $(BIN)/python
+	$(BIN)/python $(INSTALL) --requirement $<
+	@touch $@
+
+$(STAMP): $(VENV)/.dependencies pyproject.toml hatch_build.py $(PROTOS)
+	$(BIN)/python $(BUILD)
 	@touch $@
 
 setup: $(STAMP) ## make .venv with reprieve and its development tools
 
-protos: $(BIN)/python ## generate the stubs again (done by setup too)
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+protos: $(VENV)/.dependencies ## generate the stubs again (done by setup too)
+	$(BIN)/python $(BUILD)
+
+$(TOOLS)/.installed: requirements/tools.txt | $(BIN)/python
+	$(BIN)/python -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(INSTALL) --requirement $<
+	@touch $@
+
+# One lock for all systems and Pythons (docs/decisions/0004-dependencies.md). It names no package index.
+COMPILE = $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+  --generate-hashes --no-emit-index-url --custom-compile-command 'make lock'
+BUILD_REQUIRES = $(BIN)/python -c 'import tomllib; \
+  print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
+
+lock: $(TOOLS)/.installed ## write requirements/*.txt again; newer versions only with UPGRADE=1
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --group pip --output-file requirements/pip.txt
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --group tools --output-file requirements/tools.txt
+	$(BUILD_REQUIRES) | $(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --group dev - \
+	  --output-file requirements/dev.txt
+	$(BUILD_REQUIRES) | $(COMPILE) --no-annotate --constraint requirements/dev.txt - \
+	  --output-file requirements/build.txt
+	$(COMPILE) --no-annotate --constraint requirements/dev.txt pyproject.toml \
+	  --output-file requirements/run.txt
+
+sbom: $(STAMP) $(TOOLS)/.installed ## list what Reprieve consists of in dist/reprieve.cdx.json (CycloneDX)
+	@mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/environment.cdx.json $(BIN)/python
+	$(TOOLS)/bin/python requirements/sbom.py dist/environment.cdx.json dist/reprieve.cdx.json
 
 check: $(STAMP) ## ruff, mypy strict, buf: the protos, and whether they break what is frozen
 	$(BIN)/ruff format --check .
@@ -90,4 +127,4 @@ down: ## stop and remove them
 	$(COMPOSE) down
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) gen runs .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) gen runs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

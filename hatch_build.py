@@ -7,8 +7,10 @@ broken proto leaves the last good stubs in place.
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,23 @@ def generate(root: Path) -> None:
             [f"--python_out={out}", f"--mypy_out={out}", *files],
             [f"--grpc_python_out={out}", f"--mypy_grpc_out={out}", *services],
         ]
+        plugins = list(mypy_plugins())
         for arguments in runs:
-            if protoc.main(["protoc", *includes, *arguments]) != 0:
+            if protoc.main(["protoc", *plugins, *includes, *arguments]) != 0:
                 raise RuntimeError(f"protoc refused {' '.join(arguments)}")
         (out / "reprieve" / "py.typed").touch()
         shutil.rmtree(root / "gen", ignore_errors=True)
         out.rename(root / "gen")
+
+
+def mypy_plugins() -> Iterator[str]:
+    """Yield protoc's options for the plugins of the mypy-protobuf that Python imports.
+
+    PATH may name others: those of another environment, or none.
+    """
+    for file in importlib.metadata.files("mypy-protobuf") or ():
+        if file.stem.startswith("protoc-gen-"):
+            yield f"--plugin={file.stem}={Path(str(file.locate())).resolve()}"
 
 
 class ProtoBuildHook(BuildHookInterface[Any]):

@@ -29,7 +29,7 @@ from statistics import median
 
 from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
 from replay.backends.processes import prepare
-from replay.results.run.directory import SUMMARY
+from replay.results.run.files import SUMMARY
 from replay.results.summary.tally import Tally
 from replay.runner import ReplaySettings, run_replay
 from replay.trace.reader import read

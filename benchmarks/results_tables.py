@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from replay.report.page import write_report
-from replay.results.run.directory import Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from replay.results.tables.query import build_tables
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

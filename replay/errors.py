@@ -5,6 +5,12 @@ ReplayError is the base of all of them.
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
+DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+"""Errors of the disk itself: full, over a quota or a limit, failing, or read-only."""
+
 
 class ReplayError(Exception):
     """An error that ends a command."""
@@ -31,8 +37,26 @@ class RunError(ReplayError, ValueError):
     """A run directory cannot be made or read."""
 
 
+class OutputError(ReplayError):
+    """A file cannot be written: its disk is full, over a quota, read-only or failing."""
+
+
+def unwritable(path: Path, error: OSError, verb: str = "written") -> ReplayError:
+    """Return the error for a file or folder that cannot be written.
+
+    An OutputError where the disk is the reason; else a RunError, such as for a missing permission.
+    """
+    text = f"{path} cannot be {verb}: {error.strerror or error}"
+    return OutputError(text) if error.errno in DISK else RunError(text)
+
+
 class RecordError(ReplayError):
-    """A recording cannot be made."""
+    """A recording cannot be made.
+
+    `retry_after_s` is how long a server asks to wait before the request is repeated, or 0.
+    """
+
+    retry_after_s = 0.0
 
 
 class KubeconfigError(RecordError):
@@ -56,13 +80,16 @@ class ApiError(RecordError):
     `status` is the HTTP status, `reason` and `message` are those of the Kubernetes Status.
     """
 
-    def __init__(self, path: str, status: int, reason: str, message: str) -> None:
+    def __init__(
+        self, path: str, status: int, reason: str, message: str, retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(
             f"{path}: {status} {reason}: {message}" if message else f"{path}: {status}"
         )
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after_s = retry_after_s
 
     @property
     def is_gone(self) -> bool:

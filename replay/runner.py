@@ -17,15 +17,10 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.recorder import Recorder
-from replay.results.run.directory import (
-    EMBEDDED,
-    IN_PROCESS,
-    SPANS,
-    Manifest,
-    RunDirectory,
-    trace_files,
-)
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import SPANS
 from replay.results.run.history import Checkpoints
+from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
@@ -36,7 +31,7 @@ from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.client import PLAIN, ClientTls
+from services.rpc.access import PLAIN, ClientTls
 from services.rpc.server import calm
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, Sampling, SpanSink
@@ -129,7 +124,7 @@ def run_replay(
         eviction = _eviction(settings, embedded)
         if eviction is not None:
             stack.callback(eviction.close)
-        run = _directory(settings)
+        run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, scheduler)
         run.write_manifest(manifest)
         recorder = stack.enter_context(

@@ -17,6 +17,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
 from services.rpc.errors import UnavailableError
+from services.rpc.limits import UNLIMITED
 from services.rpc.local import LocalServer
 from services.rpc.server import interceptors
 from services.rpc.version import package_version
@@ -38,7 +39,7 @@ def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[d
         def serve(name: str, register: Callable[[grpc.aio.Server], None]) -> str:
             spans = ServiceSpans.from_environment(name, package_version())
             stack.callback(spans.close)
-            server = LocalServer(loop, interceptors(spans))
+            server = LocalServer(loop, interceptors(spans, UNLIMITED))
             stack.callback(server.close)
             register(cast("grpc.aio.Server", server))
             return server.address
@@ -58,7 +59,7 @@ def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[d
 def _queue(server: grpc.aio.Server) -> None:
     from services.queue.servicer import QueueServicer  # noqa: PLC0415 - when needed
 
-    servicer = QueueServicer()
+    servicer = QueueServicer(UNLIMITED)
     queue_service_pb2_grpc.add_QueueServiceServicer_to_server(servicer, server)
 
 
@@ -72,7 +73,7 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
         registry = out_of_tree.registry_with(named)
     except out_of_tree.PluginLoadError as error:
         raise UnavailableError(str(error)) from error
-    servicer = SchedulerServicer(QueueLink(queue_address), registry=registry)
+    servicer = SchedulerServicer(QueueLink(queue_address), registry=registry, limits=UNLIMITED)
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
 
 
@@ -85,4 +86,6 @@ def _warm_up() -> None:
 def _eviction(server: grpc.aio.Server) -> None:
     from services.eviction.servicer import EvictionServicer  # noqa: PLC0415 - when needed
 
-    eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(EvictionServicer(), server)
+    eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(
+        EvictionServicer(UNLIMITED), server
+    )

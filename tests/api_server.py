@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from threading import Event, Lock, Thread
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -21,10 +23,13 @@ BREAK = "break"
 
 @dataclass(slots=True, kw_only=True)
 class Listing:
-    """What a list answers: objects, as of a version; `expires` refuses that many further pages."""
+    """What a list answers: objects, as of a version; `expires` refuses that many further pages.
+
+    Without a version ("") the list has no resourceVersion.
+    """
 
     items: Sequence[Raw]
-    version: int
+    version: int | str
     expires: int = 0
 
 
@@ -38,7 +43,7 @@ class Script:
 
     The last list is answered again and again; after the last watch, watches say nothing and stay.
     A watch's entries are events, CLOSE or BREAK. `refusal` is for every request. `asked` keeps the
-    queries.
+    queries. With `pause_s` a watch waits before it says anything.
     """
 
     lists: list[Listing | Refusal] = field(default_factory=lambda: [Listing(items=(), version=1)])
@@ -46,6 +51,11 @@ class Script:
     refusal: Refusal | None = None
     asked: list[dict[str, str]] = field(default_factory=list)
     held: bool = False
+    pause_s: float = 0.0
+
+
+Hostile = Callable[[BufferedIOBase, Event], None]
+"""Writes what it likes in place of an answer, status line included, until it returns."""
 
 
 class ApiServerDouble:
@@ -53,7 +63,9 @@ class ApiServerDouble:
 
     `answers` are plain objects by path, or refusals. `bearer`, where it is set, is the token that a
     request must bring; `seen` are the Authorization headers that came. `series` are what a
-    Prometheus answers, by a piece of the query.
+    Prometheus answers, by a piece of the query. `hostile` answers, by path, come before all others,
+    `hostile_watches` are those of watches;
+    `headers` are added to every other answer. `requests` counts requests by path.
     """
 
     def __init__(
@@ -69,6 +81,10 @@ class ApiServerDouble:
         self.bearer = bearer
         self.seen: list[str] = []
         self.series: dict[str, list[Raw]] = {}
+        self.hostile: dict[str, Hostile] = {}
+        self.hostile_watches: dict[str, Hostile] = {}
+        self.headers: dict[str, str] = {}
+        self.requests = Counter[str]()
         self.lines = 0
         self.lock = Lock()
         self.stopping = Event()
@@ -127,11 +143,18 @@ class _Handler(BaseHTTPRequestHandler):
         double, parsed = self.server.double, urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parsed.query).items()}
         double.seen.append(self.headers.get("Authorization") or "")
+        with double.lock:
+            double.requests[parsed.path] += 1
         script = double.scripts.get(parsed.path)
         if double.bearer and double.seen[-1] != f"Bearer {double.bearer}":
             self._send((401, "Unauthorized", "Unauthorized"))
         elif parsed.path == "/api/v1/query" and double.series:
             self._send(self._queried(query["query"]))
+        elif hostile := (
+            "watch" in query and double.hostile_watches.get(parsed.path)
+        ) or double.hostile.get(parsed.path):
+            self.close_connection = True
+            hostile(self.wfile, double.stopping)
         elif script is None:
             self._send(double.answers.get(parsed.path, (404, "NotFound", "not found")))
         elif script.refusal:
@@ -149,6 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = orjson.dumps(answer)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in self.server.double.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -173,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
                 script.lists.pop(0)
         # As an API server does, items come without kind and apiVersion.
         items = [_without_kind(each) for each in listing.items[first:end]]
-        metadata: Raw = {"resourceVersion": str(listing.version)}
+        metadata: Raw = {"resourceVersion": str(listing.version)} if listing.version else {}
         return {
             "kind": "List",
             "metadata": {**metadata, **({"continue": str(end)} if more else {})},
@@ -194,6 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         self.close_connection = True
+        self.server.double.stopping.wait(script.pause_s)
         for entry in said:
             if entry == BREAK:
                 self._chunk(b'{"type":"ADDED","obj')

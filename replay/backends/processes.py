@@ -27,7 +27,9 @@ from replay.errors import BackendError
 _TESTED_VERSIONS = ("1.85.",)
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1"  # Its threads spin for 0.1 s of CPU once made, and have no work.
+    "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
+    "REPRIEVE_LIMITS": "session_objects=0 caller_bytes=0",  # The replay is their only caller,
+    "REPRIEVE_SESSION_IDLE": "0",  # and they end with it.
 }
 """Environment variables of the services, unless the user has set them."""
 
@@ -44,15 +46,20 @@ class Starter:
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "services.starter", str(number)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                pass_fds=[number],
-                process_group=0,  # Ctrl-C is the replay's, which ends its services itself
-                env={**_ENVIRONMENT, **grpc_environment(), **os.environ},
-            )
+            environment = {**_ENVIRONMENT, **grpc_environment(), **os.environ}
+            environment.pop("REPRIEVE_ACCESS", None)  # It is for services at addresses.
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, "-P", "-m", "services.starter", str(number)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._log,
+                    pass_fds=[number],
+                    process_group=0,  # Ctrl-C is the replay's, which ends its services itself
+                    env=environment,
+                )
+            except OSError as error:
+                raise BackendError(f"the services cannot be started: {error}") from error
 
     def start(self, arguments: Sequence[str], streams: Sequence[int], then: str) -> int:
         """Start a service with these standard streams and return its process number.
@@ -67,8 +74,18 @@ class Starter:
         except OSError:
             answer = b""
         if not answer:
-            raise BackendError(f"no service can be started: {_last_line(self._log)}")
+            raise BackendError(f"the {arguments[0]} service did not start: {self._why_it_ended()}")
         return int(answer)
+
+    def _why_it_ended(self) -> str:
+        what = "the process that starts services ended"
+        try:
+            code = self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            what, code = "the process that starts services does not respond", 0
+        by = f" by {signal.Signals(-code).name}" if code < 0 else ""
+        line = _last_line(self._log)
+        return f"{what}{by}{': ' if line else ''}{line}"
 
     def close(self) -> None:
         """Stop accepting services to start; running ones go on."""
@@ -103,12 +120,15 @@ class ServiceProcess:
 
     def wait_listening(self) -> str:
         """Return the address once the child listens. Raises BackendError where it never does."""
-        line = self._stdout.readline().decode() if self._is_readable(START_S) else ""
+        is_late = not self._is_readable(START_S)
+        line = "" if is_late else self._stdout.readline().decode()
         match = _LISTENING.match(line)
         if match is None:
             self.stop()
+            when = f" within {START_S:g} s" if is_late else ""
             raise BackendError(
-                f"the {self.name} service did not start: {self.last_line() or 'it wrote no error'}"
+                f"the {self.name} service did not start{when}: "
+                f"{self.last_line() or 'it wrote no error'}"
             )
         self.address = match[1]
         return self.address

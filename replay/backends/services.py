@@ -18,7 +18,8 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.rpc.client import PLAIN, ClientTls, channel
+from services.rpc.access import PLAIN, ClientTls
+from services.rpc.client import channel
 from services.rpc.parts import MESSAGE_BYTES_MAX, chunks, merged, split
 
 FAST_PATHS = {

@@ -14,7 +14,9 @@ REFUSED = 2
 SERVICE = 3
 SPANS_LOST = 4
 LOOP = 5
+UNWRITABLE = 6
 INTERRUPTED = 130
+TERMINATED = 143
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -84,10 +86,14 @@ class Interrupts:
 
 
 class StopSignals:
-    """Remembers the first SIGINT or SIGTERM; the second one interrupts. A context manager."""
+    """Remembers the first SIGINT or SIGTERM; the second one interrupts. A context manager.
+
+    `number` is the signal that came last, 0 before the first.
+    """
 
     def __init__(self) -> None:
-        self.received = False
+        self.number = 0
+        self._is_armed = False
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -98,8 +104,18 @@ class StopSignals:
         for each, before in zip(_SIGNALS, self._before, strict=True):
             signal.signal(each, before if before is not None else signal.SIG_DFL)
 
+    def arm(self) -> None:
+        """Interrupt at the next signal, whether it is the first or the second."""
+        self._is_armed = True
+
+    @property
+    def code(self) -> int:
+        """Return the exit code of a command that the last signal ended."""
+        return 128 + self.number
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.received:
+        del frame
+        self._is_armed, is_armed = True, self._is_armed
+        self.number = number
+        if is_armed:
             raise KeyboardInterrupt
-        self.received = True

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import click
 
 from replay.backends.processes import prepare
-from replay.cli.errors import INTERRUPTED, ExitError
+from replay.cli.errors import INTERRUPTED, UNWRITABLE, ExitError
+from replay.cli.terminal import echo
+from replay.errors import OutputError
 from services.rpc.version import package_version
 
 _COMMANDS = {
@@ -64,6 +66,7 @@ Exit codes:
        record: the API server cannot be reached, or the recording ended early
     4  the run is complete, but spans were lost
     5  the run has an endless loop at one instant
+    6  the output's disk is full, over a quota, read-only or failing
   130  interrupted; the run until then can be read
 """
 
@@ -130,7 +133,7 @@ def serve_command() -> None:
     Examples:
       reprieve serve queue
       reprieve serve scheduler --queue 127.0.0.1:50051
-      reprieve serve eviction --listen 0.0.0.0:50053
+      reprieve serve eviction --listen 0.0.0.0:50053 --access access.yaml
 
     A replay uses them with --scheduler and --eviction.
     """
@@ -150,8 +153,11 @@ def main() -> None:
         click.echo("Aborted.", err=True)
         sys.exit(INTERRUPTED)
     except ExitError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(error.code)
+    except OutputError as error:
+        echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]), err=True)
+        sys.exit(UNWRITABLE)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 import yaml
-from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
 from replay.cli.traces import TraceArguments
 from replay.errors import RunError
@@ -37,7 +37,7 @@ class Progress:
     """The progress of a replay, a line on standard error; nothing where that is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        console = Console(stderr=True)
+        console = TerminalConsole(stderr=True)
         self._live = (
             Live(Text("starting the services"), console=console, transient=True)
             if console.is_terminal and not quiet
@@ -78,7 +78,7 @@ class Progress:
 @contextlib.contextmanager
 def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function that shows (done, total) as a bar on standard error; only on a terminal."""
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     bar = Bar(
         TextColumn(label),
         BarColumn(),

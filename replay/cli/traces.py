@@ -13,6 +13,7 @@ from typing import Any
 import click
 import yaml
 
+from replay.bounds import NAMES, Bounds, option_name, set_bounds
 from replay.cli.errors import refusing_traces
 from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, ParsedParam
 from replay.importers.records import OPENB_PRIORITIES, ImportOptions
@@ -52,6 +53,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def with_trace(paths: Sequence[Path], trace_format: str | None, **values: Any) -> Any:
+        set_bounds(Bounds(**{name: values.pop(f"max_{name}") for name in NAMES}))
         options = ImportOptions(**{name: values.pop(name) for name in _FIELDS & values.keys()})
         trace = TraceArguments(paths=tuple(paths), format=trace_format, options=options)
         return command(trace=trace, **values)
@@ -140,6 +142,14 @@ FORMATS = (
 
 A copy, so that help does not wait until all importers are imported.
 """
+
+_BOUND_HELP: Mapping[str, str] = {
+    "depth": "Refuse JSON and YAML that is nested more deeply.",
+    "line_bytes": "Refuse a file with a longer line.",
+    "object_bytes": "Refuse a file with a larger JSON value or YAML document.",
+    "expansion": "Refuse a file that expands to more than so many times its compressed size.",
+    "pods_per_object": "Refuse an object that asks for more pods.",
+}
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.argument(
@@ -272,5 +282,15 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default="",
         metavar="ID",
         help="Azure packing: the machineId whose sizes are used, such as 16.",
+    ),
+    *(
+        click.option(
+            option_name(name),
+            type=click.IntRange(1),
+            default=getattr(Bounds(), name),
+            show_default=True,
+            help=text,
+        )
+        for name, text in _BOUND_HELP.items()
     ),
 )

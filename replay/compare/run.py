@@ -32,7 +32,7 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.trace.v1beta1.trace_pb2 import Decision, Observed, Record
-from services.rpc.client import PLAIN, ClientTls
+from services.rpc.access import PLAIN, ClientTls
 
 Progress = Callable[[int, int], None]
 DEADLINE_S = 60.0

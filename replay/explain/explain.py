@@ -28,12 +28,13 @@ from replay.explain.target import (
     find_target,
     moving_events,
 )
-from replay.results.run.directory import Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
 from replay.results.run.history import last_before
+from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.client import PLAIN, ClientTls
+from services.rpc.access import PLAIN, ClientTls
 
 _SUB_QUEUES = {
     queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",

@@ -19,12 +19,12 @@ from replay.backends.stream import describe
 from replay.errors import BackendError, RunError
 from replay.explain.target import ExplainTarget
 from replay.results.run.decision_log import one_by_one
-from replay.results.run.directory import Manifest
 from replay.results.run.history import Checkpoint
+from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
-from services.rpc.client import PLAIN, ClientTls
+from services.rpc.access import PLAIN, ClientTls
 
 _AHEAD = 32
 """Rounds sent before the first of their answers is read."""

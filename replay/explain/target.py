@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from replay.errors import RunError
 from replay.results import durations
-from replay.results.run.directory import HISTORY, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import HISTORY
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 

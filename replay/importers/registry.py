@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.importers.datacenter import (
     alibaba2017,
@@ -32,6 +34,7 @@ from replay.trace.reader import is_binary, is_text, read
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
+_POD_COUNTS = ("replicas", "parallelism", "completions")
 _NATIVE = Importer(
     name="native",
     description="a native trace: .ktr, or JSON lines that begin with a header",
@@ -89,11 +92,26 @@ def open_trace(
     if options.now_ns is not None and importer is not manifests.IMPORTER:
         problem = f"--now: a trace of format {importer.name} has its own times"
         raise TraceError(str(files[0]), f"{problem}; --now is for manifests")
-    records = importer.load(files, options)
+    records = _within_bounds(importer.load(files, options), str(files[0]))
     nodes = list(generated_nodes(importer.node_resources(options), options))
     if options.nodes_from is not None:
         nodes += _nodes_of(options.nodes_from)
     return with_nodes_and_issues(records, nodes, issues)
+
+
+def _within_bounds(records: Iterator[Record], name: str) -> Iterator[Record]:
+    """Yield the records. Raises TraceError for an object that asks for too many pods."""
+    for record in records:
+        if (kind := record.WhichOneof("record")) == "create" or kind == "update":
+            changed: Any = getattr(record, kind)
+            spec = getattr(getattr(changed, changed.WhichOneof("object") or "", None), "spec", None)
+            for field in _POD_COUNTS:
+                if getattr(spec, field, 0) > bounds.bounds().pods_per_object:
+                    meta = getattr(changed, changed.WhichOneof("object")).metadata
+                    what = f"{field} is {getattr(spec, field):,}"
+                    where = f"{name}, {meta.namespace}/{meta.name}"
+                    raise bounds.bounds().refuse(where, "pods_per_object", what)
+        yield record
 
 
 def open_changes(

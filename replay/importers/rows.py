@@ -7,7 +7,6 @@ Importers therefore collect record drafts, which are sorted on disk, so that mem
 from __future__ import annotations
 
 import csv
-import io
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn, Self
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.records import ImportOptions, Issues, PodTemplates, RecordNumbering
@@ -127,8 +127,7 @@ def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[TableRow]:
     CSV, and where the number of a row's fields is not that of the columns.
     """
     with open_plain(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        reader = csv.reader(text)
+        reader = csv.reader(bounds.text_lines(file, str(path)))
         names: Sequence[str] = columns
         try:
             for fields in reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from typing import Any, BinaryIO
 import orjson
 import yaml
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.trace.files import open_plain
 
@@ -24,6 +24,7 @@ _WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"}
 _CACHED_MAX = 8192
 _CUT_KEYS = frozenset({"metadata"})
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(rb"[][{}]")
 _DECODER = json.JSONDecoder()
 
 
@@ -70,34 +71,42 @@ class YamlDocuments:
 
     def __init__(self) -> None:
         self._cache: dict[str, Any] = {}
+        self._name = self._where = ""
 
-    def read(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    def read(self, lines: Iterable[str], name: str = "") -> Iterator[tuple[int, Any]]:
         """Yield each document that is not empty, with the number of its first line.
 
-        Raises YamlDocumentError.
+        Raises YamlDocumentError, and TraceError for a document beyond the bounds.
         """
-        first, document, directives = 1, list[str](), False
+        first, document, directives, size = 1, list[str](), False, 0
+        self._name = name
         for number, text in enumerate(lines, 1):
             if text[:3] == "---" and _MARK.match(text.rstrip("\r\n")):
                 yield from self._document(first, document, directives)
                 first, document, directives = number, [" " * 3 + text[3:]], False
+                size = 0
             elif text[:3] == "..." and _END.match(text):
                 yield from self._document(first, document, directives)
-                first, document, directives = number + 1, [], False
+                first, document, directives, size = number + 1, [], False, 0
             else:
                 directives = directives or text[:1] == "%"
                 document.append(text)
+                size += len(text)
+                bounds.check_object(size, f"{name}, line {first}")
         yield from self._document(first, document, directives)
 
     def _document(self, first: int, lines: list[str], whole: bool) -> Iterator[tuple[int, Any]]:
         if not any(line.strip() and line.lstrip()[0] not in "#%" for line in lines):
             return
+        self._where = f"{self._name}, line {first}"
         try:
             if whole:
                 raise _CutError
             value = self._mapping(lines, 0)
+        except TraceError:
+            raise
         except (ValueError, yaml.YAMLError):
-            value = _load("".join(lines), first)
+            value = _load("".join(lines), first, self._where)
         yield first, value
 
     def _mapping(self, lines: list[str], indent: int) -> dict[Any, Any]:
@@ -121,6 +130,8 @@ class YamlDocuments:
             return self._piece(text)[key]
         try:
             return self._mapping(block[1:], indent)
+        except TraceError:
+            raise
         except (ValueError, yaml.YAMLError):
             return self._piece(text)[key]
 
@@ -129,6 +140,7 @@ class YamlDocuments:
         if value is None:
             if "&" in text:  # perhaps an anchor, which has the whole document as its scope
                 raise _CutError
+            bounds.check_yaml(text, self._where)
             value = yaml.load(text, yaml.CSafeLoader)
             if not isinstance(value, dict) or len(value) != 1:
                 raise _CutError
@@ -143,8 +155,8 @@ def yaml_values(
 ) -> Iterator[tuple[str, Any]]:
     """Yield each document of a YAML file with "FILE, line N". Raises TraceError."""
     try:
-        lines = io.TextIOWrapper(file, encoding="utf-8-sig")
-        for line, document in (documents or YamlDocuments()).read(lines):
+        lines = bounds.text_lines(file, name)
+        for line, document in (documents or YamlDocuments()).read(lines, name):
             yield f"{name}, line {line}", document
     except YamlDocumentError as error:
         raise TraceError(f"{name}, line {error.line}", f"is not YAML: {error}") from error
@@ -171,13 +183,16 @@ def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]
         yield key, rest, block
 
 
-def _load(text: str, first: int) -> Any:
+def _load(text: str, first: int, where: str) -> Any:
     try:
+        bounds.check_yaml(text, where)
         return yaml.load(text, yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "not a document"
         raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
+    except TraceError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
         raise YamlDocumentError(str(error), first) from error
 
@@ -193,19 +208,24 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     `kubectl get -w -o json` prints them. Raises TraceError with the first line of a value that is
     not JSON; CutShortError where the last value is not complete.
     """
-    pending, first, depth = list[bytes](), 1, 0
-    for number, line in enumerate(file, 1):
+    pending, first, depth, size = list[bytes](), 1, 0, 0
+    for number, line in enumerate(bounds.lines(file, name), 1):
         if not pending:
             if line.isspace():
                 continue
-            first = number
+            first, size = number, 0
+            where = f"{name}, line {first}"
             try:
-                yield f"{name}, line {first}", orjson.loads(line)
+                value = orjson.loads(line)
             except orjson.JSONDecodeError:
                 pass
             else:
+                _check_depth(line, where)
+                yield where, value
                 continue
         pending.append(line)
+        size += len(line)
+        bounds.check_object(size, f"{name}, line {first}")
         bare = _STRING.sub(b"", line)
         depth += bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
         if depth <= 0:
@@ -217,6 +237,7 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
+    _check_depth(data, where)
     try:
         yield where, orjson.loads(data)
         return
@@ -231,3 +252,14 @@ def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
             yield where, value
     except ValueError as error:
         raise TraceError(where, f"is not JSON: {problem}") from error
+
+
+def _check_depth(data: bytes, where: str) -> None:
+    """Raise TraceError for JSON that is nested too deeply; brackets in strings do not count."""
+    if data.count(b"{") + data.count(b"[") <= bounds.bounds().depth:
+        return
+    deepest = depth = 0
+    for bracket in _BRACKETS.finditer(_STRING.sub(b"", data)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        deepest = max(deepest, depth)
+    bounds.check_depth(deepest, where)

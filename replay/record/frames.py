@@ -6,6 +6,8 @@ them, in complete zstd frames: flushed lines can be read however the recorder en
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from replay.errors import RecordError
+from replay.errors import DISK, RecordError, unwritable
 from replay.kube.kinds import Resource
 
 USAGE = "usage.jsonl.zst"
@@ -26,46 +28,59 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class LineFile:
-    """Appends lines to a file; thread-safe. Lines are lost until they are flushed."""
+    """Appends lines to a file; thread-safe. Lines are lost until they are flushed.
+
+    `failure` is why the file cannot be written (a full disk), or None. The file then ends with its
+    last complete frame, and later lines are dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = 0
+        self.failure: OSError | None = None
         self._lock = Lock()
         self._file = path.open("xb", buffering=0)
         self._pending = bytearray()
+        self._complete_bytes = 0
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Append one value as a line; no effect after `close`.
-
-        Raises OSError where the disk is full.
-        """
+        """Append one value as a line; no effect after `close`."""
         line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
         with self._lock:
-            if self._file.closed:
+            if self._file.closed or self.failure:
                 return
             self._pending += line
             self.lines += 1
             if len(self._pending) >= _FRAME_BYTES:
-                self._flush()
+                self._write_frame()
 
     def flush(self) -> None:
-        """End the zstd frame and write it. Raises OSError where the disk is full."""
+        """End the zstd frame and write it to the disk."""
         with self._lock:
-            self._flush()
+            self._write_frame()
 
     def close(self) -> None:
-        """Flush and close the file. Raises OSError where the disk is full."""
+        """Flush and close the file."""
         with self._lock:
-            self._flush()
+            self._write_frame()
             self._file.close()
 
-    def _flush(self) -> None:
-        if self._pending and not self._file.closed:
-            packed = memoryview(zstandard.ZstdCompressor(level=3).compress(bytes(self._pending)))
+    def _write_frame(self) -> None:
+        if not self._pending or self._file.closed or self.failure:
+            return
+        packed = memoryview(zstandard.ZstdCompressor(level=3).compress(bytes(self._pending)))
+        self._pending.clear()
+        try:
+            frame_bytes = len(packed)
             while packed:
                 packed = packed[self._file.write(packed) :]
-            self._pending.clear()
+            os.fsync(self._file.fileno())
+            self._complete_bytes += frame_bytes
+        except OSError as error:
+            self.failure = error
+            # Half a frame would make the file unreadable for others than --from.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._complete_bytes)
 
 
 class RecordingFolder:
@@ -76,11 +91,16 @@ class RecordingFolder:
 
     @classmethod
     def create(cls, path: Path) -> RecordingFolder:
-        """Make the folder, or use an empty one. Raises RecordError for a folder with files."""
+        """Make the folder, or use an empty one.
+
+        Raises RecordError for a folder with files, OutputError for a disk that is full.
+        """
         try:
             path.mkdir(parents=True, exist_ok=True)
             is_empty = not any(path.iterdir())
         except OSError as error:
+            if error.errno in DISK:
+                raise unwritable(path, error, "made") from error
             problem = f"the folder cannot be made: {error.strerror or error}"
             raise RecordError(f"{path}: {problem}") from error
         if not is_empty:
@@ -99,10 +119,15 @@ class RecordingFolder:
         return LineFile(self.path / USAGE)
 
     def write_about(self, about: Mapping[str, Any]) -> None:
-        """Write recording.json, atomically."""
+        """Write recording.json, atomically. Raises OSError."""
         partial = self.path / f".partial.{ABOUT}"
-        partial.write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2))
-        partial.replace(self.path / ABOUT)
+        try:
+            partial.write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2))
+            partial.replace(self.path / ABOUT)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
 
     def read_about(self) -> dict[str, Any]:
         """Return recording.json; {} where it is missing or broken."""

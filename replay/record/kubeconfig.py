@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -51,8 +52,8 @@ class ExecPlugin:
     """A program that prints credentials (kubeconfig's `exec`); `cluster` is part of its input."""
 
     command: str
-    arguments: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = field(default=(), repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
     is_interactive: bool = False
@@ -61,7 +62,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """One cluster and one user. `server` is a URL; absent credentials are empty.
+    """One cluster and one user. `server` is a URL without a user; absent credentials are empty.
 
     `name` is the source of the configuration, for people.
     """
@@ -69,7 +70,7 @@ class Access:
     name: str
     server: str
     tls: Tls = Tls()
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     username: str = ""
@@ -174,7 +175,13 @@ def _parsed(file: Path) -> _Raw:
     try:
         config = yaml.safe_load(_bytes(file, str(file)))
     except yaml.YAMLError as error:
-        raise KubeconfigError(str(file), f"is not YAML: {error}") from error
+        # The error's text quotes the line, which may have a secret.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}, line {mark.line + 1}" if mark else str(file)
+        problem = getattr(error, "problem", None) or "it has a character that YAML does not allow"
+        raise KubeconfigError(where, f"is not YAML: {problem}") from None
+    except RecursionError as error:
+        raise KubeconfigError(str(file), "is not a kubeconfig: nested too deeply") from error
     if not isinstance(config, dict):
         raise KubeconfigError(str(file), "is not a kubeconfig: expected a mapping with clusters")
     return config
@@ -207,7 +214,7 @@ def _entry(
 
 
 def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
-    server = cluster.text("server").rstrip("/")
+    server, url_user, url_password = _split_user(cluster.text("server").rstrip("/"))
     if not server.startswith(("https://", "http://")):
         problem = f"{server!r} is not an http or https URL"
         raise KubeconfigError(f"{cluster.where}.server", problem)
@@ -222,7 +229,14 @@ def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
         raise KubeconfigError(f"{cluster.where}.insecure-skip-tls-verify", problem)
     proxy_url = cluster.text("proxy-url")
     if user is None:
-        return Access(name=name, server=server, tls=tls, proxy_url=proxy_url)
+        return Access(
+            name=name,
+            server=server,
+            tls=tls,
+            proxy_url=proxy_url,
+            username=url_user,
+            password=url_password,
+        )
     token_file = user.text("tokenFile")
     return Access(
         name=name,
@@ -231,12 +245,28 @@ def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
         proxy_url=proxy_url,
         token=user.text("token"),
         token_file=user.file.parent / token_file if token_file else None,
-        username=user.text("username"),
-        password=user.text("password"),
+        username=user.text("username") or url_user,
+        password=user.text("password") or url_password,
         certificate=_certificate(user),
         exec_plugin=_exec_plugin(user, cluster),
         headers=_impersonation(user),
     )
+
+
+def without_user(url: str) -> str:
+    """Return a URL without its user and password, for people."""
+    return _split_user(url)[0]
+
+
+def _split_user(url: str) -> tuple[str, str, str]:
+    """Return a URL without its user, and the user and the password that it has."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, host = authority.rpartition("@")
+    name, _, password = user.partition(":")
+    if not at:
+        return url, "", ""
+    return f"{scheme}{separator}{host}{slash}{path}", unquote(name), unquote(password)
 
 
 def _certificate(user: _Entry) -> Certificate | None:

@@ -10,32 +10,35 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from replay.errors import AllRefusedError, RecordError
+from replay.errors import AllRefusedError, OutputError, RecordError, ReplayError, unwritable
 from replay.kube.kinds import NODES, PODS, RESOURCES, Resource
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
+from replay.record.backoff import Backoff
+from replay.record.connect import connected
 from replay.record.frames import ABOUT, RecordingFolder, arrival_time
+from replay.record.http_client import RequestBounds
 from replay.record.redact import Redactor
 from replay.record.usage import ClusterIndex, UsageLog, UsageSource
-from replay.record.usage_sources import ChosenSource, choose_source
+from replay.record.usage_sources import ChosenSource
 from replay.record.watcher import Watcher, WatcherStatus
 
-_JOIN_S, _JOINS = 0.02, 10
-_FLUSH_NS = 10**9
+_END_S = 0.5
+_FLUSH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
     """What is recorded and how. `usage_every_s` is the time between two samples.
 
-    `page` is the limit of a list request, `pause_s` the first back-off after a failure.
+    `page` is the limit of a list request; `backoff` makes the waits between a requester's attempts.
     """
 
     resources: Sequence[Resource] = RESOURCES
     redactor: Redactor | None = None
     usage_every_s: float = 15.0
     page: int = 500
-    pause_s: float = 0.8
+    backoff: Callable[[], Backoff] = Backoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class RecordingProgress:
 class RecordingResult:
     """A recording that has ended. `broken` is the failure that ended it early, or "".
 
+    `is_disk` is whether that failure is one of the disk that the frames are written to.
     `usage` is the name of the source of usage, "" without samples; `usage_why` is why that source
     was chosen.
     """
@@ -84,6 +88,7 @@ class RecordingResult:
     usage: str
     usage_why: str
     broken: str
+    is_disk: bool = False
     notes: tuple[str, ...] = field(default=())
 
 
@@ -100,19 +105,20 @@ class RecordingRequest:
     usage_every_s: float
     redact_key: bytes | None
     folder: Path
+    bounds: RequestBounds = RequestBounds()  # noqa: RUF009 - a frozen value
 
 
 def record_live(
     request: RecordingRequest, keep_going: Callable[[RecordingProgress], bool]
 ) -> RecordingResult:
-    """Record a live cluster until `keep_going` returns False. Raises RecordError.
+    """Record a live cluster until `keep_going` returns False. Raises RecordError, OutputError.
 
     The folder is removed where nothing was received.
     """
     access = kubeconfig.load(request.kubeconfig, request.context)
-    api = ApiServer(access, time.time_ns)
-    api.get("/version")
-    usage = choose_source(request.usage, api)
+    api = ApiServer(access, time.time_ns, request.bounds)
+    nothing = RecordingProgress(statuses={}, samples=0, usage_problem="")
+    version, usage = connected(api, request.usage, lambda: keep_going(nothing))
     folder = RecordingFolder.create(request.folder)
     options = RecorderSettings(
         redactor=Redactor(request.redact_key) if request.redact_key is not None else None,
@@ -120,9 +126,18 @@ def record_live(
     )
     try:
         return record(
-            api, folder, usage, options=options, now_ns=time.time_ns, keep_going=keep_going
+            api,
+            folder,
+            usage,
+            version=version,
+            options=options,
+            now_ns=time.time_ns,
+            keep_going=keep_going,
         )
-    except RecordError:
+    except OSError as error:
+        _remove_empty(folder)
+        raise unwritable(folder.path, error) from error
+    except ReplayError:
         _remove_empty(folder)
         raise
 
@@ -141,16 +156,17 @@ def record(
     folder: RecordingFolder,
     usage: ChosenSource,
     *,
+    version: str,
     options: RecorderSettings,
     now_ns: Callable[[], int],
     keep_going: Callable[[RecordingProgress], bool],
 ) -> RecordingResult:
     """Record until `keep_going` returns False; it is called again and again, and waits a little.
 
-    Raises RecordError where the server cannot be reached, does not accept the user's credentials,
-    or refuses every resource. A later failure ends the recording and is its `broken`.
+    `version` is that of the server. Raises RecordError where the server cannot be reached, does not
+    accept the user's credentials, or refuses every resource, OutputError where the disk has no room
+    for anything. A later failure ends the recording and is its `broken`.
     """
-    version = str(api.get("/version").get("gitVersion") or "")
     source = usage.source
     session = _Session(api, folder, source, options, now_ns)
     began_ns = now_ns()
@@ -163,13 +179,10 @@ def record(
     }
     folder.write_about(about)
     with session.running():
-        flushed_ns = now_ns()
         while session.goes_on() and keep_going(session.state()):
-            if now_ns() - flushed_ns >= _FLUSH_NS:
-                session.flush()
-                flushed_ns = now_ns()
+            pass
     state, broken = session.state(), session.broken()
-    _check_received(state, broken)
+    _check_received(state, broken, is_disk=session.is_disk)
     seconds = (now_ns() - began_ns) / 1e9
     # A server's refusal names its user.
     redacted = options.redactor.words if options.redactor else str
@@ -178,7 +191,7 @@ def record(
         "notes": [f"{what}: {redacted(why)}" for what, why in session.notes()],
         "broken": redacted(broken),
     }
-    # `broken` reports a full disk, too.
+    # `broken` reports a full disk.
     with contextlib.suppress(OSError):
         folder.write_about(about)
     return RecordingResult(
@@ -190,14 +203,17 @@ def record(
         usage=source.name if source and state.samples else "",
         usage_why=usage.why,
         broken=broken,
+        is_disk=session.is_disk,
         notes=tuple(f"{what}: {why}" for what, why in session.notes()),
     )
 
 
-def _check_received(state: RecordingProgress, broken: str) -> None:
+def _check_received(state: RecordingProgress, broken: str, *, is_disk: bool) -> None:
     if any(each.is_listed or each.objects for each in state.statuses.values()):
         return
     refused = next((each.refused for each in state.statuses.values() if each.refused), "")
+    if is_disk:
+        raise OutputError(broken)
     if broken or state.problems:
         raise RecordError(broken or state.problems[0])
     if refused:
@@ -213,8 +229,8 @@ class _Session:
         options: RecorderSettings,
         now_ns: Callable[[], int],
     ) -> None:
+        self._api = api
         self._ending = Event()
-        self._full = ""
         self._files = [folder.resource(each) for each in options.resources]
         redactor, index = options.redactor, ClusterIndex()
         self._redactor = redactor
@@ -228,7 +244,7 @@ class _Session:
                 now_ns=now_ns,
                 redact=redactor.object if redactor else lambda raw: raw,
                 page=options.page,
-                pause_s=options.pause_s,
+                backoff=options.backoff(),
             )
             for resource, file in zip(options.resources, self._files, strict=True)
         ]
@@ -244,6 +260,7 @@ class _Session:
                 ending=self._ending,
                 now_ns=now_ns,
                 every_s=options.usage_every_s,
+                backoff=options.backoff(),
             )
 
     @contextlib.contextmanager
@@ -253,35 +270,29 @@ class _Session:
         if self._usage is not None:
             runs.append(self._usage.run)
         threads = [Thread(target=run, daemon=True) for run in runs]
-        for thread in threads:
+        flusher = Thread(target=self._flush_all, daemon=True)
+        for thread in [*threads, flusher]:
             thread.start()
         try:
             yield
         finally:
             self._ending.set()
-            self._join(threads)
+            # Cuts every request; the thread of one that resolves a name is left alone.
+            self._api.stop()
+            end_s = time.monotonic() + _END_S
+            for thread in [*threads, flusher]:
+                thread.join(max(0.0, end_s - time.monotonic()))
             for file in self._files:
-                # A full disk was reported before.
-                with contextlib.suppress(OSError):
-                    file.close()
+                file.close()
 
-    def _join(self, threads: Sequence[Thread]) -> None:
-        """Wait a short time for the threads; the response of a request in flight is lost."""
-        for _ in range(_JOINS):
-            for watcher in self._watchers:
-                watcher.interrupt()
-            for thread in threads:
-                thread.join(_JOIN_S)
-            if not any(thread.is_alive() for thread in threads):
-                return
+    def _flush_all(self) -> None:
+        """Flush all files again and again until the end; the body of a thread.
 
-    def flush(self) -> None:
-        """Flush all files; a full disk ends the recording."""
-        for file in self._files:
-            try:
+        A thread of its own: a terminal that takes no output delays no write to the disk.
+        """
+        while not self._ending.wait(_FLUSH_S):
+            for file in self._files:
                 file.flush()
-            except OSError as error:
-                self._full = f"{file.path}: {error.strerror or error}"
 
     def state(self) -> RecordingProgress:
         """Return the progress of the recording."""
@@ -297,8 +308,18 @@ class _Session:
 
     def broken(self) -> str:
         """Return the failure that ends the recording, or ""."""
-        found = (each.status.broken for each in self._watchers if each.status.broken)
-        return next(found, self._full)
+        if failed := self._failed_file():
+            return str(failed)
+        return next((each.status.broken for each in self._watchers if each.status.broken), "")
+
+    @property
+    def is_disk(self) -> bool:
+        """Return whether that failure is one of the disk that the frames are written to."""
+        return isinstance(self._failed_file(), OutputError)
+
+    def _failed_file(self) -> ReplayError | None:
+        failed = (unwritable(each.path, each.failure) for each in self._files if each.failure)
+        return next(failed, None)
 
     def notes(self) -> list[tuple[str, str]]:
         """Return what is missing in the recording, and why."""
@@ -314,13 +335,17 @@ class _Session:
             status, name = watcher.status, watcher.resource.name
             if status.refused:
                 is_needed = watcher.resource in {NODES, PODS}
+                what = "only recorded until then" if status.is_listed else "not recorded"
                 effect = "; a replay needs them" if is_needed else ""
-                result.append((f"{name} are not recorded{effect}", status.refused))
+                result.append((f"{name} are {what}{effect}", status.refused))
             elif not status.is_listed:
                 why = status.problem or "the recording ended before"
                 result.append((f"{name} were not listed completely", why))
             if status.gaps:
-                times = f"{len(status.gaps)} times, " if len(status.gaps) > 1 else ""
+                times = f"{status.gaps:,} times, " if status.gaps > 1 else ""
                 what = f"{name} were listed again, {times}changes in between are recorded late"
-                result.append((what, status.gaps[-1]))
+                result.append((what, status.gap))
+            if unreadable := watcher.unreadable:
+                what = f"{unreadable:,} objects and events of {name} are not recorded"
+                result.append((what, "they are malformed, or nested deeper than 254 levels"))
         return result

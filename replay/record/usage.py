@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from replay.errors import RecordError
 from replay.kube.changes import Raw, key, meta, node_name
+from replay.record.backoff import Backoff
 from replay.record.frames import LineFile, arrival_time
 from replay.record.redact import Redactor
 
@@ -38,6 +39,10 @@ class ResourceUsage:
         return bool(self.to_mapping())
 
 
+AMOUNT_MAX = 2**62
+"""The largest amount; neither it nor a float above it exceeds an int64."""
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecordError, TypeError, ValueError)
+"""What reading an answer raises whose JSON is not what its source should send."""
 USAGE_FIELDS = tuple(each.name for each in fields(ResourceUsage))
 """The names of the amounts of ResourceUsage."""
 
@@ -66,22 +71,25 @@ class UsageSource(Protocol):
 
 
 def total_usage(amounts: Sequence[ResourceUsage]) -> ResourceUsage:
-    """Return the sums of the reported amounts; None where no amount is reported."""
+    """Return the sums of the reported amounts, at most AMOUNT_MAX; None where none is reported."""
     sums: dict[str, int] = {}
     for each in amounts:
         for name, value in each.to_mapping().items():
-            sums[name] = sums.get(name, 0) + value
+            sums[name] = min(AMOUNT_MAX, sums.get(name, 0) + value)
     return ResourceUsage(**sums)
 
 
 def number_at(raw: Raw, *path: str) -> int | None:
-    """Return the integer part of the number at a path of names; None without a number >= 0."""
+    """Return the integer part of the number at a path of names.
+
+    None without a number from 0 to AMOUNT_MAX.
+    """
     value: Any = raw
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if value >= 0 else None
+    return int(value) if 0 <= value <= AMOUNT_MAX else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,26 +169,27 @@ class UsageLog:
     ending: Event
     now_ns: Callable[[], int]
     every_s: float
+    backoff: Backoff = field(default_factory=Backoff)
     samples: int = 0
     problem: str = ""
     _queried: set[str] = field(default_factory=set)
     _reported: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Sample at once and then every `every_s`; a failure is retried with the next sample."""
+        """Sample at once and then every `every_s`, later after failures (`backoff`)."""
         while not self.ending.is_set():
             nodes = self.index.nodes()
-            if nodes:
-                self._sample(nodes)
             # Before the first list of nodes there is no kubelet to query.
-            self.ending.wait(self.every_s if nodes else min(0.1, self.every_s))
+            self.ending.wait(self._sample(nodes) if nodes else min(0.1, self.every_s))
 
     def silent(self) -> list[str]:
         """Return the nodes without any reported usage."""
         return sorted(self._queried - self._reported)
 
-    def _sample(self, nodes: Sequence[str]) -> None:
+    def _sample(self, nodes: Sequence[str]) -> float:
+        """Log one sample; return the seconds until the next."""
         self._queried.update(nodes)
+        self.backoff.begin()
         try:
             found = self.source.sample(nodes)
             line = self._line(found)
@@ -189,9 +198,13 @@ class UsageLog:
                 self.file.write({"arrival": arrival_time(self.now_ns()), **line})
                 self.samples += 1
             self.problem = ""
-        except (RecordError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             # A malformed answer must not end the recording.
-            self.problem = f"usage ({self.source.name}): {error}"
+            problem = str(error) if isinstance(error, RecordError) else "a malformed answer"
+            self.problem = f"usage ({self.source.name}): {problem}"
+            asked_s = error.retry_after_s if isinstance(error, RecordError) else 0.0
+            return max(self.every_s, self.backoff.wait_s(asked_s))
+        return self.every_s
 
     def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, int]]]:
         pods: dict[str, dict[str, int]] = {}

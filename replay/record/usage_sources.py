@@ -7,21 +7,33 @@ docs/storage/prometheus.md (metrics), Prometheus HTTP API v1 (/api/v1/query).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
 import urllib3
-from urllib3.exceptions import HTTPError
 
-from replay.errors import ApiError, RecordError, UnreachableError
-from replay.kube.changes import Raw
+from replay.errors import ApiError, RecordError
+from replay.kube.changes import Raw, meta, part, parts
 from replay.kube.kinds import NODES
-from replay.record.api import ApiServer, plain_pool
-from replay.record.usage import NodeUsage, ResourceUsage, UsageSource, number_at, total_usage
+from replay.record.api import ApiServer
+from replay.record.backoff import Backoff, retry_after_s
+from replay.record.http_client import pool_manager
+from replay.record.kubeconfig import without_user
+from replay.record.usage import (
+    AMOUNT_MAX,
+    MALFORMED,
+    NodeUsage,
+    ResourceUsage,
+    UsageSource,
+    number_at,
+    total_usage,
+)
 from services.kube import quantity
 
 _PROMETHEUS = "prometheus="
@@ -59,8 +71,8 @@ def choose_source(selection: str, api: ApiServer) -> ChosenSource:
     if selection == "off":
         return ChosenSource(source=None, why="--usage off")
     if selection.startswith(_PROMETHEUS):
-        source = PrometheusUsage(selection.removeprefix(_PROMETHEUS))
-        source.sample([])
+        source = PrometheusUsage(selection.removeprefix(_PROMETHEUS), api)
+        source.check()
         return ChosenSource(source=source, why="--usage prometheus")
     if selection in {"auto", "kubelet"} and _kubelets_answer(api):
         return ChosenSource(source=KubeletUsage(api), why=f"{selection}: kubelets answer")
@@ -78,56 +90,93 @@ def choose_source(selection: str, api: ApiServer) -> ChosenSource:
 def _kubelets_answer(api: ApiServer) -> bool:
     """Return whether one of the first three nodes' kubelets answers; a single one may be down."""
     try:
-        nodes = api.get(NODES.path, {"limit": 3}).get("items") or ()
+        nodes = parts(api.get(NODES.path, {"limit": 3}), "items")[:3]
     except RecordError:
         return False
-    return any(_answers(api, _summary_path(str(each["metadata"]["name"]))) for each in nodes)
+    return any(_answers(api, _summary_path(_item_name(each))) for each in nodes)
 
 
 def _answers(api: ApiServer, path: str) -> bool:
     """Return whether the API server serves a path. Raises RecordError where it does not answer."""
     try:
-        api.get(path)
+        api.get(path, of="usage")
     except ApiError:
         return False
     return True
 
 
 def _summary_path(node: str) -> str:
-    return f"/api/v1/nodes/{quote(node)}/proxy/stats/summary"
+    return f"/api/v1/nodes/{quote(node, safe='')}/proxy/stats/summary"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Kubelet:
+    """One kubelet: it is not asked again before `due_s`."""
+
+    backoff: Backoff = field(default_factory=Backoff)
+    due_s: float = 0.0
 
 
 class KubeletUsage:
-    """Queries the kubelet of each node, eight at a time."""
+    """Queries the kubelet of each node, eight at a time; those that fail, less often."""
 
     name = "kubelet"
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
+        self._kubelets: dict[str, _Kubelet] = {}
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes that answer. Raises RecordError where no node answers."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = list(pool.map(self._ask, nodes))
+        self._kubelets = {each: self._kubelets.get(each) or _Kubelet() for each in nodes}
+        waiting, answers = SimpleQueue[str](), list[NodeUsage | RecordError]()
+        for node, kubelet in self._kubelets.items():
+            if kubelet.backoff.clock() >= kubelet.due_s:
+                waiting.put(node)
+        # Daemons, unlike the threads of an executor: a process ends although they wait.
+        threads = [
+            Thread(target=self._ask_all, args=(waiting, answers), daemon=True)
+            for _ in range(min(_AT_ONCE, waiting.qsize()))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         found = [each for each in answers if isinstance(each, NodeUsage)]
         failed = [each for each in answers if isinstance(each, RecordError)]
         if failed and not found:
             raise failed[0]
         return found
 
-    def _ask(self, node: str) -> NodeUsage | RecordError:
+    def _ask_all(self, waiting: SimpleQueue[str], answers: list[NodeUsage | RecordError]) -> None:
+        """Ask the kubelets of `waiting` until it is empty; the body of a thread."""
+        while True:
+            try:
+                node = waiting.get_nowait()
+            except Empty:
+                return
+            answers.append(self._ask(node, self._kubelets[node]))
+
+    def _ask(self, node: str, kubelet: _Kubelet) -> NodeUsage | RecordError:
+        kubelet.backoff.begin()
+        path = _summary_path(node)
         try:
-            return read_summary(node, self._api.get(_summary_path(node)))
+            return read_summary(node, self._api.get(path, of="usage"))
         except RecordError as error:
-            return error
+            problem = error
+        except MALFORMED:
+            problem = RecordError(f"{path}: a malformed answer")
+        wait_s = kubelet.backoff.wait_s(problem.retry_after_s)
+        kubelet.due_s = kubelet.backoff.clock() + wait_s
+        return problem
 
 
 def read_summary(node: str, summary: Raw) -> NodeUsage:
     """Return the usage in a kubelet's Summary."""
-    own = summary.get("node") or {}
+    own = part(summary, "node")
     pods = {}
-    for each in summary.get("pods") or ():
-        named = each.get("podRef") or {}
+    for each in parts(summary, "pods"):
+        named = part(each, "podRef")
         if amounts := _of_pod(each):
             pods[str(named.get("namespace")), str(named.get("name"))] = amounts
     whole = ResourceUsage(
@@ -142,7 +191,7 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
 
 def _of_pod(raw: Raw) -> ResourceUsage:
     # The pod's cgroup counts more than its containers; some systems do not report it.
-    containers = total_usage([_of_container(each) for each in raw.get("containers") or ()])
+    containers = total_usage([_of_container(each) for each in parts(raw, "containers")])
     memory = number_at(raw, "memory", "workingSetBytes")
     cpu = number_at(raw, "cpu", "usageNanoCores")
     return ResourceUsage(
@@ -188,23 +237,19 @@ class MetricsUsage:
             if _item_name(each) in wanted
         ]
         pods = {
-            (str((each.get("metadata") or {}).get("namespace")), _item_name(each)): total_usage(
-                [
-                    _metric_amounts(container.get("usage"))
-                    for container in each.get("containers") or ()
-                ]
+            (str(meta(each).get("namespace")), _item_name(each)): total_usage(
+                [_metric_amounts(container.get("usage")) for container in parts(each, "containers")]
             )
             for each in self._items("pods")
         }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _items(self, resource: str) -> list[Raw]:
-        items = self._api.get(f"{_METRICS}/{resource}").get("items") or ()
-        return [each for each in items if isinstance(each, dict)]
+        return parts(self._api.get(f"{_METRICS}/{resource}", of="usage"), "items")
 
 
 def _item_name(raw: Raw) -> str:
-    return str((raw.get("metadata") or {}).get("name"))
+    return str(meta(raw).get("name"))
 
 
 def _metric_amounts(usage: object) -> ResourceUsage:
@@ -218,9 +263,9 @@ def _metric_amounts(usage: object) -> ResourceUsage:
 def _whole(text: object, read: Callable[[str], int]) -> int | None:
     try:
         amount = read(text) if isinstance(text, str) else -1
-    except quantity.QuantityError:
+    except (quantity.QuantityError, ArithmeticError):
         return None
-    return amount if amount >= 0 else None
+    return amount if 0 <= amount <= AMOUNT_MAX else None
 
 
 class PrometheusUsage:
@@ -228,11 +273,26 @@ class PrometheusUsage:
 
     name = "prometheus"
 
-    def __init__(self, url: str) -> None:
-        parsed = urllib3.util.parse_url(url)
+    def __init__(self, url: str, api: ApiServer) -> None:
+        try:
+            parsed = urllib3.util.parse_url(url)
+        except ValueError as error:
+            problem = f"{without_user(url)!r} is not the URL of a server"
+            raise RecordError(f"--usage prometheus: {problem}") from error
         self._headers = urllib3.make_headers(basic_auth=parsed.auth) if parsed.auth else {}
+        self._secrets = [parsed.auth, parsed.auth.partition(":")[2]] if parsed.auth else []
         self._url = parsed._replace(auth=None).url.rstrip("/")
-        self._pool = plain_pool()
+        self._api = api
+        self._pool = pool_manager()
+
+    def check(self) -> None:
+        """Raise RecordError where the queries are not answered."""
+        try:
+            self.sample([])
+        except RecordError:
+            raise
+        except MALFORMED as error:
+            raise RecordError(f"{self._url}: a malformed answer") from error
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
@@ -259,19 +319,33 @@ class PrometheusUsage:
 
     def _ask(self, query: str) -> Iterator[tuple[dict[str, Any], int]]:
         url = f"{self._url}/api/v1/query?{urlencode({'query': query})}"
-        try:
-            response = self._pool.request("GET", url, headers=self._headers, redirect=False)
-            answer = orjson.loads(response.data)
-        except (HTTPError, OSError) as error:
-            raise UnreachableError(f"{self._url}: {error}") from error
-        except orjson.JSONDecodeError as error:
-            problem = "the answer is not JSON; check that this is a Prometheus"
-            raise RecordError(f"{self._url}: {problem}") from error
+        opened = self._api.connections.get(
+            self._pool,
+            url,
+            {**self._headers, "Accept-Encoding": "gzip"},
+            server=self._url,
+            where=self._url,
+            bound="usage_s",
+        )
+        with opened as response:
+            try:
+                answer = orjson.loads(response.body("usage_bytes"))
+            except orjson.JSONDecodeError as error:
+                problem = "the answer is not JSON; check that this is a Prometheus"
+                raise RecordError(f"{self._url}: {problem}") from error
         if not isinstance(answer, dict) or answer.get("status") != "success":
-            why = answer.get("error") if isinstance(answer, dict) else response.status
-            raise RecordError(f"{self._url}: the query is refused: {why}")
+            why = str(answer.get("error") if isinstance(answer, dict) else response.status)
+            header = response.headers.get("Retry-After")
+            refusal = RecordError(f"{self._url}: the query is refused: {self._shown(why)}")
+            refusal.retry_after_s = retry_after_s(response.status, header, time.time_ns())
+            raise refusal
         for each in answer["data"].get("result") or ():
             value = float(each["value"][1])
             # NaN compares with nothing.
             if 0 <= value < 1 << 62:
                 yield each["metric"], int(value)
+
+    def _shown(self, text: str) -> str:
+        for each in filter(None, self._secrets):
+            text = text.replace(each, "***")
+        return self._api.shown(text)

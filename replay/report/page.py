@@ -18,7 +18,9 @@ from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
 from replay.results import durations
-from replay.results.run.directory import REPORT, Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import REPORT
+from replay.results.run.manifest import Manifest
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
 

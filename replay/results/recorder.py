@@ -6,8 +6,10 @@ pods and the spans of rounds. Wall time is measured here; nothing flows back int
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Self
@@ -15,22 +17,59 @@ from typing import Self
 from replay.results.run.decision_log import steps_of
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import RoundLog
-from replay.results.spans.pods import PodSpans, VirtualClock, WallClock
-from replay.results.spans.rounds import NOTHING_FOUND, RUN_ROUND, MeasuredExchange, RoundSpans
+from replay.results.run.log_file import RunLog
+from replay.results.spans.pods import PodSpans, PodSpansState, VirtualClock, WallClock
+from replay.results.spans.rounds import (
+    NOTHING_FOUND,
+    RUN_ROUND,
+    MeasuredExchange,
+    RoundSpans,
+    RoundSpansState,
+)
 from replay.results.summary.tally import Tally
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.growing_file import TimedFlush
 from services.telemetry.service_spans import traceparent
-from services.telemetry.span import Attribute, Delivery, Sampling, SpanContext, SpanSink
+from services.telemetry.span import (
+    Attribute,
+    Delivery,
+    Sampling,
+    SinkPosition,
+    SpanContext,
+    SpanSink,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderPosition:
+    """Where a recorder stands between two instants, for a run that is continued there.
+
+    decisions, history, responses: bytes of these files, which the disk has; responses is None
+    while no extender has answered. spans: where the sink stands; None without spans. wall_ns: the
+    run's wall time. The other fields are live objects of the recorder: pickle the position before
+    anything else is recorded. It holds no file, lock or function.
+    """
+
+    decisions: int
+    history: int
+    responses: int | None
+    spans: SinkPosition | None
+    wall_ns: int
+    tally: Tally
+    pod_spans: PodSpansState | None
+    round_spans: RoundSpansState | None
 
 
 class Recorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
     spans: where spans go; None for no spans. sampling: which pods have spans. wall_clock: whether
-    pods' spans show wall time in place of simulated time. wall_ns: the wall time of the run, set by
-    `close`. As a context manager it closes the files of a run that broke off.
+    pods' spans show wall time in place of simulated time. position: where to continue a run; the
+    files are cut to it. wall_ns: the wall time of the run, set by `close`. As a context manager it
+    writes what is recorded to the disk within a second, and closes the files of a run that broke
+    off.
     """
 
     def __init__(
@@ -41,28 +80,45 @@ class Recorder:
         sampling: Sampling | None = None,
         seed: int = 0,
         wall_clock: bool = False,
+        position: RecorderPosition | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = Tally() if position is None else position.tally
         self.wall_ns = 0
         self._run = run
-        self._decision_log = run.decision_log()
-        self._round_log = run.round_log()
+        self._decision_log = run.decision_log(None if position is None else position.decisions)
+        self._round_log = run.round_log(None if position is None else position.history)
         self._responses_log: RoundLog | None = None
-        self._began_ns = perf_counter_ns()
+        if position is not None:
+            if position.responses is None:
+                run.remove_responses()
+            else:
+                self._responses_log = run.responses_log(position.responses)
+        self._timed_flush = TimedFlush(self._flush)
+        began_ns = perf_counter_ns()
+        self._began_ns = began_ns - (position.wall_ns if position is not None else 0)
         self._sent_ns: deque[int] = deque()
         self._exchange: MeasuredExchange | None = None
         self._within: SpanContext | None = None
-        self._epoch_ns = time_ns() - self._began_ns
+        self._epoch_ns = time_ns() - began_ns
         self._sink = spans
         self._pod_spans: PodSpans | None = None
         self._round_spans: RoundSpans | None = None
         if spans is not None:
             sampling = sampling or Sampling(1.0)
             clock = WallClock(time_ns) if wall_clock else VirtualClock()
-            self._pod_spans = PodSpans(spans, sampling, seed, clock)
-            self._round_spans = RoundSpans(spans, sampling, seed, self._epoch_ns + self._began_ns)
+            self._pod_spans = PodSpans(
+                spans, sampling, seed, clock, None if position is None else position.pod_spans
+            )
+            self._round_spans = RoundSpans(
+                spans,
+                sampling,
+                seed,
+                self._epoch_ns + began_ns,
+                None if position is None else position.round_spans,
+            )
 
     def __enter__(self) -> Self:
+        self._timed_flush.__enter__()
         return self
 
     def __exit__(
@@ -71,9 +127,10 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close_logs()
-        if kind is not None and self._sink is not None:
-            self._sink.close()
+        with contextlib.ExitStack() as stack:
+            if kind is not None and self._sink is not None:
+                stack.callback(self._sink.close)
+            self._close_logs()
 
     @property
     def traceparent(self) -> str:
@@ -150,6 +207,26 @@ class Recorder:
         if self._round_spans is not None:
             self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, found)
 
+    def position(self) -> RecorderPosition:
+        """Return where to continue the run; what was recorded before is on the disk.
+
+        To be called between two instants, while no round waits for its outcomes. Raises
+        OutputError and RunError.
+        """
+        assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
+        assert not self._sent_ns  # noqa: S101 - the same
+        responses = self._responses_log
+        return RecorderPosition(
+            decisions=self._decision_log.position(),
+            history=self._round_log.position(),
+            responses=None if responses is None else responses.position(),
+            spans=None if self._sink is None else self._sink.position(),
+            wall_ns=perf_counter_ns() - self._began_ns,
+            tally=self.tally,
+            pod_spans=None if self._pod_spans is None else self._pod_spans.state(),
+            round_spans=None if self._round_spans is None else self._round_spans.state(),
+        )
+
     def close(self) -> Delivery:
         """Close the files and the spans, and return how many spans were delivered.
 
@@ -174,11 +251,23 @@ class Recorder:
             attempt.pod.uid = each.pop.uid
         self._responses_log.write(recorded)
 
+    def _logs(self) -> list[RunLog]:
+        logs: list[RunLog | None] = [self._decision_log, self._round_log, self._responses_log]
+        return [each for each in logs if each is not None]
+
+    def _flush(self) -> None:
+        """Write what was recorded; called from another thread. Raises OSError."""
+        for each in self._logs():
+            each.unwritten.flush()
+        if self._sink is not None:
+            self._sink.flush()
+
     def _close_logs(self) -> None:
-        self._decision_log.close()
-        self._round_log.close()
-        if self._responses_log is not None:
-            self._responses_log.close()
+        """Close every log, also where another one cannot be written."""
+        self._timed_flush.close()
+        with contextlib.ExitStack() as stack:
+            for each in reversed(self._logs()):
+                stack.callback(each.close)
 
     def _pod_added(self, event: scheduler_pb2.Event) -> None:
         pod = event.add.pod

@@ -13,18 +13,19 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import zstandard
 from google.protobuf.message import DecodeError, Message
 
+from replay import bounds
 from replay.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FRAME_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 13
 _RECORD_BYTES_MAX = 1 << 28
 _LEVEL = 6
 _BROKEN = (zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError)
@@ -40,7 +41,7 @@ def open_plain(path: Path) -> Iterator[io.BufferedReader]:
         with path.open("rb") as file:
             magic = file.read(4)
             file.seek(0)
-            with _uncompressed(file, magic) as plain:
+            with _uncompressed(file, magic, str(path)) as plain:
                 yield plain
     except _BROKEN as error:
         raise TraceError(str(path), f"its compression is broken: {error}") from error
@@ -60,13 +61,14 @@ def head(path: Path, size: int = 65536) -> bytes:
         return bytes(start)
 
 
-def _uncompressed(file: io.BufferedReader, magic: bytes) -> io.BufferedReader:
+def _uncompressed(file: io.BufferedReader, magic: bytes, name: str) -> io.BufferedReader:
     if magic.startswith(GZIP_MAGIC):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file, mode="rb"))
-    if magic == ZSTD_MAGIC:
+        reader: Any = gzip.GzipFile(fileobj=file, mode="rb")
+    elif magic == ZSTD_MAGIC:
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        return io.BufferedReader(cast("io.RawIOBase", reader), 1 << 16)
-    return file
+    else:
+        return file
+    return io.BufferedReader(bounds.PlainReader(reader, file, name), 1 << 16)
 
 
 def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
@@ -111,8 +113,8 @@ def delimited(message: Message) -> bytes:
 
 
 def frame(records: bytes) -> bytes:
-    """Return delimited records as one zstd frame."""
-    return zstandard.ZstdCompressor(level=_LEVEL).compress(records)
+    """Return delimited records as one zstd frame, with the checksum that a reader verifies."""
+    return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(records)
 
 
 def starts_like_records(plain: bytes) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import orjson
 from google.protobuf import json_format, unknown_fields
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.trace.files import ZSTD_MAGIC, head, open_plain, read_frames, starts_like_records
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
@@ -94,7 +95,7 @@ def _checked(file: BinaryIO, path: Path, reading: _Reading, converts: bool) -> I
 def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
     """Yield each record with file and line; empty lines are skipped."""
     is_format_1 = False
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(bounds.lines(file, name), 1):
         if line.isspace():
             continue
         where = f"{name}, line {number}"

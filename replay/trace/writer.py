@@ -127,6 +127,7 @@ def _sink(file: BinaryIO, name: str) -> _Sink:
         stream = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
         return _LineSink(cast("BinaryIO", stream), file)
     if name.endswith(".zst"):
-        compressed = zstandard.ZstdCompressor().stream_writer(file, closefd=False)
+        compressor = zstandard.ZstdCompressor(write_checksum=True)
+        compressed = compressor.stream_writer(file, closefd=False)
         return _LineSink(cast("BinaryIO", compressed), file)
     return _LineSink(file, file)

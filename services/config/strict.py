@@ -38,7 +38,10 @@ _SUBDOMAIN_MAX = 253
 
 def document(text: str) -> object:
     """Return the data of a YAML or JSON text. Raises DataError, for a repeated field too."""
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise DataError("", f"is neither YAML nor JSON: {error}") from None
     try:
         node = loader.get_single_node()
         if node is None:

@@ -9,21 +9,24 @@ import click
 
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from services.eviction.servicer import FULL_NAME, SERVICE, EvictionServicer
+from services.rpc.limits import Limits, limit_options
 from services.rpc.server import Listen, listen_options, serve
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@limit_options
 @listen_options(50053, metrics=True)
-def main(listen: Listen) -> None:
+def main(listen: Listen, limits: Limits) -> None:
     """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1beta1.EvictionService).
 
     Example, with a free port that the first line of output shows:
 
         python -m services.eviction --listen 127.0.0.1:0
     """
-    servicer = EvictionServicer()
+    servicer = EvictionServicer(limits)
     add = eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server
-    asyncio.run(serve(SERVICE, FULL_NAME, partial(add, servicer), listen, servicer.metrics_text))
+    register = partial(add, servicer)
+    asyncio.run(serve(SERVICE, FULL_NAME, register, listen, servicer.metrics_text, limits=limits))
 
 
 if __name__ == "__main__":

@@ -18,13 +18,7 @@ from services.eviction.core.results import NeedReclaim, PodAdmitResult, StepResu
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold
 from services.kube.kubelet import EvictionConfig
-from services.rpc.errors import (
-    FieldError,
-    NotFoundError,
-    PreconditionError,
-    RefusalError,
-    TimeGoesBackwardsError,
-)
+from services.rpc.errors import FieldError, NotFoundError, PreconditionError, TimeGoesBackwardsError
 
 BEFORE_ALL_NS = -(2**63)
 _NO_DISK_INFO = "the file systems could not be inspected"
@@ -152,13 +146,14 @@ class _NodeBefore(NamedTuple):
 class Fleet:
     """All nodes of a session. Those without a configuration of their own have the session's."""
 
-    __slots__ = ("_before", "_nodes", "config", "live")
+    __slots__ = ("_before", "_nodes", "_pods", "config", "live")
 
     def __init__(self, config: EvictionConfig, *, live: bool = False) -> None:
         self.config = config
         self.live = live
         self._nodes: dict[str, ManagedNode] = {}
         self._before: dict[str, _NodeBefore | None] = {}
+        self._pods = 0
 
     def __iter__(self) -> Iterator[tuple[str, ManagedNode]]:
         """Yield names and nodes in the names' order."""
@@ -167,23 +162,25 @@ class Fleet:
     def put(self, name: str, node: ManagedNode) -> None:
         """Set a node to that of a checkpoint."""
         self._nodes[name] = node
+        self._pods += len(node.pods)
+
+    @property
+    def object_count(self) -> int:
+        """The number of nodes and of their active pods."""
+        return len(self._nodes) + self._pods
 
     def apply(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Apply all operations in order and return the results of those that have one.
 
-        Raises RefusalError where one is refused; then none of them is applied.
+        Raises RefusalError where one is refused; `take_back` then undoes those before it.
         """
         self._before = {}
         results = []
-        try:
-            for operation in operations:
-                self._keep(operation.node_name)
-                result = self._apply_one(operation)
-                if result is not None:
-                    results.append(result)
-        except RefusalError:
-            self.take_back()
-            raise
+        for operation in operations:
+            self._keep(operation.node_name)
+            result = self._apply_one(operation)
+            if result is not None:
+                results.append(result)
         return results
 
     def _apply_one(self, operation: Operation) -> OperationResult | None:
@@ -193,7 +190,8 @@ class Fleet:
             case ResumeNode():
                 return self._resume(operation)
             case RemoveNode():
-                self._nodes.pop(operation.node_name, None)
+                removed = self._nodes.pop(operation.node_name, None)
+                self._pods -= len(removed.pods) if removed is not None else 0
                 return None
             case ConfigureNode():
                 self._configure(operation.node_name, operation.read.config)
@@ -235,7 +233,9 @@ class Fleet:
                 f"at {node.at_ns} ns",
                 earliest_ns=node.at_ns,
             )
-        node.pods = _active_pods(node, step)
+        pods = _active_pods(node, step)
+        self._pods += len(pods) - len(node.pods)
+        node.pods = pods
         node.at_ns, node.kill_fails = step.now_ns, step.kill_fails
         self._nodes[name] = node
         outcome = _stepped(node, step)
@@ -277,6 +277,7 @@ class Fleet:
             node.manager, node.own = before.manager, before.own
             node.pods, node.at_ns, node.kill_fails = before.pods, before.at_ns, before.kill_fails
             self._nodes[name] = node
+        self._pods = sum(len(node.pods) for node in self._nodes.values())
 
 
 def _active_pods(node: ManagedNode, step: StepNode) -> Mapping[str, ActivePod]:

@@ -29,17 +29,18 @@ from services.eviction.codec.configs import (
 from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.prometheus import PrometheusHistogram, header, line
-from services.rpc.sessions import (
-    Session,
-    Sessions,
+from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.prometheus import PrometheusHistogram, header, line
+from services.rpc.session import Session
+from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 
 SERVICE = "eviction"
@@ -50,13 +51,14 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     """All sessions of one process. One event loop runs it, so that it needs no locks."""
 
-    def __init__(self) -> None:
-        self._sessions: Sessions[Fleet] = Sessions(SERVICE)
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._sessions: Sessions[Fleet] = Sessions(SERVICE, limits)
         self._metrics = EvictionMetrics()
 
     async def CreateSession(
         self, request: pb.CreateSessionRequest, context: _Context
     ) -> pb.Session:
+        self._sessions.check_free()
         read = config_from_message(request.config, field="config")
         session = self._sessions.create(Fleet(read.config, live=request.live))
         return _session_message(session, read)
@@ -73,16 +75,18 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def StreamingApply(
         self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
     ) -> AsyncIterator[pb.ApplyResponse]:
-        async for request in request_iterator:
-            yield self.apply(request)
+        with self._sessions.call() as call:
+            async for request in request_iterator:
+                yield self._apply(call.get(request.stamp), request)
 
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
-        fleet = self._sessions.get(request.stamp).core
-        nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
-        for part in split(pb.GetStateResponse(nodes=nodes)):
-            yield part
+        with self._sessions.call() as call:
+            fleet = call.get(request.stamp).core
+            nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
+            for part in split(pb.GetStateResponse(nodes=nodes)):
+                yield part
 
     def metrics_text(self) -> str:
         """Return the process's metrics in Prometheus' text format."""
@@ -91,15 +95,18 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        session = self._sessions.get(request.stamp)
-        state = fleet_to_json(session.core)
-        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
-            yield chunk
+        with self._sessions.call() as call:
+            session = call.get(request.stamp)
+            state = fleet_to_json(session.core)
+            for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
+                yield chunk
 
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> pb.Session:
-        info, plain = await read_checkpoint(SERVICE, request_iterator)
+        with self._sessions.call():
+            self._sessions.check_free()
+            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
         return _session_message(
@@ -108,25 +115,33 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Apply a batch, or return the last response again. Raises RefusalError."""
-        session = self._sessions.get(request.stamp)
+        return self._apply(self._sessions.get(request.stamp), request)
+
+    def _apply(self, session: Session[Fleet], request: pb.ApplyRequest) -> pb.ApplyResponse:
         answer: pb.ApplyResponse | None
         answer = session.repeated_or_new(request, live=session.core.live)
         if answer is not None:
             return answer
-        started_ns = time.perf_counter_ns()
+        started_ns, fleet = time.perf_counter_ns(), session.core
+        count = len(request.operations)
+        self._sessions.make_room(session, fleet.object_count, count, count)
         operations = [
             operation_from_message(each, field=f"operations[{index}]", clock=_clock(session))
             for index, each in enumerate(request.operations)
         ]
         decoded_ns = time.perf_counter_ns()
-        done = session.core.apply(operations)
-        stepped_ns = time.perf_counter_ns()
-        results = list(map(result_message, done))
-        while len(operations) > 1 and sum(each.ByteSize() for each in results) > PART_BYTES:
-            session.core.take_back()
-            operations = operations[: len(operations) // 2]
-            done = session.core.apply(operations)
+        try:
+            done = fleet.apply(operations)
+            stepped_ns = time.perf_counter_ns()
             results = list(map(result_message, done))
+            while len(operations) > 1 and sum(each.ByteSize() for each in results) > PART_BYTES:
+                fleet.take_back()
+                operations = operations[: len(operations) // 2]
+                done = fleet.apply(operations)
+                results = list(map(result_message, done))
+        except Exception:
+            fleet.take_back()
+            raise
         for each in done:
             if isinstance(each.outcome, StepResult):
                 self._metrics.absorb(each.outcome)

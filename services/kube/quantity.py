@@ -1,11 +1,12 @@
 """Quantities ("500m", "128Mi") and durations ("1m30s") as Kubernetes writes them.
 
 A quantity is an integer count of 1e-9 units plus the format it was written in, which only printing
-needs. Anything finer than 1e-9 rounds away from zero, as upstream's parser does. Durations are
-Go's.
+needs. Anything finer than 1e-9 rounds away from zero, as upstream's parser does. Numbers saturate
+at 64 bits, as upstream's Value and MilliValue do since v1.36; before, they were 0 or wrapped around.
+Durations are Go's.
 
-Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; Go's time
-package, ParseDuration and Duration.String.
+Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; v1.36 math.go,
+positiveScaleInt64; Go's time package, ParseDuration and Duration.String.
 """
 
 from __future__ import annotations
@@ -16,8 +17,17 @@ from enum import Enum
 from functools import lru_cache
 
 NANO = 1_000_000_000
-_INT64_MAX = 2**63 - 1
+INT64_MAX = 2**63 - 1
+AMOUNT_MAX = 2**56 - 1
+"""What a scheduler counts at most of a resource, of a node or a pod: 72 PB, or 72 * 10^12 cores.
+
+A larger amount counts as this one, so that neither a score (100 * amount) nor a sum can exceed 64
+bits. Upstream's scores wrap around there.
+"""
+
 _LENGTH_MAX = 1000
+_EXPONENT_MAX = 2 * _LENGTH_MAX
+_EXPONENTS = range(-(2**31), 2**31)
 _NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([A-Za-z]*|[eE][+-]?\d+)", re.ASCII)
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -50,11 +60,11 @@ class Quantity:
         return cls(value * NANO, format)
 
     def value(self) -> int:
-        """Return whole units, rounded away from zero (upstream's Quantity.Value)."""
+        """Return whole units, rounded away from zero (upstream's Quantity.Value): an int64."""
         return _scaled(self.nano, NANO)
 
     def milli_value(self) -> int:
-        """Return thousandths, rounded away from zero (upstream's Quantity.MilliValue)."""
+        """Return thousandths, rounded away from zero (upstream's Quantity.MilliValue): an int64."""
         return _scaled(self.nano, NANO // 1000)
 
     def __str__(self) -> str:
@@ -83,7 +93,7 @@ def parse(text: str) -> Quantity:
     mantissa = int(whole + fraction or "0")
     factor, divisor, style = _scale(suffix, text)
     nano = _divide_up(mantissa * factor * NANO, divisor * 10 ** len(fraction))
-    nano = min(nano, _INT64_MAX * NANO)
+    nano = min(nano, INT64_MAX * NANO)
     return Quantity(-nano if sign == "-" else nano, style)
 
 
@@ -97,18 +107,28 @@ def value(text: str) -> int:
     return parse(text).value()
 
 
+def saturated(number: int) -> int:
+    """Return the number, or the nearest one that 64 bits hold."""
+    return max(-INT64_MAX - 1, min(number, INT64_MAX))
+
+
 def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
     if suffix in _BINARY:
         return 1024 ** _BINARY[suffix], 1, Format.BINARY_SI
     if suffix in _DECIMAL:
         exponent, style = _DECIMAL[suffix], Format.DECIMAL_SI
     elif suffix[:1] in {"e", "E"} and suffix[1:].lstrip("+-").isdigit():
-        exponent, style = int(suffix[1:]), Format.DECIMAL_EXPONENT
+        exponent, style = _exponent(int(suffix[1:]), text), Format.DECIMAL_EXPONENT
     else:
         raise QuantityError(f"{text!r} is not a quantity: unknown suffix {suffix!r}")
-    if abs(exponent) > 400:
-        raise QuantityError(f"{text!r} is not a quantity: its exponent is out of range")
     return (10**exponent, 1, style) if exponent >= 0 else (1, 10**-exponent, style)
+
+
+def _exponent(number: int, text: str) -> int:
+    """Return the exponent, or one beyond which the digits of a text make no difference."""
+    if number not in _EXPONENTS:
+        raise QuantityError(f"{text!r} is not a quantity: its exponent is out of range")
+    return max(-_EXPONENT_MAX, min(number, _EXPONENT_MAX))
 
 
 def _divide_up(dividend: int, divisor: int) -> int:
@@ -117,7 +137,7 @@ def _divide_up(dividend: int, divisor: int) -> int:
 
 def _scaled(nano: int, unit: int) -> int:
     magnitude = _divide_up(abs(nano), unit)
-    return -magnitude if nano < 0 else magnitude
+    return saturated(-magnitude if nano < 0 else magnitude)
 
 
 def _binary_text(amount: int) -> str:

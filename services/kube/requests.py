@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from services.kube.pod import NO_RESOURCES, Container, ContainerResources, Pod, PodSpec
+from services.kube.quantity import AMOUNT_MAX
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -39,8 +40,8 @@ def pod_requests(
 ) -> dict[str, int]:
     """Return the totals by resource, "cpu" in thousandths of a core, else whole units.
 
-    `defaults` stand for what a container leaves out, which differs from a request of 0. Without
-    `pod_level` the requests of the pod as a whole are left out.
+    No total is above AMOUNT_MAX. `defaults` stand for what a container leaves out, which differs
+    from a request of 0. Without `pod_level` the requests of the pod as a whole are left out.
     """
     total = _container_requests(spec, defaults)
     if pod_level and spec.resources:
@@ -99,7 +100,7 @@ def _with(defaults: Mapping[str, int], requests: Mapping[str, int]) -> Mapping[s
 
 def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
     for name, amount in amounts.items():
-        total[name] = total.get(name, 0) + amount
+        total[name] = min(total.get(name, 0) + amount, AMOUNT_MAX)
 
 
 def _raise(total: dict[str, int], amounts: Mapping[str, int]) -> None:

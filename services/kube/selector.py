@@ -11,7 +11,6 @@ PodAntiAffinity, TopologySpreadConstraint.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -93,13 +92,16 @@ class LabelSelectors(Generic[_K]):
         self._filed: dict[_Label, dict[_K, LabelSelector]] = {}
         self._labels: dict[_K, tuple[_Label, ...]] = {}
         self._numbers: dict[_K, int] = {}
-        self._next = itertools.count()
+        self._next = 0
 
     def put(self, key: _K, selector: LabelSelector | None) -> None:
         """Add a selector or replace it in its place; None matches nothing."""
         number = self._numbers.get(key)
         self.remove(key)
-        self._numbers[key] = next(self._next) if number is None else number
+        if number is None:
+            number = self._next
+            self._next += 1
+        self._numbers[key] = number
         if selector is None:
             return
         self._labels[key] = _needed(selector)

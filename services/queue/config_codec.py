@@ -17,7 +17,6 @@ from services.queue.core.rules.versions import VERSIONS, QueueConfig, QueueVersi
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec
 
-TIME_NS_MAX = 2**62
 """The latest time, so that the end of a backoff stays an int64."""
 
 DEFAULT_VERSION = "v1.34"

@@ -20,8 +20,10 @@ from services.queue.checkpoint import session_from_plain, session_to_json
 from services.queue.codec import pending_views, state_message, write_head
 from services.queue.config_codec import config_message
 from services.queue.core.results import SubQueue
+from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.metrics import QueueMetrics
 from services.queue.session import (
+    AppliedBatch,
     QueueSession,
     RequestClock,
     apply_batch,
@@ -30,17 +32,18 @@ from services.queue.session import (
     read_batch,
     release_owner,
 )
-from services.rpc.errors import FieldError, LimitError, RefusalError
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.sessions import (
-    Session,
-    Sessions,
+from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
+from services.rpc.errors import FieldError, LimitError
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.session import Session
+from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 
 SERVICE = "queue"
@@ -64,14 +67,17 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     `wall_clock_ns` gives the time of operations without one, in live sessions.
     """
 
-    def __init__(self, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
-        self._sessions: Sessions[QueueSession] = Sessions(SERVICE)
+    def __init__(
+        self, limits: Limits = DEFAULT_LIMITS, *, wall_clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._sessions: Sessions[QueueSession] = Sessions(SERVICE, limits)
         self._metrics = QueueMetrics()
         self._wall_clock_ns = wall_clock_ns
 
     async def CreateSession(
         self, request: pb.CreateSessionRequest, context: _Context
     ) -> pb.Session:
+        self._sessions.check_free()
         core = QueueSession.start(request.config, live=request.live, metrics=self._metrics)
         session = self._sessions.create(core)
         session.at_ns = 0
@@ -89,29 +95,32 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def StreamingApply(
         self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
     ) -> AsyncIterator[pb.ApplyResponse]:
-        stamps: dict[str, session_pb2.Stamp] = {}
-        try:
-            async for request in request_iterator:
-                if self._sessions.get(request.stamp).core.live:
-                    stamps |= dict.fromkeys(owners_of(request), request.stamp)
-                yield self.apply(request)
-        finally:
-            for owner, stamp in stamps.items():
-                self._release(owner, stamp)
+        owners: dict[str, Session[QueueSession]] = {}
+        with self._sessions.call() as call:
+            try:
+                async for request in request_iterator:
+                    session = call.get(request.stamp)
+                    if session.core.live:
+                        owners |= dict.fromkeys(owners_of(request), session)
+                    yield self._apply(session, request)
+            finally:
+                for owner, session in owners.items():
+                    self._release(owner, session)
 
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
-        session = self._sessions.get(request.stamp)
-        core = session.core
-        state = state_message(
-            core.queue.snapshot(),
-            limits=core.config.backoff,
-            at_ns=session.at_ns,
-            next_wakeup_ns=core.queue.next_wakeup_ns(session.at_ns),
-        )
-        for part in split(pb.GetStateResponse(state=state)):
-            yield part
+        with self._sessions.call() as call:
+            session = call.get(request.stamp)
+            core = session.core
+            state = state_message(
+                core.queue.snapshot(),
+                limits=core.config.backoff,
+                at_ns=session.at_ns,
+                next_wakeup_ns=core.queue.next_wakeup_ns(session.at_ns),
+            )
+            for part in split(pb.GetStateResponse(state=state)):
+                yield part
 
     async def WatchPending(
         self, request: pb.WatchPendingRequest, context: _Context
@@ -122,19 +131,20 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         heads = request.heads if request.HasField("heads") else _WATCHED_HEADS
         count = _checked(heads, HEADS_MAX // len(SubQueue), "heads", "returned of each sub-queue")
         sent, revision = None, None
-        while True:
-            session = self._sessions.get(request.stamp)
-            if session.core.revision != revision:
-                revision = session.core.revision
-                queue, is_v134 = session.core.queue, session.core.reader.is_v134
-                views = pending_views(queue, count, is_v134=is_v134)
-                while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
-                    count //= 2
+        with self._sessions.call():
+            while True:
+                session = self._sessions.get(request.stamp, counts=False)
+                if session.core.revision != revision:
+                    revision = session.core.revision
+                    queue, is_v134 = session.core.queue, session.core.reader.is_v134
                     views = pending_views(queue, count, is_v134=is_v134)
-                if views != sent:
-                    sent = views
-                    yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
-            await asyncio.sleep(period_ns / 1e9)
+                    while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
+                        count //= 2
+                        views = pending_views(queue, count, is_v134=is_v134)
+                    if views != sent:
+                        sent = views
+                        yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
+                await asyncio.sleep(period_ns / 1e9)
 
     def metrics_text(self) -> str:
         """Return the process's metrics in Prometheus' text format."""
@@ -143,53 +153,49 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        session = self._sessions.get(request.stamp)
-        state = session_to_json(session.core)
-        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
-            yield chunk
+        with self._sessions.call() as call:
+            session = call.get(request.stamp)
+            state = session_to_json(session.core)
+            for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
+                yield chunk
 
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> pb.Session:
-        info, plain = await read_checkpoint(SERVICE, request_iterator)
+        with self._sessions.call():
+            self._sessions.check_free()
+            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
             core = session_from_plain(plain, self._metrics)
         return _session_message(restore_session(self._sessions, info, core))
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Apply a batch, or return the last response again. Raises RefusalError."""
-        session = self._sessions.get(request.stamp)
+        return self._apply(self._sessions.get(request.stamp), request)
+
+    def _apply(self, session: Session[QueueSession], request: pb.ApplyRequest) -> pb.ApplyResponse:
         answer: pb.ApplyResponse | None
         answer = session.repeated_or_new(request, live=session.core.live)
         if answer is not None:
             return answer
-        queue, heads = session.core.queue, _checked(request.heads, HEADS_MAX, "heads", "returned")
-        _checked(len(request.operations), OPERATIONS_MAX, "operations", "accepted in a batch")
-        steps = read_batch(request.operations, self._clock(session), session.core.reader)
-        expire_leases(session, steps[0][2] if steps else session.at_ns)
-        applied = apply_batch(queue, steps, at_ns=session.at_ns)
-        answer = pb.ApplyResponse(
-            applied=applied.count,
-            results=applied.results,
-            next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns),
-        )
-        size = 0
-        for popped in queue.heads(heads):
-            if size > PART_BYTES:
-                break
-            head = answer.heads.add()
-            write_head(head, popped)
-            size += len(popped.pod.uid) + len(popped.nominated_node_name) + _HEAD_BYTES
+        queue, operations = session.core.queue, request.operations
+        heads = _checked(request.heads, HEADS_MAX, "heads", "returned")
+        count = _checked(len(operations), OPERATIONS_MAX, "operations", "accepted in a batch")
+        self._sessions.make_room(session, queue.object_count, count, count)
+        steps = read_batch(operations, self._clock(session), session.core.reader)
+        try:
+            expire_leases(session, steps[0][2] if steps else session.at_ns)
+            applied = apply_batch(queue, steps, at_ns=session.at_ns)
+            answer = _answer(queue, applied, heads)
+        except Exception as error:
+            session.set_broken(error)
+            raise
         session.core.revision += 1
         session.complete(request, applied.at_ns, answer)
         self._metrics.absorb(queue)
         return answer
 
-    def _release(self, owner: str, stamp: session_pb2.Stamp) -> None:
-        try:
-            session = self._sessions.get(stamp)
-        except RefusalError:  # the session was deleted
-            return
+    def _release(self, owner: str, session: Session[QueueSession]) -> None:
         release_owner(session, owner, self._clock(session))
         session.answer = None  # the pops in it are undone
 
@@ -210,7 +216,23 @@ def _session_message(session: Session[QueueSession]) -> pb.Session:
     )
 
 
+def _answer(queue: SchedulingQueue, applied: AppliedBatch, heads: int) -> pb.ApplyResponse:
+    answer = pb.ApplyResponse(
+        applied=applied.count,
+        results=applied.results,
+        next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns),
+    )
+    size = 0
+    for popped in queue.heads(heads):
+        if size > PART_BYTES:
+            break
+        head = answer.heads.add()
+        write_head(head, popped)
+        size += len(popped.pod.uid) + len(popped.nominated_node_name) + _HEAD_BYTES
+    return answer
+
+
 def _checked(count: int, limit: int, field: str, done: str) -> int:
     if count > limit:
-        raise LimitError(f"{field}: {count} are more than the {limit} that are {done}")
+        raise LimitError(field, f"{field}: {count} are more than the {limit} that are {done}")
     return count

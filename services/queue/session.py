@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
-from services.queue.config_codec import TIME_NS_MAX, config_from_message
+from services.queue.config_codec import config_from_message
 from services.queue.core.results import NotNext
 from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
@@ -18,7 +18,7 @@ from services.queue.operations import CheckedOperation, read_operation, result_m
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
 from services.rpc.parts import PART_BYTES
-from services.rpc.sessions import Session
+from services.rpc.session import Session, check_time_ns
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,9 +88,7 @@ class RequestClock:
                 f"at_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns",
                 earliest_ns=self._last_ns,
             )
-        if at_ns > TIME_NS_MAX:
-            raise FieldError("at_ns", f"{at_ns} ns is later than any time: use at most 2^62 ns")
-        self._last_ns = at_ns
+        self._last_ns = check_time_ns("at_ns", at_ns)
         return at_ns
 
 

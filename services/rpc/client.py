@@ -1,123 +1,179 @@
 """Channels to services, with TLS or without.
 
-They send no keep-alive: gRPC servers close a connection with more than one ping in five minutes.
+They send keep-alive pings during calls, so that a connection whose other end has gone is noticed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import click
 import grpc
 
-from services.rpc.local import AsyncLocalChannel, LocalChannel, LocalStream, local_server
+from services.rpc.access import PLAIN, AccessError, ClientTls, read_access
+from services.rpc.credentials import client_files
+from services.rpc.listening import is_loopback
+from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
 
-CHANNEL_OPTIONS: list[tuple[str, int]] = [("grpc.enable_http_proxy", 0)]
+KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+"""After how long without data a connection is probed, and how long a response may take.
+
+A gRPC server with default settings accepts two pings between responses, and the client sends no
+more than two between requests.
+"""
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+]
 """Options of every channel. Proxies in the environment are not used for services."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTls:
-    """PEM files: the authority of the server's certificate, and the client's own pair, if any.
-
-    Without an authority the channel does not use TLS.
-    """
-
-    authority: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-
-PLAIN = ClientTls()
 
 
 def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     """Return a channel to HOST:PORT, or to a server of this process (services/rpc/local.py).
 
-    Raises OSError where a PEM file cannot be read.
+    Files are read now, and tokens at each call. Raises AccessError for a file that cannot be used,
+    and for plaintext to another machine without `insecure`.
     """
     local = local_server(address)
     if local is not None:
         return cast("grpc.Channel", LocalChannel(local))
     if tls.authority is None:
+        check_plaintext(address, tls)
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, client_files(tls).current(), options=CHANNEL_OPTIONS)
 
 
-def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
-    """Return what `channel` does, for asyncio."""
-    local = local_server(address)
-    if local is not None:
-        return cast("grpc.aio.Channel", AsyncLocalChannel(local))
-    if tls.authority is None:
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
+class LastingChannel:
+    """The channel to one server, for as long as a process lives; `channel`, for asyncio.
 
-
-def with_deadline(stream: Any, seconds: float) -> Any:
-    """Return the stream; `read` raises TimeoutError after so many seconds.
-
-    A stream within this process does not wait.
+    When TLS files have changed it is replaced. Calls on the former channels go on, KEPT of them at
+    most.
     """
-    return stream if isinstance(stream, LocalStream) else _Timed(stream, seconds)
+
+    KEPT = 8
+
+    def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
+        self._address = address
+        self._local = local_server(address)
+        self._files = None if tls.authority is None or self._local else client_files(tls)
+        if self._files is None and self._local is None:
+            check_plaintext(address, tls)
+        self._credentials = self._files.current() if self._files else None
+        self._channels = [self._open()]
+
+    def current(self) -> grpc.aio.Channel:
+        """Return the channel for a new call."""
+        if self._files is not None:
+            credentials = self._files.current()
+            if credentials is not self._credentials:
+                self._credentials = credentials
+                self._channels.append(self._open())
+                del self._channels[: -self.KEPT]
+        return self._channels[-1]
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._local is not None:
+            return cast("grpc.aio.Channel", AsyncLocalChannel(self._local))
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(self._address, self._credentials, options=CHANNEL_OPTIONS)
+
+    async def close(self) -> None:
+        """Close all channels."""
+        for each in self._channels:
+            await each.close()
 
 
-class _Timed:
-    """A stream whose responses have a deadline."""
+def check_plaintext(address: str, tls: ClientTls) -> None:
+    """Warn of plaintext to another machine; raise AccessError where it was not asked for."""
+    if is_loopback(address):
+        return
+    if not tls.insecure:
+        raise AccessError(
+            f"{address}: is on another machine, and the connection would not be encrypted: use "
+            f"TLS (--access or --tls-ca, for a scheduler's queue --queue-tls-ca), or --insecure"
+        )
+    _warn_of_plaintext(address)
 
-    def __init__(self, call: Any, seconds: float) -> None:
-        self._call = call
-        self._seconds = seconds
 
-    async def read(self) -> Any:
-        async with asyncio.timeout(self._seconds):
-            return await self._call.read()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
+@functools.cache
+def _warn_of_plaintext(address: str) -> None:
+    text = "everything that is sent can be read and changed on the way (--insecure)"
+    click.echo(f"Warning: {address}: no TLS: {text}", err=True)
 
 
 def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names the server in the help.
+    `server` names the server in the help. Without a prefix --access and --insecure are added, too.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         def with_tls(
-            shown_ca: Path | None, shown_cert: Path | None, shown_key: Path | None, **rest: Any
+            shown_ca: Path | None,
+            shown_cert: Path | None,
+            shown_key: Path | None,
+            client_access: Path | None = None,
+            client_insecure: bool = False,
+            **rest: Any,
         ) -> Any:
             if (shown_cert is None) != (shown_key is None):
                 raise click.UsageError(f"--{prefix}tls-cert and --{prefix}tls-key go together")
             if shown_cert is not None and shown_ca is None:
                 raise click.UsageError(f"--{prefix}tls-cert needs --{prefix}tls-ca")
-            tls = ClientTls(authority=shown_ca, certificate=shown_cert, key=shown_key)
+            if client_access is not None and shown_ca is not None:
+                raise click.UsageError("--access cannot be combined with --tls-ca")
+            if client_access is not None:
+                tls = read_access(client_access).client(insecure=client_insecure)
+            else:
+                tls = ClientTls(
+                    authority=shown_ca,
+                    certificate=shown_cert,
+                    key=shown_key,
+                    insecure=client_insecure,
+                )
             return command(tls=tls, **rest)
 
         functools.update_wrapper(with_tls, command)
-        for name, parameter, text in reversed(
-            (
-                ("tls-ca", "shown_ca", f"PEM authority of {server}; without it, no TLS."),
-                ("tls-cert", "shown_cert", f"PEM certificate to show; needs --{prefix}tls-key."),
-                ("tls-key", "shown_key", "PEM private key."),
-            )
-        ):
-            with_tls = click.option(f"--{prefix}{name}", parameter, type=_PEM, help=text)(with_tls)
+        for option in reversed(_options(prefix, server)):
+            with_tls = option(with_tls)
         return with_tls
 
     return decorate
 
 
-def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
-    assert tls.authority is not None  # noqa: S101 - the callers have looked
-    return grpc.ssl_channel_credentials(
-        tls.authority.read_bytes(),
-        tls.key.read_bytes() if tls.key else None,
-        tls.certificate.read_bytes() if tls.certificate else None,
-    )
+def _options(prefix: str, server: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
+    shown = f"PEM certificate to show; needs --{prefix}tls-key."
+    found: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
+        click.option(
+            f"--{prefix}tls-ca",
+            "shown_ca",
+            type=_PEM,
+            help=f"PEM authority of {server}; without it, no TLS.",
+        ),
+        click.option(f"--{prefix}tls-cert", "shown_cert", type=_PEM, help=shown),
+        click.option(f"--{prefix}tls-key", "shown_key", type=_PEM, help="PEM private key."),
+    ]
+    if prefix:
+        return found
+    return [
+        click.option(
+            "--access",
+            "client_access",
+            type=_PEM,
+            envvar="REPRIEVE_ACCESS",
+            help=f"Access file: TLS for {server}, and who calls (docs/security.md).",
+        ),
+        *found,
+        click.option(
+            "--insecure",
+            "client_insecure",
+            is_flag=True,
+            help=f"Connect to {server} without TLS on other machines, too.",
+        ),
+    ]

@@ -1,24 +1,32 @@
 """Why a request is refused, and the one place that turns refusals into gRPC statuses.
 
 A refusal is raised before anything is changed. Its class has the status code and the reason; its
-details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status.
+details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status. Bytes that are not
+a message of the method's type, and messages that are too large, are refused here, too. Any other
+exception is an error of the service: INTERNAL, and logged.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from services.rpc.parts import ACCEPTED_BYTES_MAX
 from services.rpc.tracing import function_of, replaced
 
 DOMAIN = "reprieve.internal"
+RECEIVED_BYTES: ContextVar[int] = ContextVar("received_bytes", default=0)
+"""The size of the request that was received last in a call."""
 _LOG = logging.getLogger("reprieve.rpc")
 
 
@@ -56,6 +64,18 @@ class FieldError(RefusalError, ValueError):
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=self.field, description=self.problem
         )
+        return [error_details_pb2.BadRequest(field_violations=[violation])]
+
+
+class UndecodableError(RefusalError):
+    """Bytes that are not a message of the method's type."""
+
+    code = code_pb2.INVALID_ARGUMENT
+    reason = "BAD_FIELD"
+
+    def details(self) -> list[Message]:
+        """Return a BadRequest without a field: it is the whole message."""
+        violation = error_details_pb2.BadRequest.FieldViolation(description=str(self))
         return [error_details_pb2.BadRequest(field_violations=[violation])]
 
 
@@ -121,15 +141,35 @@ class SessionBrokenError(PreconditionError):
 
 
 class LimitError(RefusalError):
-    """A limit of the service that was reached."""
+    """A limit of the service that was reached; `limit` is its name."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "LIMIT"
 
+    def __init__(self, limit: str, text: str) -> None:
+        super().__init__(text, limit=limit)
+        self.limit = limit
+
     def details(self) -> list[Message]:
         """Return a QuotaFailure with the limit."""
-        violation = error_details_pb2.QuotaFailure.Violation(subject=DOMAIN, description=str(self))
+        violation = error_details_pb2.QuotaFailure.Violation(
+            subject=self.limit, description=str(self)
+        )
         return [error_details_pb2.QuotaFailure(violations=[violation])]
+
+
+class UnauthenticatedError(RefusalError):
+    """A caller without an identity, where one is required."""
+
+    code = code_pb2.UNAUTHENTICATED
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(RefusalError):
+    """A caller without the right, or another caller's session."""
+
+    code = code_pb2.PERMISSION_DENIED
+    reason = "PERMISSION_DENIED"
 
 
 class UnavailableError(RefusalError):
@@ -175,7 +215,13 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) 
 
 
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, for every method."""
+    """Turns what a handler raises into a status, for every method.
+
+    `message_bytes` is the size of the largest request that is accepted.
+    """
+
+    def __init__(self, message_bytes: int = ACCEPTED_BYTES_MAX) -> None:
+        self._message_bytes = message_bytes
 
     async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
         self,
@@ -189,13 +235,54 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         function = function_of(handler)
-        wrapped = _streaming(function) if handler.response_streaming else _single(function)
-        return replaced(handler, wrapped)
+        read = _reader(handler.request_deserializer or bytes, self._message_bytes)
+        if not handler.request_streaming:
+            read = _returning(read)
+        wraps_stream = handler.response_streaming and inspect.isasyncgenfunction(function)
+        wrapped = _streaming(function) if wraps_stream else _single(function)
+        return replaced(handler, wrapped, read)
+
+
+def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:
+    """Return `parse` with refusals for what it cannot decode, and for what is too large."""
+
+    def read(data: bytes) -> Any:
+        if bytes_max and len(data) > bytes_max:
+            raise LimitError(
+                "message_bytes",
+                f"the message has {len(data)} bytes, more than the {bytes_max} that are accepted "
+                "(limit message_bytes): split it",
+            )
+        RECEIVED_BYTES.set(len(data))
+        try:
+            return parse(data)
+        except DecodeError as error:
+            raise UndecodableError(f"the message cannot be decoded: {error}") from None
+
+    return read
+
+
+def _returning(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return `read` with refusals returned: gRPC reads a single request outside of the handler."""
+
+    def receive(data: bytes) -> Any:
+        try:
+            return read(data)
+        except RefusalError as refusal:
+            return refusal
+
+    return receive
+
+
+def _raise_refusal(request: Any) -> None:
+    if isinstance(request, RefusalError):
+        raise request
 
 
 def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            _raise_refusal(request)
             return await function(request, context)
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
@@ -206,11 +293,13 @@ def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
     return call
 
 
-def _streaming(function: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+def _streaming(function: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         try:
-            async for answer in function(request, context):
-                yield answer
+            _raise_refusal(request)
+            async with aclosing(function(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
         except Exception as error:

@@ -10,7 +10,8 @@ import click
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from services.rpc.client import ClientTls, channel, tls_options
+from services.rpc.access import ClientTls
+from services.rpc.client import channel, tls_options
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

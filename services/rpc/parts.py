@@ -13,6 +13,9 @@ from google.protobuf.message import Message
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024
 """The contract's limit of a message in both directions; libraries refuse 4 MiB by default."""
 
+ACCEPTED_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
+"""What services accept of a message unless a limit is set: gRPC's own default."""
+
 PART_BYTES = 1024 * 1024
 """The size of a part at most, unless a single element is larger."""
 

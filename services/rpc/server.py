@@ -1,8 +1,9 @@
 """A service's life: listen, report the address, health checks and reflection, drain on SIGTERM.
 
-Every service starts through `serve` with the options of `listen_options`, so that TLS, keep-alive
-and shutdown are the same everywhere. Messages have gRPC's own limits, and the contract keeps them
-smaller (services/rpc/parts.py). Started as a child (`watch_stdin`), a service ends when its parent
+Every service starts through `serve` with the options of `listen_options`, so that TLS, identities
+and shutdown are the same everywhere. What keeps one from starting is one line of error. Messages
+have gRPC's own limits, and the contract keeps them smaller (services/rpc/parts.py). Started as a
+child (`watch_stdin`), a service ends when its parent
 closes its end of standard input, so that no process is left behind by a killed replay.
 """
 
@@ -14,8 +15,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,25 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from services.rpc.access import Access, AccessError, read_access
+from services.rpc.client import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from services.rpc.credentials import server_credentials
 from services.rpc.errors import RefusalInterceptor
+from services.rpc.identity import AccessInterceptor, policy_of
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.listening import (
+    ListenError,
+    StartError,
+    check_can_listen,
+    host_and_port,
+    is_loopback,
+)
+from services.rpc.parts import ACCEPTED_BYTES_MAX
 from services.rpc.prometheus import serve_metrics
 from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
+from services.telemetry.setup import TelemetryError
 
 _REFLECTION = "grpc.reflection.v1.ServerReflection"
 
@@ -37,21 +52,24 @@ _REFLECTION = "grpc.reflection.v1.ServerReflection"
 class Listen:
     """Where and how a service listens; `address` is host:port, port 0 takes a free one.
 
-    With `certificate` and `key` (PEM files) it uses TLS only, with `client_ca` it requires of
-    clients a certificate of that authority. `grace_s` limits how long calls may take to end on
-    SIGTERM. `metrics` is host:port for Prometheus, None for no metrics.
+    `access` has the TLS files and who may call; with `insecure` callers without an identity may
+    reach the service from other machines. `reflects` is None for reflection without TLS only.
+    `grace_s` limits how long calls may take to end on SIGTERM. `metrics` is host:port for
+    Prometheus, None for no metrics.
     """
 
     address: str
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
+    access: Access = field(default_factory=Access)
+    insecure: bool = False
+    reflects: bool | None = None
     grace_s: float = 5.0
     watch_stdin: bool = False
     metrics: str | None = None
 
 
 Register = Callable[[grpc.aio.Server], None]
+Watch = Callable[[Callable[[bool], Awaitable[None]]], Awaitable[None]]
+"""Calls its argument whenever it changes whether what a service depends on responds."""
 
 
 async def serve(
@@ -60,29 +78,45 @@ async def serve(
     register: Register,
     listen: Listen,
     metrics_text: Callable[[], str] = str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    watch: Watch | None = None,
 ) -> None:
     """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
 
     `service` is its short name for people, `full_name` the proto service's, for health checks.
+    `watch` reports whether what the service depends on responds; while it does not, the health of
+    `full_name` is NOT_SERVING.
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
+    Raises AccessError and StartError before anything else is done.
     """
+    credentials, gate = _entrance(service, listen)
     stop = _stop_event(watch_stdin=listen.watch_stdin)
-    spans = ServiceSpans.from_environment(service, package_version())
-    server = grpc.aio.server(interceptors=interceptors(spans), options=[("grpc.so_reuseport", 0)])
+    try:
+        spans = ServiceSpans.from_environment(service, package_version())
+    except TelemetryError as error:
+        raise StartError(str(error)) from None
+    server = grpc.aio.server(
+        interceptors=[*gate, *interceptors(spans, limits)], options=_server_options(limits)
+    )
     register(server)
     if listen.metrics:
         await serve_metrics(listen.metrics, metrics_text)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    _reflect((full_name, health.SERVICE_NAME), server)
+    if listen.reflects if listen.reflects is not None else credentials is None:
+        _reflect((full_name, health.SERVICE_NAME), server)
     calm()
-    port = _bind(server, listen)
+    port = _bind(server, listen.address, credentials)
     await server.start()
     for name in ("", full_name):
         await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
     host = listen.address.rpartition(":")[0]
     print(f"reprieve {service} listening on {host}:{port}", flush=True)  # noqa: T201 - its protocol
+    watching = asyncio.ensure_future(_watch(watch, checks, full_name)) if watch else None
     await stop.wait()
+    if watching is not None:
+        watching.cancel()
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
     spans.close()
@@ -102,21 +136,71 @@ def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_REFLECTION, handlers),))
 
 
-def interceptors(spans: ServiceSpans) -> list[grpc.aio.ServerInterceptor]:
+async def _watch(watch: Watch, checks: health.aio.HealthServicer, full_name: str) -> None:
+    async def report(responds: bool) -> None:
+        states = health_pb2.HealthCheckResponse
+        await checks.set(full_name, states.SERVING if responds else states.NOT_SERVING)
+
+    await watch(report)
+
+
+def _server_options(limits: Limits) -> list[tuple[str, int]]:
+    """Return gRPC's options: half-open connections are noticed, and large messages refused by name.
+
+    gRPC itself refuses messages that are four times larger than the limit.
+    """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", 4 * (limits.message_bytes or ACCEPTED_BYTES_MAX)),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    ]
+
+
+def interceptors(
+    spans: ServiceSpans, limits: Limits = DEFAULT_LIMITS
+) -> list[grpc.aio.ServerInterceptor]:
     """Return the interceptors of every method; the one that makes spans only with a collector."""
     timing = [SpanInterceptor(spans)] if spans.are_kept else []
-    return [*timing, RefusalInterceptor()]
+    return [*timing, RefusalInterceptor(limits.message_bytes)]
 
 
-def _bind(server: grpc.aio.Server, listen: Listen) -> int:
-    if listen.certificate is None or listen.key is None:
-        return server.add_insecure_port(listen.address)
-    pair = (listen.key.read_bytes(), listen.certificate.read_bytes())
-    authority = listen.client_ca.read_bytes() if listen.client_ca else None
-    credentials = grpc.ssl_server_credentials(
-        [pair], root_certificates=authority, require_client_auth=authority is not None
-    )
-    return server.add_secure_port(listen.address, credentials)
+def _entrance(
+    service: str, listen: Listen
+) -> tuple[grpc.ServerCredentials | None, list[grpc.aio.ServerInterceptor]]:
+    """Return how a service is entered: its TLS, None for none, and the check of callers, if any."""
+    access = listen.access
+    for option, address in (("--listen", listen.address), ("--metrics", listen.metrics)):
+        if address:
+            check_can_listen(option, address)
+    policy = policy_of(service, access)
+    if policy is None and not is_loopback(listen.address):
+        _check_open(listen)
+    credentials = server_credentials(access) if access.certificate else None
+    return credentials, [AccessInterceptor(service, policy)] if policy else []
+
+
+def _check_open(listen: Listen) -> None:
+    """Warn of a service that everyone may use; raise AccessError where it was not asked for."""
+    where = f"--listen {listen.address}: other machines reach it, and callers show no identity"
+    if not listen.insecure:
+        raise AccessError(
+            f"{where}: use --access, or --tls-cert, --tls-key and --tls-client-ca; or listen on "
+            f"127.0.0.1; or pass --insecure"
+        )
+    plain = "" if listen.access.certificate else ", without TLS"
+    click.echo(f"Warning: {where}{plain} (--insecure)", err=True)
+
+
+def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise ListenError(f"--listen {address}: {error}") from None
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
@@ -158,17 +242,21 @@ _METRICS: _Decorator = click.option(
 
 
 def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
-    """Add --listen, the TLS options and, with `metrics`, --metrics to a command.
+    """Add --listen, the options of access and, with `metrics`, --metrics to a command.
 
     The command receives one argument, `listen`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         def with_listen(
+            *,
             address: str,
+            access_file: Path | None,
             tls_cert: Path | None,
             tls_key: Path | None,
             tls_client_ca: Path | None,
+            insecure: bool,
+            reflection: bool | None,
             grace: float,
             child: bool,
             metrics_address: str | None = None,
@@ -178,13 +266,21 @@ def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
                 raise click.UsageError("--tls-cert and --tls-key go together")
             if tls_client_ca is not None and tls_cert is None:
                 raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
-            if metrics_address and not metrics_address.rpartition(":")[2].isdecimal():
-                raise click.UsageError(f"--metrics: {metrics_address!r} is not HOST:PORT")
+            if access_file is not None and tls_cert is not None:
+                raise click.UsageError("--access cannot be combined with --tls-cert")
+            host_and_port("--listen", address)
+            if metrics_address:
+                host_and_port("--metrics", metrics_address)
+            access = Access(certificate=tls_cert, key=tls_key, authority=tls_client_ca)
+            if access_file is not None:
+                access = read_access(access_file)
+                if access.certificate is None:
+                    raise AccessError(f"{access_file}: certificate: is required for a service")
             listen = Listen(
                 address=address,
-                certificate=tls_cert,
-                key=tls_key,
-                client_ca=tls_client_ca,
+                access=access,
+                insecure=insecure,
+                reflects=reflection,
                 grace_s=grace,
                 watch_stdin=child,
                 metrics=metrics_address,
@@ -210,6 +306,13 @@ def _options(port: int) -> list[_Decorator]:
             metavar="HOST:PORT",
             help="Where to listen; port 0 takes a free one. 0.0.0.0 listens on every address.",
         ),
+        click.option(
+            "--access",
+            "access_file",
+            type=_FILE,
+            envvar="REPRIEVE_ACCESS",
+            help="Access file: TLS, who may drive and who may look (docs/security.md).",
+        ),
         click.option("--tls-cert", type=_FILE, help="PEM certificate; needs --tls-key."),
         click.option("--tls-key", type=_FILE, help="PEM private key."),
         click.option(
@@ -218,9 +321,20 @@ def _options(port: int) -> list[_Decorator]:
             help="PEM authority of clients' certificates, which it requires.",
         ),
         click.option(
+            "--insecure",
+            is_flag=True,
+            help="Serve other machines although callers show no identity.",
+        ),
+        click.option(
+            "--reflection/--no-reflection",
+            default=None,
+            help="Whether gRPC reflection is served. Default: without TLS only.",
+        ),
+        click.option(
             "--grace",
             default=5.0,
             show_default=True,
+            type=click.FloatRange(min=0),
             help="Seconds that running calls may take to end on SIGTERM.",
         ),
         click.option("--child", is_flag=True, hidden=True, help="End with standard input."),

@@ -1,40 +1,34 @@
-"""Sessions: their ids, the last request kept for retries, and their checkpoints.
+"""All sessions of a service: their names, owners, ends, and what they may take.
 
-A request's stamp has a session's name and a sequence number. The last number again returns the last
-response; the next number is carried out; any other is refused, before anything is changed.
-
-A checkpoint has a service's state as JSON, in one zstd frame, split into chunks. The first chunk
-has the name of the service that wrote it, its version and FORMAT; only the same service of the same
-version and format reads it.
+A session belongs to the caller that created it. It ends by DeleteSession, or expires when it has
+had no request and no open stream for some time; why a session has ended is remembered for a while.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from time import monotonic
+from typing import Generic, Protocol, TypeVar
 
-import orjson
-import zstandard
-from google.protobuf.message import DecodeError
-
-from reprieve.session.v1beta1 import session_pb2
+from services.kube.quantity import format_duration
 from services.rpc.errors import (
+    RECEIVED_BYTES,
     FieldError,
-    LimitError,
-    PreconditionError,
-    RefusalError,
-    SequenceMismatchError,
-    SequenceReusedError,
+    PermissionDeniedError,
+    SessionBrokenError,
     SessionExpiredError,
-    TimeGoesBackwardsError,
 )
-from services.rpc.version import package_version
-from services.typed import DataError
+from services.rpc.identity import current_caller, may_use_session_of
+from services.rpc.limits import DEFAULT_LIMITS, Ceiling, Limits
+from services.rpc.session import Session
 
-SESSIONS_MAX = 1024
+REMEMBERED_MAX = 4096
+"""Ended sessions whose end is remembered."""
+_SHOWN = 6
 Core = TypeVar("Core")
 
 
@@ -47,78 +41,30 @@ class StampLike(Protocol):
     def sequence(self) -> int: ...  # noqa: D102 - as in the proto
 
 
-@dataclass(slots=True, kw_only=True)
-class Session(Generic[Core]):
-    """One caller's state: `core` is the service's own, `at_ns` the time of its last operation.
+class Sessions(Generic[Core]):
+    """All sessions of one service.
 
-    `request` is the last one with a sequence number, and `answer` its response.
+    `on_expiry` is called with a session that has expired. `clock_s` is monotonic.
     """
 
-    name: str
-    core: Core
-    sequence: int = 0
-    at_ns: int = -(2**63)
-    request: Any = None
-    answer: Any = None
-
-    def repeated(self, request: Any) -> Any:
-        """Return the last answer where `request` is the last one again, None for the next one.
-
-        Raises SequenceMismatchError for a number out of order, and SequenceReusedError for another
-        request with the last number (its trace context may differ).
-        """
-        sequence = request.stamp.sequence
-        if sequence == self.sequence + 1:
-            return None
-        if sequence != self.sequence or self.answer is None:
-            if not request.stamp.HasField("sequence"):
-                raise FieldError("stamp.sequence", f"is required: {self.sequence + 1} comes next")
-            raise SequenceMismatchError(
-                f"stamp.sequence {sequence} is out of order: {self.sequence + 1} comes next",
-                expected_sequence=self.sequence + 1,
-            )
-        if _without_context(request) != _without_context(self.request):
-            raise SequenceReusedError(
-                f"stamp.sequence {sequence} was another request's: {self.sequence + 1} comes next",
-                expected_sequence=self.sequence + 1,
-            )
-        return self.answer
-
-    def repeated_or_new(self, request: Any, *, live: bool) -> Any:
-        """Do what `repeated` does; in a live session a request without a number is a new one."""
-        return self.repeated(request) if not live or request.stamp.HasField("sequence") else None
-
-    def check_time(self, field: str, at_ns: int, after_ns: int | None = None) -> int:
-        """Return `at_ns`; raises TimeGoesBackwardsError where it lies before the last operation."""
-        last_ns = self.at_ns if after_ns is None else after_ns
-        if at_ns < last_ns:
-            raise TimeGoesBackwardsError(
-                f"{field}: {at_ns} ns lies before the last operation at {last_ns} ns",
-                earliest_ns=last_ns,
-            )
-        return at_ns
-
-    def advance(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Record that the request was carried out and its answer."""
-        self.sequence = request.stamp.sequence
-        self.at_ns = at_ns
-        self.request, self.answer = request, answer
-
-    def complete(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Do what `advance` does, with the number in the answer; without a number set `at_ns`."""
-        if request.stamp.HasField("sequence"):
-            answer.sequence = request.stamp.sequence
-            self.advance(request, at_ns, answer)
-        else:
-            self.at_ns = at_ns
-
-
-class Sessions(Generic[Core]):
-    """All sessions of one service."""
-
-    def __init__(self, service: str) -> None:
+    def __init__(
+        self,
+        service: str,
+        limits: Limits = DEFAULT_LIMITS,
+        on_expiry: Callable[[Session[Core]], None] = lambda _: None,
+        clock_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self.limits = limits
         self._service = service
+        self._on_expiry = on_expiry
+        self._clock_s = clock_s
         self._sessions: dict[str, Session[Core]] = {}
+        self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._owned: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+        self._ceiling = Ceiling(limits)
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -129,146 +75,178 @@ class Sessions(Generic[Core]):
     def create(self, core: Core) -> Session[Core]:
         """Start a session with an unguessable name. Raises LimitError."""
         self.check_free()
-        session = Session(name=secrets.token_urlsafe(16), core=core)
+        session = Session(
+            name=secrets.token_urlsafe(16),
+            core=core,
+            owner=current_caller(),
+            limits=self.limits,
+            used_s=self._clock_s(),
+        )
         self._sessions[session.name] = session
+        self._owned[session.owner] += 1
+        self._watch()
         return session
 
     def check_free(self) -> None:
-        """Raise LimitError where there are SESSIONS_MAX sessions."""
-        if len(self._sessions) >= SESSIONS_MAX:
-            raise LimitError(f"there are {SESSIONS_MAX} sessions: end some with DeleteSession")
+        """Raise LimitError where a further session would exceed a limit."""
+        self.expire()
+        hint = "sessions: end some with DeleteSession"
+        self.limits.check("sessions", len(self) + 1, hint)
+        self.limits.check(
+            "caller_sessions", self._owned[current_caller()] + 1, f"a caller's {hint}"
+        )
+        self._ceiling.check()
 
     def delete(self, name: str) -> Session[Core] | None:
-        """Remove a session and return it, None for an unknown name. Raises FieldError for ""."""
+        """Remove a session and return it, None for an unknown name.
+
+        Raises FieldError for "", and PermissionDeniedError for another caller's.
+        """
         if not name:
             raise FieldError("session", "is required")
-        return self._sessions.pop(name, None)
-
-    def get(self, stamp: StampLike) -> Session[Core]:
-        """Return the session that `stamp` names.
-
-        Raises FieldError without a name, and SessionExpiredError.
-        """
-        if not stamp.session:
-            raise FieldError("stamp.session", "is required: CreateSession returns it")
-        session = self._sessions.get(stamp.session)
-        if session is None:
-            raise SessionExpiredError(
-                f"the {self._service} has no session {stamp.session!r} any more: create one"
-            )
+        session = self._sessions.get(name)
+        if session is not None:
+            self._check_owner(session)
+            self._end(session, "deleted", "was deleted")
         return session
 
+    def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Core]:
+        """Return the session that `stamp` names; unless it `counts`, the session goes on to age.
 
-def _without_context(request: Any) -> Any:
-    if not request.stamp.traceparent:
-        return request
-    bare = type(request)()
-    bare.CopyFrom(request)
-    bare.stamp.ClearField("traceparent")
-    return bare
+        Raises FieldError without a name, SessionExpiredError, PermissionDeniedError for another
+        caller's, and SessionBrokenError.
+        """
+        session = self._sessions.get(stamp.session)
+        if session is None:
+            raise self._expired(stamp.session)
+        if session.owner:
+            self._check_owner(session)
+        if session.broken:
+            raise SessionBrokenError(
+                f"the session broke half-way through a request ({session.broken}): restore it "
+                "from a checkpoint, or create a new one"
+            )
+        if counts:
+            session.used_s = self._clock_s()
+        return session
 
+    def _expired(self, name: str) -> Exception:
+        if not name:
+            return FieldError("stamp.session", "is required: CreateSession returns it")
+        unknown = "is not a session here: it was never created, or the service was started again"
+        reason, text = self._ended.get(name, ("unknown", unknown))
+        return SessionExpiredError(
+            f"the {self._service}'s session {shortened(name)} {text}: create one", reason=reason
+        )
 
-FORMAT = 4
-"""Number of the format in which all services write their states; 1 had fields without names."""
+    def _check_owner(self, session: Session[Core]) -> None:
+        if not may_use_session_of(session.owner):
+            raise PermissionDeniedError(
+                f"the {self._service}'s session {shortened(session.name)} belongs to another caller"
+            )
 
-CHUNK_BYTES_MAX = 1024 * 1024
-STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
-_LEVEL = 3
-_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError, RefusalError)
+    @contextmanager
+    def call(self) -> Iterator[Call[Core]]:
+        """Count a stream of the present caller; sessions that it gets do not expire meanwhile.
 
-
-class ForeignCheckpointError(PreconditionError):
-    """A checkpoint of another service, version or format."""
-
-    reason = "FOREIGN_CHECKPOINT"
-
-
-def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
-    """Return the info of a checkpoint of `session`; `service` is the service's short name."""
-    return session_pb2.CheckpointInfo(
-        service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
-    )
-
-
-def restore_session(
-    sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
-) -> Session[Core]:
-    """Start a session with the state of a checkpoint. Raises LimitError."""
-    session = sessions.create(core)
-    session.at_ns = info.at_ns
-    return session
-
-
-def write_checkpoint(
-    info: session_pb2.CheckpointInfo, state: bytes
-) -> Iterator[session_pb2.CheckpointChunk]:
-    """Yield the chunks of a checkpoint; `state` is JSON."""
-    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(state)
-    yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
-    for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
-        yield session_pb2.CheckpointChunk(data=data[start : start + CHUNK_BYTES_MAX])
-
-
-async def read_checkpoint(
-    service: str, chunks: AsyncIterator[session_pb2.CheckpointChunk]
-) -> tuple[session_pb2.CheckpointInfo, Any]:
-    """Return the info of a checkpoint of `service`, and its state, loaded from JSON.
-
-    The state is not checked further. Raises FieldError for what is not a checkpoint,
-    ForeignCheckpointError for another service's, and LimitError above STATE_BYTES_MAX.
-    """
-    info: session_pb2.CheckpointInfo | None = None
-    reader = zstandard.ZstdDecompressor().decompressobj()
-    state = bytearray()
-    async for chunk in chunks:
-        if info is None:
-            info = _checked(service, chunk)
-        elif chunk.HasField("info"):
-            raise FieldError("info", "is for the first chunk only")
+        Raises LimitError.
+        """
+        caller = current_caller()
+        self.limits.check("streams", self._streams.total() + 1, "open streams")
+        self.limits.check("caller_streams", self._streams[caller] + 1, "a caller's open streams")
+        self._streams[caller] += 1
+        call = Call(self)
         try:
-            state += reader.decompress(chunk.data)
-        except zstandard.ZstdError as error:
-            raise FieldError("data", f"is not a checkpoint: {error}") from None
-        if len(state) > STATE_BYTES_MAX:
-            raise LimitError(f"a checkpoint may hold {STATE_BYTES_MAX} bytes of state")
-    if info is None:
-        raise FieldError("info", "is required: the stream ended before the first one")
-    if not reader.eof:
-        raise FieldError("data", "is cut off: the last chunks are missing")
-    try:
-        return info, orjson.loads(state)
-    except orjson.JSONDecodeError as error:
-        raise FieldError("data", f"is not a checkpoint: {error}") from None
+            yield call
+        finally:
+            call.end(self._clock_s())
+            self._streams[caller] -= 1
+            if not self._streams[caller]:
+                del self._streams[caller]
 
+    def make_room(self, session: Session[Core], objects: int, count: int, adds: int) -> None:
+        """Check the limits of what a session holds, before a request of `count` changes.
 
-@contextmanager
-def reading_state(service: str) -> Iterator[None]:
-    """Raise FieldError for a state that cannot be read or that contradicts itself."""
-    try:
-        yield
-    except DataError as error:
-        where = f"{error.field}: " if error.field else ""
-        raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
-    except _NO_STATE as error:
-        raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
-
-
-def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
-    info = chunk.info
-    if not chunk.HasField("info"):
-        raise FieldError("info", "is required in the first chunk")
-    if info.service != service:
-        raise ForeignCheckpointError(
-            f"info.service: the {service} service does not read a checkpoint of {info.service!r}"
+        The session has so many `objects`; the request adds `adds` at most. Raises LimitError.
+        """
+        limits, held = self.limits, session.held
+        size, before = RECEIVED_BYTES.get(), held.size
+        held.weigh(objects, count, size)
+        self._bytes[session.owner] += held.size - before
+        if not adds:
+            return
+        limits.check("session_objects", objects + adds, "objects of a session")
+        limits.check(
+            "caller_bytes", self._bytes[session.owner] + size, "bytes in a caller's sessions"
         )
-    if info.version != package_version():
-        raise ForeignCheckpointError(
-            f"info.version: version {package_version()} does not read a checkpoint of "
-            f"version {info.version!r}"
-        )
-    if info.format != FORMAT:
-        raise ForeignCheckpointError(
-            f"info.format: version {package_version()} reads format {FORMAT}, and this "
-            f"checkpoint has format {info.format or 1}"
-        )
-    return info
+        self._ceiling.check()
+
+    def expire(self) -> None:
+        """End the sessions that have had no request and no stream for long enough."""
+        idle_s = self.limits.idle_s
+        if not idle_s:
+            return
+        since_s = self._clock_s() - idle_s
+        for session in self:
+            if not session.in_use and session.used_s <= since_s:
+                text = f"expired after {format_duration(round(idle_s * 1e9))} without a request"
+                self._end(session, "expired", text)
+                self._on_expiry(session)
+
+    def _end(self, session: Session[Core], reason: str, text: str) -> None:
+        del self._sessions[session.name]
+        owner = session.owner
+        self._owned[owner] -= 1
+        self._bytes[owner] -= session.held.size
+        if not self._owned[owner]:
+            del self._owned[owner], self._bytes[owner]
+        self._ended[session.name] = reason, text
+        if len(self._ended) > REMEMBERED_MAX:
+            self._ended.popitem(last=False)
+
+    def _watch(self) -> None:
+        """Look for expired sessions from time to time, as long as there are sessions."""
+        if self._timer is not None or not self.limits.idle_s or not self._sessions:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the next session's creation looks
+            return
+        self._timer = loop.call_later(min(self.limits.idle_s / 4, 30.0), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.expire()
+        self._watch()
+
+
+class Call(Generic[Core]):
+    """A stream, with the sessions that it uses."""
+
+    __slots__ = ("_last", "_sessions", "_used")
+
+    def __init__(self, sessions: Sessions[Core]) -> None:
+        self._sessions = sessions
+        self._last: Session[Core] | None = None
+        self._used: list[Session[Core]] = []
+
+    def get(self, stamp: StampLike) -> Session[Core]:
+        """Do what Sessions.get does, and keep the session from expiring until the call ends."""
+        session = self._sessions.get(stamp)
+        if session is not self._last:
+            self._last = session
+            if session not in self._used:
+                self._used.append(session)
+                session.in_use += 1
+        return session
+
+    def end(self, now_s: float) -> None:
+        """Let the sessions age from now on."""
+        for session in self._used:
+            session.in_use -= 1
+            session.used_s = now_s
+
+
+def shortened(name: str) -> str:
+    """Return a session's name as messages and logs show it: the name gives the right to use it."""
+    return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")

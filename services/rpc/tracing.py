@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 import grpc
@@ -34,11 +34,13 @@ def function_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[..., Any]:
 
 
 def replaced(
-    handler: grpc.RpcMethodHandler[Any, Any], function: Callable[..., Any]
+    handler: grpc.RpcMethodHandler[Any, Any],
+    function: Callable[..., Any],
+    read: Callable[[bytes], Any] | None = None,
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """Return a handler with another function and the same serializers."""
+    """Return a handler with another function; `read` replaces its deserializer if set."""
     make = _HANDLERS[handler.request_streaming, handler.response_streaming]
-    return make(function, handler.request_deserializer, handler.response_serializer)
+    return make(function, read or handler.request_deserializer, handler.response_serializer)
 
 
 class SpanInterceptor(grpc.aio.ServerInterceptor):
@@ -85,10 +87,15 @@ class SpanInterceptor(grpc.aio.ServerInterceptor):
                     under_way.append(stack)
                     yield request
 
-            async for answer in function(noted(), context):
-                yield answer
-                if under_way:
-                    under_way.popleft().close()
+            try:
+                async with aclosing(function(noted(), context)) as answers:
+                    async for answer in answers:
+                        yield answer
+                        if under_way:
+                            under_way.popleft().close()
+            finally:
+                for stack in under_way:
+                    stack.close()
 
         return call
 

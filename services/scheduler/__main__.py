@@ -10,7 +10,10 @@ import click
 import grpc
 
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
-from services.rpc.client import ClientTls, tls_options
+from services.rpc.access import Access, ClientTls
+from services.rpc.client import tls_options
+from services.rpc.limits import Limits, limit_options
+from services.rpc.listening import StartError, host_and_port
 from services.rpc.server import Listen, listen_options, serve
 from services.scheduler.core.session.warm_up import warm_up
 from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with
@@ -52,6 +55,7 @@ FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
     help="Whether to load compiled kernels before the first pod comes. A small cluster needs none.",
 )
 @tls_options("queue-", "the queue")
+@limit_options
 @listen_options(50052)
 def main(
     queue_address: str,
@@ -60,10 +64,11 @@ def main(
     warms_up: bool,
     tls: ClientTls,
     listen: Listen,
+    limits: Limits,
 ) -> None:
     """Run the scheduler service: it binds pods to nodes, and preempts others.
 
-    It needs a scheduling queue service:
+    It needs a scheduling queue service. With --access, the file is for the queue, too:
 
     \b
       reprieve serve queue --listen 127.0.0.1:50051
@@ -72,16 +77,22 @@ def main(
     try:
         registry = registry_with(plugins)
     except PluginLoadError as error:
-        raise click.ClickException(str(error)) from None
-    link = partial(QueueLink, queue_address, tls)
-    servicer = partial(SchedulerServicer, registry=registry, asks_extenders=extenders)
-    asyncio.run(_serve(link, servicer, listen, warms_up=warms_up))
+        raise StartError(str(error)) from None
+    host_and_port("--queue", queue_address)
+    shared = listen.access if listen.access.source else Access()
+    own = tls if tls.authority else shared.client(insecure=listen.insecure)
+    link = partial(QueueLink, queue_address, own)
+    servicer = partial(
+        SchedulerServicer, registry=registry, asks_extenders=extenders, limits=limits
+    )
+    asyncio.run(_serve(link, servicer, listen, limits, warms_up=warms_up))
 
 
 async def _serve(
     connect: Callable[[], QueueLink],
     servicer: Callable[[QueueLink], SchedulerServicer],
     listen: Listen,
+    limits: Limits,
     *,
     warms_up: bool,
 ) -> None:
@@ -92,7 +103,7 @@ async def _serve(
             warm_up()
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(link), server)
 
-    await serve("scheduler", FULL_NAME, register, listen)
+    await serve("scheduler", FULL_NAME, register, listen, limits=limits, watch=link.watch)
     await link.close()
 
 

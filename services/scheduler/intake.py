@@ -11,6 +11,7 @@ from typing import NamedTuple
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from services.kube.pod import Pod
 from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube.codec import apply_patch
 from services.scheduler import cluster_events
@@ -57,6 +58,7 @@ class Intake:
         self.messages: dict[str, pod_pb2.Pod] = {}
         self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
         self.uids: dict[tuple[str, str], str] = {}
+        self._brought: dict[str, Pod] = {}
         self.decoder = cluster_events.Decoder()
         self.encoder = StepEncoder(
             self.messages,
@@ -70,13 +72,14 @@ class Intake:
 
         Raises FieldError and TimeGoesBackwardsError; nothing is changed.
         """
+        self._brought.clear()
         if round_.at_ns < 0:
             raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
         if round_.HasField("max_pods") and not round_.max_pods:
             raise FieldError("round.max_pods", "must be above 0; leave it out for no limit")
         for index, attempt in enumerate(round_.recorded):
             _check_recorded(attempt, f"round.recorded[{index}]")
-        last_ns = self._check_answers(round_, since_ns)
+        last_ns = self._check_answers(round_, max(0, since_ns))
         return self._read_events(round_.events, last_ns, round_.at_ns, "round.events")
 
     def read_window(
@@ -120,11 +123,25 @@ class Intake:
             if not last_ns <= at_ns <= until_ns:
                 raise _out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
             try:
-                changes.append(TimedChange(at_ns, decode(event)))
+                change = decode(event)
+                if type(change) is PutPod:
+                    self._check_name(change.pod, event)
             except FieldError as error:
                 raise FieldError(f"{field}[{index}].{error.field}", error.problem) from None
+            changes.append(TimedChange(at_ns, change))
             last_ns = at_ns
         return changes
+
+    def _check_name(self, pod: Pod, event: scheduler_pb2.Event) -> None:
+        """Raise FieldError where the pod's uid was another pod's; a request may bring both."""
+        before = self._brought.get(pod.uid) or self._core.pods.get(pod.uid)
+        if before is not None and (before.name, before.namespace) != (pod.name, pod.namespace):
+            raise FieldError(
+                f"{event.WhichOneof('event')}.pod.metadata.uid",
+                f"{pod.uid!r} is the uid of {before.namespace}/{before.name}, another pod than "
+                f"{pod.namespace}/{pod.name}",
+            )
+        self._brought[pod.uid] = pod
 
     def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
         """Return the earliest time of an event: that of the last answer that has one.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.client import PLAIN, ClientTls, aio_channel, with_deadline
+from services.rpc.access import PLAIN, ClientTls
+from services.rpc.client import LastingChannel
 from services.rpc.errors import (
     FieldError,
     PreconditionError,
@@ -20,7 +22,10 @@ from services.rpc.errors import (
     UnavailableError,
     UnservedError,
 )
+from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
+from services.scheduler.passing import without_passing
+from services.scheduler.queue_stream import PATIENCE_S, QueueStream, refusal_of
 
 DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
@@ -30,30 +35,44 @@ OPERATIONS_MAX = 4096
 """Operations that a queue takes in a batch."""
 UNREAD_MAX = 8
 """Answers that may be unread: a stream whose answers are not read blocks."""
+WATCH_S = 2.0
+"""How often the queue's health is checked, and how long a check may take, s."""
+_NO_RESPONSE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class QueueLink:
-    """A channel to the queue that serves all sessions of one scheduler."""
+    """The connection to the queue, which serves all sessions of one scheduler.
+
+    Raises AccessError as LastingChannel does.
+    """
 
     def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self.address = address
-        self._channel = aio_channel(address, tls)
-        self.stub = queue_service_pb2_grpc.QueueServiceStub(self._channel)
+        self.is_local = local_server(address) is not None
+        self._channel = LastingChannel(address, tls)
+
+    @property
+    def stub(self) -> Any:
+        """The queue's methods, for a new call."""
+        return queue_service_pb2_grpc.QueueServiceStub(self._channel.current())
 
     async def open(self, config: queue_pb2.QueueConfig) -> QueueClientSession:
         """Open a session. Raises FieldError where the queue refuses the configuration."""
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
-            opened = await self.stub.CreateSession(request, timeout=DEADLINE_S, wait_for_ready=True)
+            opened = await self.stub.CreateSession(request, timeout=PATIENCE_S, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
-            raise self.unavailable(error) from error
+            raise self.refusal(error) from error
         return QueueClientSession(self, opened)
 
-    def stream(self) -> Any:
+    def stream(self) -> QueueStream:
         """Return a new stream, whose answers have a deadline."""
-        return with_deadline(self.stub.StreamingApply(), DEADLINE_S)
+        return QueueStream(self._open_stream, self.address, lasts=self.is_local)
+
+    def _open_stream(self) -> Any:
+        return self.stub.StreamingApply()
 
     async def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> QueueClientSession:
         """Restore a saved session.
@@ -78,14 +97,27 @@ class QueueLink:
         """Return what the failure of a call that may not be served means to the caller."""
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return UnservedError(f"the scheduling queue at {self.address} does not serve this")
-        return self.unavailable(error)
+        return refusal_of(self.address, error)
 
-    def unavailable(self, error: grpc.aio.AioRpcError) -> UnavailableError:
-        """Return what a failed call means to the scheduler's own caller."""
-        return UnavailableError(
-            f"the scheduling queue at {self.address} answers "
-            f"{error.code().name}: {error.details() or 'nothing more'}"
-        )
+    async def watch(self, report: Callable[[bool], Awaitable[None]]) -> None:
+        """Report whether the queue responds, now and whenever that changes, until cancelled."""
+        before: bool | None = None
+        while True:
+            responds = await self._responds()
+            if responds != before:
+                before = responds
+                await report(responds)
+            await asyncio.sleep(WATCH_S)
+
+    async def _responds(self) -> bool:
+        """Return whether the queue responds to a health check; one without them responds, too."""
+        check = health_pb2_grpc.HealthStub(self._channel.current()).Check
+        try:
+            found = await check(health_pb2.HealthCheckRequest(), timeout=WATCH_S)
+        except grpc.aio.AioRpcError as error:
+            return error.code() not in _NO_RESPONSE
+        serving: bool = found.status == health_pb2.HealthCheckResponse.SERVING
+        return serving
 
     async def close(self) -> None:
         """Close the channel."""
@@ -112,7 +144,7 @@ class QueueClientSession:
         self._sequence = 0
         self._unread: deque[_Sent] = deque()
         self._held: list[queue_pb2.Operation] = []
-        self._stream = link.stream()
+        self.stream = link.stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
@@ -171,25 +203,11 @@ class QueueClientSession:
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
         request.stamp.traceparent = self.traceparent
-        try:
-            await self._stream.write(request)
-        except grpc.aio.AioRpcError as error:
-            raise self._link.unavailable(error) from error
-        except asyncio.InvalidStateError as error:  # the stream had ended before
-            raise UnavailableError(await self._why_ended()) from error
         self._unread.append(_Sent(self._sequence, len(request.operations), request.heads, is_known))
+        await self.stream.write(request)
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:
-        try:
-            answer = await self._stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise self._link.unavailable(error) from error
-        except TimeoutError as error:
-            raise UnavailableError(
-                f"the scheduling queue at {self._link.address} did not answer in {DEADLINE_S} s"
-            ) from error
-        if not isinstance(answer, queue_service_pb2.ApplyResponse):
-            raise UnavailableError(await self._why_ended())
+        answer = await self.stream.read()
         sent = self._unread.popleft()
         if wrong := _wrong(answer, sent):
             raise UnavailableError(
@@ -239,28 +257,15 @@ class QueueClientSession:
             raise self._link.refusal(error) from error
 
     async def close(self) -> None:
-        """End the stream and forget the session; a queue that has gone has forgotten it."""
-        try:
-            await self._flush()
-            await self._stream.done_writing()
-            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-            await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
-        except (UnavailableError, grpc.aio.AioRpcError):
-            await self.abandon()
-
-    async def abandon(self) -> None:
-        """Forget the session as well as that goes: its queue may have gone."""
+        """End the stream and delete the session, as far as the queue responds."""
+        if not self.stream.is_lost:
+            with contextlib.suppress(RefusalError, asyncio.InvalidStateError):
+                await self._flush()
+                await self.stream.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
-            self._stream.cancel()
             request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-            await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
-
-    async def _why_ended(self) -> str:
-        code, details = await self._stream.code(), await self._stream.details()
-        return (
-            f"the scheduling queue at {self._link.address} ended the stream with "
-            f"{code.name}: {details or 'nothing more'}"
-        )
+            await self._link.stub.DeleteSession(request, timeout=PATIENCE_S)
+        self.stream.cancel()
 
 
 class _Sent(NamedTuple):
@@ -322,78 +327,3 @@ def _requests(
     requests = [queue_service_pb2.ApplyRequest(operations=each) for each in cut]
     requests[-1].heads = heads
     return requests
-
-
-_OF_NO_PENDING_POD = frozenset(
-    {
-        "assigned_pod_add",
-        "assigned_pod_update",
-        "flush_backoff",
-        "flush_leftover",
-        "move",
-        "pass_through",
-    }
-)
-
-
-def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
-    """Return operations of the same effect, with PassThrough for pods that come and go.
-
-    Those are added, popped and done among `operations`, all while no other pod is active.
-    """
-    came: set[str] = set()
-    taken: set[str] = set()
-    gone: set[str] = set()
-    for operation in operations:
-        match operation.WhichOneof("operation"):
-            case "add":
-                came.add(operation.add.pod.metadata.uid)
-            case "commit_pop" if operation.commit_pop.pop.uid in came:
-                taken.add(operation.commit_pop.pop.uid)
-            case "done" if operation.done.uid in taken:
-                gone.add(operation.done.uid)
-            case "delete_pod":
-                taken.discard(operation.delete_pod.uid)
-            case "commit_pop" | "done":
-                pass
-            case kind if kind not in _OF_NO_PENDING_POD:
-                return list(operations)
-    return list(_left(operations, gone)) if gone else list(operations)
-
-
-def _left(
-    operations: Iterable[queue_pb2.Operation], gone: Container[str]
-) -> Iterator[queue_pb2.Operation]:
-    passing: queue_pb2.Operation | None = None
-    for operation in operations:
-        kind = operation.WhichOneof("operation")
-        cycle, pods = 0, 0
-        if kind == "commit_pop" and operation.commit_pop.pop.uid in gone:
-            cycle, pods = operation.commit_pop.pop.cycle, 1
-        elif kind == "pass_through":
-            cycle, pods = operation.pass_through.first_cycle, operation.pass_through.pods
-        if pods:
-            if passing is None:
-                passing = queue_pb2.Operation()
-                passing.pass_through.first_cycle = cycle
-            passing.at_ns = operation.at_ns
-            passing.pass_through.pods += pods
-        elif not _is_about(operation, kind, gone):
-            if passing is not None:
-                yield passing
-                passing = None
-            yield operation
-    if passing is not None:
-        yield passing
-
-
-def _is_about(operation: queue_pb2.Operation, kind: str | None, pods: Container[str]) -> bool:
-    match kind:
-        case "add":
-            return operation.add.pod.metadata.uid in pods
-        case "done":
-            return operation.done.uid in pods
-        case "delete_pod":
-            return operation.delete_pod.uid in pods
-        case _:
-            return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -14,17 +14,18 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.errors import BusyError, FieldError, RefusalError, SessionBrokenError
-from services.rpc.parts import PART_BYTES, split
-from services.rpc.sessions import (
-    Session,
-    Sessions,
+from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
     reading_state,
     restore_session,
     write_checkpoint,
 )
+from services.rpc.errors import BusyError, FieldError, RefusalError, UnavailableError
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.parts import PART_BYTES, split
+from services.rpc.session import Session
+from services.rpc.sessions import Call, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
 from services.scheduler.checkpoint import fill, saved_session, session_to_json
@@ -47,6 +48,7 @@ from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.queue_client import QueueClientSession, QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
+from services.scheduler.under_way import UnderWay
 
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
@@ -64,13 +66,19 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """
 
     def __init__(
-        self, queue: QueueLink, registry: Registry = SERVED, *, asks_extenders: bool = True
+        self,
+        queue: QueueLink,
+        registry: Registry = SERVED,
+        *,
+        asks_extenders: bool = True,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._queue = queue
         self._registry = registry
         self._asks_extenders = asks_extenders
-        self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE)
+        self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE, limits, self._expired)
         self._busy: set[SchedulerSession] = set()
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def CreateSession(
         self, request: service_pb2.CreateSessionRequest, context: _Context
@@ -93,67 +101,69 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> Empty:
         session = self._sessions.delete(request.session)
         if session is not None:
-            await self._until_free(session)
-            _close(session.core.extenders)
-            await session.core.queue.close()
+            with contextlib.suppress(UnavailableError):
+                await self._until_free(session)
+            await _end(session)
         return Empty()
 
     async def RunRound(
         self, request: service_pb2.RunRoundRequest, context: _Context
     ) -> service_pb2.RunRoundResponse:
         whole = service_pb2.RunRoundResponse()
-        async for answer in self._round(request, in_one=True):
-            whole.MergeFrom(answer)
+        with self._sessions.call() as call:
+            async for answer in self._round(call, request, in_one=True):
+                whole.MergeFrom(answer)
         return whole
 
     async def StreamingRunRound(
         self, request_iterator: AsyncIterator[service_pb2.RunRoundRequest], context: _Context
     ) -> AsyncIterator[service_pb2.RunRoundResponse]:
-        async for request in request_iterator:
-            async for answer in self._round(request):
-                yield answer
+        with self._sessions.call() as call:
+            async for request in request_iterator:
+                async for answer in self._round(call, request):
+                    yield answer
 
     async def EvaluatePod(
         self, request: service_pb2.EvaluatePodRequest, context: _Context
     ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
-        session = self._sessions.get(request.stamp)
-        await self._until_free(session)
-        with self._alone(session):
-            found = await session.core.runner.run(lambda: _evaluated(session, request))
-            state = await session.core.queue.state()
-        entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
-        answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
-        for part in split(answer):
-            yield part
+        with self._sessions.call() as call:
+            async with self._alone(call, request.stamp) as session:
+                found = await session.core.runner.run(lambda: _evaluated(session, request))
+                state = await session.core.queue.state()
+            entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
+            answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
+            for part in split(answer):
+                yield part
 
     async def GetState(
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[service_pb2.GetStateResponse]:
-        session = self._sessions.get(request.stamp)
-        await self._until_free(session)
-        with self._alone(session):
-            state = await session.core.runner.run(
-                lambda: evaluation.state_of(session.core, max(0, session.at_ns))
-            )
-            state.queue.CopyFrom(await session.core.queue.state())
-        for part in split(service_pb2.GetStateResponse(state=state)):
-            yield part
+        with self._sessions.call() as call:
+            async with self._alone(call, request.stamp) as session:
+                state = await session.core.runner.run(
+                    lambda: evaluation.state_of(session.core, max(0, session.at_ns))
+                )
+                state.queue.CopyFrom(await session.core.queue.state())
+            for part in split(service_pb2.GetStateResponse(state=state)):
+                yield part
 
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
-        session = self._sessions.get(request.stamp)
-        with self._alone(session):
-            info = checkpoint_info(SERVICE, session)
-            queue = await session.core.queue.checkpoint()
-            state = session_to_json(session.core, queue)
-        for chunk in write_checkpoint(info, state):
-            yield chunk
+        with self._sessions.call() as call:
+            async with self._alone(call, request.stamp) as session:
+                info = checkpoint_info(SERVICE, session)
+                queue = await session.core.queue.checkpoint()
+                state = session_to_json(session.core, queue)
+            for chunk in write_checkpoint(info, state):
+                yield chunk
 
     async def RestoreSession(
         self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
     ) -> service_pb2.Session:
-        info, plain = await read_checkpoint(SERVICE, request_iterator)
+        with self._sessions.call():
+            self._sessions.check_free()
+            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         core = await self._restored(plain)
         try:
             session = restore_session(self._sessions, info, core)
@@ -209,62 +219,122 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return file
 
     async def _round(
-        self, request: service_pb2.RunRoundRequest, *, in_one: bool = False
+        self,
+        call: Call[SchedulerSession],
+        request: service_pb2.RunRoundRequest,
+        *,
+        in_one: bool = False,
     ) -> AsyncIterator[service_pb2.RunRoundResponse]:
         """Run a round alone in its session, and those of its window; answer in parts.
 
         With `in_one` the window ends where they would be too large for one message.
         """
-        session = self._sessions.get(request.stamp)
-        repeated: list[service_pb2.RunRoundResponse] | None = session.repeated(request)
-        if repeated is not None:
-            for answer in repeated:
-                yield answer
-            return
+        session = call.get(request.stamp)
+        under_way = session.core.under_way
+        if under_way is not None and not session.is_repeated(request, under_way.request):
+            await under_way.finish()
+            session, under_way = call.get(request.stamp), None
+        if under_way is None:
+            repeated: list[service_pb2.RunRoundResponse] | None = session.repeated(request)
+            if repeated is not None:
+                for answer in repeated:
+                    yield answer
+                return
+            under_way = self._begin(session, request, in_one=in_one)
+        async for answer in under_way.follow():
+            yield answer
+
+    def _begin(
+        self,
+        session: Session[SchedulerSession],
+        request: service_pb2.RunRoundRequest,
+        *,
+        in_one: bool,
+    ) -> UnderWay[service_pb2.RunRoundResponse]:
+        """Return the request as one under way. Raises a refusal."""
+        core = session.core
         if not request.HasField("round"):
             raise FieldError("round", "is required")
         session.check_time("round.at_ns", request.round.at_ns)
-        session.core.queue.traceparent = request.stamp.traceparent
-        answers = [service_pb2.RunRoundResponse(sequence=request.stamp.sequence)]
-        taken = 0
-
-        def has_room() -> bool:
-            return not in_one or taken < PART_BYTES // 2
-
-        with self._alone(session):
-            async for outcomes in session.core.run(request.round, request.window, has_room):
-                size = outcomes.ByteSize()
-                count = len(answers[-1].outcomes)
-                is_full = count == ROUNDS_PER_ANSWER or taken + size > PART_BYTES
-                if count and is_full and not in_one:
-                    yield answers[-1]
-                    answers.append(service_pb2.RunRoundResponse(sequence=request.stamp.sequence))
-                    taken = 0
-                answers[-1].outcomes.append(outcomes)
-                taken += size
-        session.advance(request, session.core.at_ns, answers)
-        yield answers[-1]
+        if core in self._busy:
+            raise BusyError("another request of the session is being carried out: wait for it")
+        events = len(request.round.events)
+        self._sessions.make_room(session, core.object_count, events, events)
+        core.queue.traceparent = request.stamp.traceparent
+        under_way = UnderWay[service_pb2.RunRoundResponse](
+            request, lambda own: _rounds(session, request, own, in_one=in_one)
+        )
+        core.under_way, core.queue.stream.on_trouble = under_way, under_way.interrupt
+        return under_way
 
     async def _until_free(self, session: Session[SchedulerSession]) -> None:
-        """Wait until no round of the session is running."""
-        while session.core in self._busy:
-            await asyncio.sleep(_FREE_S)
+        """Wait until the session carries out no request. Raises UnavailableError."""
+        core = session.core
+        while core.under_way is not None or core in self._busy:
+            if core.under_way is not None:
+                await core.under_way.finish()
+            else:
+                await asyncio.sleep(_FREE_S)
 
-    @contextlib.contextmanager
-    def _alone(self, session: Session[SchedulerSession]) -> Iterator[None]:
-        """Keep others out of a session meanwhile. Raises a refusal where it is not free."""
-        if session.core.broken:
-            raise SessionBrokenError(
-                f"the session broke half-way through a round ({session.core.broken}): restore it "
-                "from a checkpoint, or create a new one"
-            )
-        if session.core in self._busy:
-            raise BusyError("a round of the session is being run: wait for it")
+    @contextlib.asynccontextmanager
+    async def _alone(
+        self, call: Call[SchedulerSession], stamp: session_pb2.Stamp
+    ) -> AsyncIterator[Session[SchedulerSession]]:
+        """Wait for the session that `stamp` names, and keep others out of it meanwhile."""
+        await self._until_free(call.get(stamp))
+        session = call.get(stamp)  # it may have been deleted meanwhile
         self._busy.add(session.core)
         try:
-            yield
+            yield session
         finally:
             self._busy.discard(session.core)
+
+    def _expired(self, session: Session[SchedulerSession]) -> None:
+        task = asyncio.ensure_future(_end(session))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _rounds(
+    session: Session[SchedulerSession],
+    request: service_pb2.RunRoundRequest,
+    own: UnderWay[service_pb2.RunRoundResponse],
+    *,
+    in_one: bool,
+) -> AsyncIterator[None]:
+    """Run a request's rounds; yield where there is a further answer."""
+    core, answers = session.core, own.answers
+    answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
+    taken = 0
+
+    def has_room() -> bool:
+        return not in_one or taken < PART_BYTES // 2
+
+    try:
+        async for outcomes in core.run(request.round, request.window, has_room):
+            size = outcomes.ByteSize()
+            count = len(answer.outcomes)
+            is_full = count == ROUNDS_PER_ANSWER or taken + size > PART_BYTES
+            if count and is_full and not in_one:
+                answers.append(answer)
+                yield
+                answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
+                taken = 0
+            answer.outcomes.append(outcomes)
+            taken += size
+        answers.append(answer)
+        session.advance(request, core.at_ns, answers)
+    finally:
+        core.under_way = core.queue.stream.on_trouble = None
+        session.broken = core.broken
+
+
+async def _end(session: Session[SchedulerSession]) -> None:
+    """Release what a session holds beside its memory: requests, extenders, its queue's session."""
+    if session.core.under_way is not None:
+        await session.core.under_way.cancel()
+    _close(session.core.extenders)
+    await session.core.queue.close()
 
 
 def _extenders(

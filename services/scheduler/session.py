@@ -35,6 +35,7 @@ from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.intake import Intake, WindowRound, confirms_binding
 from services.scheduler.queue_client import QueueClientSession
+from services.scheduler.under_way import UnderWay
 
 BATCH_SIZE = 256
 BATCH_SIZE_MAX = 4096
@@ -66,7 +67,7 @@ class SchedulerSession:
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
-    time of the last round.
+    time of the last round, `under_way` the request that is being carried out.
     """
 
     def __init__(
@@ -99,6 +100,12 @@ class SchedulerSession:
         self._cycle = 0
         self._is_empty = True
         self.broken = ""
+        self.under_way: UnderWay[scheduler_service_pb2.RunRoundResponse] | None = None
+
+    @property
+    def object_count(self) -> int:
+        """The number of pods, nodes and other objects of the session."""
+        return len(self.intake.messages) + len(self.intake.others) + self.core.snapshot.row_count
 
     async def run(
         self,
@@ -121,9 +128,7 @@ class SchedulerSession:
             if not (has_room() and _is_as_foreseen(outcomes, coming.confirmed)):
                 break
             outcomes.goes_on = True
-            self.broken = "the caller did not wait for the rest of its window"
             yield outcomes
-            self.broken = ""
             outcomes = await self._run(coming.round_, partial(self._confirm, outcomes, coming))
         yield outcomes
 

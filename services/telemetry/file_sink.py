@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import orjson
 from opentelemetry.sdk.resources import Resource
 
+from services.growing_file import Buffered, GrowingFile
 from services.telemetry.resource import SCOPE
-from services.telemetry.span import Attribute, Delivery, Span
+from services.telemetry.span import Attribute, Delivery, SinkPosition, Span
 
 _SPANS_PER_LINE = 512
 _KIND_INTERNAL = 1
@@ -24,54 +25,71 @@ _STATUS_ERROR = 2
 class FileSpanSink:
     """Writes spans to a file, up to 512 a line; after an error it only counts them."""
 
-    def __init__(self, path: Path, resource: Resource) -> None:
-        """Create the file. Raises OSError."""
+    def __init__(
+        self, path: Path, resource: Resource, position: SinkPosition | None = None
+    ) -> None:
+        """Create the file, or continue it at a position.
+
+        Raises OSError, and ShortFileError where the file ends before the position.
+        """
         self._path = path
-        self._file: BinaryIO = path.open("wb")
         described = _attributes(cast("Mapping[str, Attribute]", resource.attributes))
         self._before = (
             f'{{"resourceSpans":[{{"resource":{{"attributes":[{described}]}},'
             f'"scopeSpans":[{{"scope":{{"name":{_string(SCOPE)}}},"spans":['
         )
-        self._pending: list[Span] = []
-        self._ended = self._delivered = 0
-        self._problem = ""
+        self._ended = position.ended if position is not None else 0
+        self._problem = position.problem if position is not None else ""
+        file = GrowingFile(path, position.size if position is not None else None)
+        self._spans = Buffered(file, self._lines)
+        self._spans.written = position.delivered if position is not None else 0
 
     def end(self, span: Span) -> None:
         """Write a span that has ended, with the next full line."""
         self._ended += 1
-        self._pending.append(span)
-        if len(self._pending) >= _SPANS_PER_LINE:
-            self._write()
+        self._spans.waiting.append(span)
+        if len(self._spans.waiting) >= _SPANS_PER_LINE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the spans that have ended; any thread may call this."""
+        if not self._problem:
+            try:
+                self._spans.flush()
+            except OSError as error:
+                self._fail(error)
+        if self._problem:
+            self._spans.waiting.clear()
+
+    def position(self) -> SinkPosition:
+        """Return where to continue; the disk has what ended before."""
+        self.flush()
+        try:
+            self._spans.sync()
+        except OSError as error:
+            self._fail(error)
+        return SinkPosition(self._ended, self._spans.written, self._spans.file.size, self._problem)
 
     def close(self) -> Delivery:
         """Write the remaining spans and close the file."""
-        self._write()
+        self.flush()
         try:
-            self._file.close()
+            self._spans.file.close()
         except OSError as error:
             self._fail(error)
         return Delivery(
             ended=self._ended,
-            delivered=self._delivered,
+            delivered=self._spans.written,
             target=str(self._path),
             problem=self._problem,
         )
 
-    def _write(self) -> None:
-        spans, self._pending = self._pending, []
-        if self._problem or not spans:
-            return
-        try:
-            self._file.write(self._line(spans))
-            self._file.flush()
-        except OSError as error:
-            self._fail(error)
-        else:
-            self._delivered += len(spans)
-
     def _fail(self, error: OSError) -> None:
         self._problem = self._problem or f"{self._path}: {error.strerror or error}"
+
+    def _lines(self, spans: Sequence[Span]) -> bytes:
+        starts = range(0, len(spans), _SPANS_PER_LINE)
+        return b"".join(self._line(spans[start : start + _SPANS_PER_LINE]) for start in starts)
 
     def _line(self, spans: Sequence[Span]) -> bytes:
         text = ",".join(map(_span, spans))

@@ -24,9 +24,11 @@ _SPANS_PER_BATCH = 512
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 
 
-def open_collector(endpoint: str, resource: Resource) -> OtlpSpanSink:
+def open_collector(
+    endpoint: str, resource: Resource, position: own.SinkPosition | None = None
+) -> OtlpSpanSink:
     """Return a sink to the collector that the process' own variables name, shown as `endpoint`."""
-    return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource)
+    return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource, position)
 
 
 class OtlpSpanSink:
@@ -36,14 +38,19 @@ class OtlpSpanSink:
     has retried for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows.
     """
 
-    def __init__(self, exporter: SpanExporter, target: str, resource: Resource) -> None:
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        target: str,
+        resource: Resource,
+        position: own.SinkPosition | None = None,
+    ) -> None:
         self._exporter = exporter
         self._target = target
         self._resource = resource
         self._scope = InstrumentationScope(SCOPE)
         self._pending: list[own.Span] = []
-        self._ended = self._delivered = 0
-        self._problem = ""
+        self._ended, self._delivered, _, self._problem = position or own.SinkPosition(0, 0)
 
     def end(self, span: own.Span) -> None:
         """Export a span that has ended, with the next full batch."""
@@ -51,6 +58,14 @@ class OtlpSpanSink:
         self._pending.append(span)
         if len(self._pending) >= _SPANS_PER_BATCH:
             self._export()
+
+    def flush(self) -> None:
+        """Do nothing: a collector gets whole batches."""
+
+    def position(self) -> own.SinkPosition:
+        """Export the spans that have ended; a sink that continues exports none of them again."""
+        self._export()
+        return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
 
     def close(self) -> own.Delivery:
         """Export the remaining spans and shut the exporter down."""

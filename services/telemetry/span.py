@@ -59,11 +59,32 @@ class Delivery:
         return self.ended - self.delivered
 
 
+class SinkPosition(NamedTuple):
+    """Where a sink stands: spans ended and delivered, its file's bytes, the first problem.
+
+    `size` is 0 for a sink without a file.
+    """
+
+    ended: int
+    delivered: int
+    size: int = 0
+    problem: str = ""
+
+
 class SpanSink(Protocol):
     """Where spans go. A sink may make its caller wait, and reports every lost span."""
 
     def end(self, span: Span) -> None:
         """Deliver a span that has ended, now or later."""
+
+    def flush(self) -> None:
+        """Write ended spans that wait for a file; any thread may call this.
+
+        A sink to a collector does nothing: it sends whole batches.
+        """
+
+    def position(self) -> SinkPosition:
+        """Deliver what has ended, and return where a new sink can continue."""
 
     def close(self) -> Delivery:
         """Deliver the remaining spans and return the outcome of all."""

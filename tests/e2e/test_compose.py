@@ -23,6 +23,26 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
 SERVICES = ("queue", "scheduler", "eviction")
+MIB = 1024 * 1024
+MEMORY_MIB = {"queue": 512, "scheduler": 2048, "eviction": 512}
+PIDS = 256
+FORK = f"""
+import os, signal
+
+children = []
+try:
+    while len(children) < {2 * PIDS}:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        children.append(child)
+except BlockingIOError:
+    pass
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print(len(children))
+"""
 PULL_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
 KERNEL_STATS = """
 import sys
@@ -231,6 +251,30 @@ def test_a_service_is_published_on_loopback_only(stack: Stack, service: str) -> 
         service, "range .NetworkSettings.Ports}}{{range .}}{{println .HostIp}}{{end}}{{end"
     )
     assert hosts.split() == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_engine_limits_memory_cpu_processes_and_logs(stack: Stack, service: str) -> None:
+    """Without swap: the limit of memory is one of memory and swap together."""
+    names = ("Memory", "MemorySwap", "NanoCpus", "PidsLimit")
+    fields = " ".join(f"{{{{.HostConfig.{name}}}}}" for name in names)
+    found = stack.docker("inspect", "--format", fields, stack.container(service)).split()
+    memory = MEMORY_MIB[service] * MIB
+    assert [int(each) for each in found] == [memory, memory, 1_000_000_000, PIDS]
+    assert "max-size:10m" in stack.inspect(service, ".HostConfig.LogConfig.Config")
+
+
+def test_what_takes_more_memory_than_its_service_may_is_killed(stack: Stack) -> None:
+    """The kernel enforces what the engine shows; the service itself goes on."""
+    restarts = stack.inspect("queue", ".RestartCount")
+    take = f"python -c 'print(len(bytes({MEMORY_MIB['queue'] * MIB}) + b\"x\"))' || echo $?"
+    assert stack.sh("queue", take).split()[-1] == "137"
+    assert stack.inspect("queue", ".RestartCount") == restarts
+
+
+def test_a_service_can_not_start_processes_without_end(stack: Stack) -> None:
+    """Its own threads and those of its health check count, too."""
+    assert 0 < int(stack.sh("queue", f"python -c '{FORK}'")) < PIDS
 
 
 def test_a_crashed_scheduler_comes_back_and_decides_the_same(stack: Stack, tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from replay.explain.explanation import PodExplanation
 from replay.explain.table import print_explanation
 from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.results.run.directory import HISTORY, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import HISTORY
 from replay.runner import ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1beta1.queue_pb2 import QueueConfig

@@ -341,7 +341,8 @@ def test_a_session_that_is_not_there_has_expired(
     }
     with pytest.raises(grpc.RpcError) as error:
         calls[method]()
-    assert reason(error.value) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED", {})
+    how = {"reason": "deleted" if deleted else "unknown"}
+    assert reason(error.value) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED", how)
     if method == "Apply":
         with pytest.raises(grpc.RpcError) as error:
             UnaryQueueSession.exchange(client, pb.ApplyRequest(stamp=client.stamp()))
@@ -371,7 +372,8 @@ def test_a_batch_above_a_limit_is_refused(
     client = UnaryQueueSession(channel)
     with pytest.raises(grpc.RpcError) as error:
         client.send(operations, heads=heads)
-    assert reason(error.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT", {})
+    limit = {"limit": "heads" if heads else "operations"}
+    assert reason(error.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT", limit)
     assert client.state() == queue_pb2.QueueState()
 
 

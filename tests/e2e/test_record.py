@@ -1,4 +1,4 @@
-"""Recording as a process: Ctrl-C ends it with a trace, kill -9 leaves what it received."""
+"""Recording as a process: signals end it with a trace, kill -9 leaves what it received."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
+from secrets import token_hex
+from threading import Event
 
 import pytest
 
@@ -16,7 +19,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.record.frames import RecordingFolder
 from replay.record.recorded_trace import trace_of
-from tests.api_server import ApiServerDouble, Listing, Raw, Script
+from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script
 from tests.e2e.replays import ROOT, bindings, run
 from tests.unit.importers.builders import kinds, make_object, make_pod
 from tests.unit.record.recording import cluster, event, fast, trace
@@ -72,15 +75,57 @@ def _names(file: Path) -> bytes:
     return b",".join(each.pod.metadata.name.encode() for each in created)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_recording_with_a_whole_trace(tmp_path: Path, number: int) -> None:
-    """And the folder of frames is gone."""
-    with server() as double, recorder(tmp_path, double.url) as process:
-        process.send_signal(number)
-        _, said = process.communicate(timeout=SECONDS_MAX)
-        assert process.returncode == 0, said
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_recording_with_a_whole_trace(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    """Within a second, although a list stalls; and the folder of frames is gone."""
+
+    def stall(file: BufferedIOBase, stopping: Event) -> None:
+        file.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+        stopping.wait()
+
+    with server() as double:
+        double.hostile["/apis/batch/v1/jobs"] = stall
+        with recorder(tmp_path, double.url) as process:
+            began = time.monotonic()
+            process.send_signal(number)
+            _, said = process.communicate(timeout=SECONDS_MAX)
+            # Half a second is for the trace, which imports what the recorder did not need.
+            assert time.monotonic() - began < 3
+            assert process.returncode == code, said
     assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 1
     assert not (tmp_path / "t.ktr.frames").exists()
+    assert "Traceback" not in said
+
+
+def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: Path) -> None:
+    """Exit code 6; the frames until then are a recording."""
+    long = (make_pod(token_hex(500), 10 + number) for number in range(300))
+    events: list[Raw | str] = [event("ADDED", each) for each in long]
+    limit = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+    limit += "runpy.run_module('replay.cli.main', run_name='__main__', alter_sys=True)"
+    listed = [make_pod(f"p{number}", number + 1) for number in range(100)]
+    # The list is on the disk when the watch begins to speak.
+    lists: list[Listing | Refusal] = [Listing(items=listed, version=5)]
+    with server(Pod=Script(lists=lists, watches=[events], pause_s=1.2)) as double:
+        options = ["record", "--kubeconfig", kubeconfig(tmp_path, double.url), "--usage", "off"]
+        done = subprocess.run(
+            [sys.executable, "-c", limit, *options, "-o", str(tmp_path / "t.jsonl")],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert "reprieve record --from" in done.stderr
+    folder = tmp_path / "t.jsonl.frames"
+    assert kinds(open_trace([folder])).count("pod_create") == 100
+    assert "issue broken-off" in kinds(trace_of(RecordingFolder(folder)))
 
 
 def test_a_killed_recorder_leaves_what_it_received(tmp_path: Path) -> None:

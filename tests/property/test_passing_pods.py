@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.scheduler.queue_client import without_passing
+from services.scheduler.passing import without_passing
 from tests.unit.queue.test_servicer import FIT, Harness
 
 SECOND_NS = 1_000_000_000

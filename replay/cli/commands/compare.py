@@ -12,12 +12,14 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
 from replay.cli.parameters import FOLDER, assert_option, check_all, echo_json, output_option
 from replay.errors import RunError
 from replay.explain.table import counted
 from replay.results.durations import simulated
-from replay.results.run.directory import MANIFEST, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import plain_table, print_left_out, right_aligned
 from replay.whatif.assertions import Assertion, FigureError
@@ -105,7 +107,7 @@ def _runs(
             raise click.UsageError(f"{options!r}: {error}") from error
         replay_command.make_context("replay", list(chosen[-1]))
     with refusing(RunError, CellError, OSError):
-        base = folder or RunDirectory.create_next("compare").path
+        base = folder or next_folder("compare")
         for name, arguments in zip("ab", chosen, strict=True):
             run_into(base / name, arguments, base / f"{name}.log")
     return base / "a", base / "b"
@@ -158,7 +160,7 @@ def show(compared: Compared, output: str) -> None:
     if output == "json":
         echo_json(_mapping(compared))
         return
-    console = Console()
+    console = TerminalConsole()
     console.print(f"A: {escape(compared.path_a)}\nB: {escape(compared.path_b)}\n", highlight=False)
     _print_not_judged(compared.not_judged, console)
     _print_divergence(compared, console, wide=output == "wide")

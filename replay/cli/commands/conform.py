@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import echo_json, output_option, write
+from replay.cli.terminal import echo
 from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
@@ -20,7 +21,8 @@ from replay.conform.contract.scheduler import SCHEDULER
 from replay.conform.vectors.run import Endpoints, FileConformance, files_of, play
 from replay.conform.vectors.vectors import VectorError, read_lines, recorded_files
 from replay.results.kubectl.rows import TableWriter
-from services.rpc.client import ClientTls, channel, tls_options
+from services.rpc.access import ClientTls
+from services.rpc.client import channel, tls_options
 
 CONTRACTS = {each.service: each for each in (SCHEDULER, QUEUE, EVICTION)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
@@ -150,13 +152,13 @@ def _print_report(report: ContractReport) -> None:
     """Print a row for each check, then the level that is reached."""
     table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
     table.rows([(str(each.level), each.check, each.text) for each in report.results])
-    click.echo(f"\n{report.sentence}")
+    echo(f"\n{report.sentence}")
 
 
 def _print(found: list[FileConformance], show: int) -> None:
     for each in found:
         counts = f"{each.passed} passed, {each.failed} failed"
-        click.echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
+        echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
         table = TableWriter(("TOPIC", "PASSED", "FAILED"), write)
         table.rows(
             [
@@ -165,19 +167,19 @@ def _print(found: list[FileConformance], show: int) -> None:
             ]
         )
         for difference in each.differences[:show]:
-            click.echo(f"\n{difference.id} ({', '.join(difference.tags)})\n  {difference.text}")
+            echo(f"\n{difference.id} ({', '.join(difference.tags)})\n  {difference.text}")
         if show and each.failed > show:
-            click.echo(f"\n{each.failed - show:,} more: --show {each.failed} prints all")
-        click.echo()
+            echo(f"\n{each.failed - show:,} more: --show {each.failed} prints all")
+        echo()
     passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
-    click.echo(f"{passed} passed, {failed} failed")
+    echo(f"{passed} passed, {failed} failed")
 
 
 class _Bar:
     """Progress bars on standard error, only on a terminal."""
 
     def __init__(self, files: list[FileConformance], *, quiet: bool) -> None:
-        console = Console(stderr=True)
+        console = TerminalConsole(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from replay.bundled import bundled
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER, output_option
 from replay.world.models import MODELS, OFF, Models
@@ -151,4 +151,4 @@ def models_command(*, output: str) -> None:
         table.add_column(title, overflow="fold", no_wrap=title in {"NAME", "DEFAULT"})
     for row in rows:
         table.add_row(*row.values())
-    Console().print(table)
+    TerminalConsole().print(table)

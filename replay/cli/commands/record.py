@@ -3,23 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, StopSignals, refusing_traces
+from replay.cli.console import TerminalConsole
+from replay.cli.errors import (
+    INTERRUPTED,
+    REFUSED,
+    SERVICE,
+    TERMINATED,
+    UNWRITABLE,
+    ExitError,
+    StopSignals,
+    refusing_traces,
+)
 from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
+from replay.cli.terminal import echo
 from replay.cli.traces import write_trace
-from replay.errors import AllRefusedError, ApiError, KubeconfigError, RecordError, UnreachableError
+from replay.errors import (
+    DISK,
+    AllRefusedError,
+    ApiError,
+    KubeconfigError,
+    OutputError,
+    RecordError,
+    RunError,
+    UnreachableError,
+)
 from replay.results.durations import simulated
+from services.kube import quantity
 
 if TYPE_CHECKING:
     from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
@@ -35,8 +56,67 @@ def _usage_source(text: str) -> str:
     url = text.removeprefix("prometheus=")
     is_url = url != text and url.startswith(("http://", "https://"))
     if not is_url and text not in {"auto", "kubelet", "metrics", "off"}:
-        raise ValueError(f"{text!r} is not a source of usage; write {_USAGE}")
+        # A URL may have a password.
+        shown = "the URL" if "@" in text else repr(text)
+        raise ValueError(f"{shown} is not a source of usage; write {_USAGE}")
     return text
+
+
+def _size(text: str) -> int:
+    """Return a number of bytes. Raises ValueError for a text that is not a size above 0."""
+    try:
+        number = quantity.value(text)
+    except quantity.QuantityError:
+        number = 0
+    if number <= 0:
+        raise ValueError(f"{text!r} is not a size; write 256Mi")
+    return number
+
+
+def _bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each bound; the command receives one argument, `bounds`."""
+
+    def with_bounds(**values: Any) -> Any:
+        bounds = {each: values.pop(each) for each in _BOUNDS}
+        seconds = {name: value / 1e9 for name, value in bounds.items() if name.endswith("_s")}
+        return command(bounds=bounds | seconds, **values)
+
+    functools.update_wrapper(with_bounds, command)
+    for name, (option, default, text) in reversed(_BOUNDS.items()):
+        with_bounds = click.option(
+            option,
+            name,
+            type=DURATION if name.endswith("_s") else ParsedParam("SIZE", _size),
+            default=default,
+            show_default=True,
+            help=text,
+        )(with_bounds)
+    return with_bounds
+
+
+_BOUNDS = {
+    "connect_s": ("--connect-timeout", "10s", "The longest time to connect."),
+    "idle_s": (
+        "--idle-timeout",
+        "1m",
+        "The longest time without a byte of an answer; watches have 150s.",
+    ),
+    "request_s": (
+        "--request-timeout",
+        "5m",
+        "The longest time of a request with its whole answer.",
+    ),
+    "usage_s": ("--usage-timeout", "30s", "The same for a source of usage."),
+    "response_bytes": (
+        "--max-response-bytes",
+        "256Mi",
+        "The largest answer, such as a page of a list.",
+    ),
+    "usage_bytes": ("--max-usage-bytes", "64Mi", "The largest answer of a source of usage."),
+    "event_bytes": ("--max-event-bytes", "16Mi", "The largest event of a watch."),
+    "list_bytes": ("--max-list-bytes", "4Gi", "The largest total of the objects of one kind."),
+}
+"""Option, default and help by the field of RequestBounds."""
 
 
 @click.command(name="record")
@@ -83,6 +163,7 @@ def _usage_source(text: str) -> str:
     help="The key of the hashes: recordings with the same key have the same names. [default: "
     "random, and not kept]",
 )
+@_bound_options
 @click.option(
     "--frames",
     type=FOLDER,
@@ -105,13 +186,15 @@ def command(
     usage_every_ns: int,
     redact: bool,
     redact_key: str,
+    bounds: dict[str, Any],
     frames: Path | None,
     left_folder: Path | None,
 ) -> None:
     """Record a live cluster by list and watch, with the usage of its pods, as a trace.
 
-    Ctrl-C (or --for) ends the recording and writes the trace; a second Ctrl-C keeps the recorded
-    watches and writes no trace. docs/record.md has the ClusterRole that is needed.
+    Ctrl-C (or --for, or SIGTERM) ends the recording and writes the trace; a second Ctrl-C keeps the
+    recorded watches and writes no trace. docs/record.md has the ClusterRole that is needed, and
+    what each exit code means.
 
     \b
     Examples:
@@ -132,37 +215,51 @@ def command(
     if not output.absolute().parent.is_dir():
         problem = f"the folder {output.absolute().parent} does not exist; create it"
         raise ExitError(REFUSED, f"{output}: {problem}")
-    with _refusing():
-        from replay.record.session import RecordingRequest  # noqa: PLC0415 - needs the extra
+    with StopSignals() as signals:
+        with _refusing(signals):
+            from replay.record.http_client import RequestBounds  # noqa: PLC0415 - when needed
+            from replay.record.session import RecordingRequest  # noqa: PLC0415 - when needed
 
-        recorded = _record(
-            RecordingRequest(
-                kubeconfig=kubeconfig,
-                context=context,
-                usage=usage_source,
-                usage_every_s=usage_every_ns / 1e9,
-                redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
-                folder=frames or output.with_name(f"{output.name}.frames"),
-            ),
-            for_ns,
-        )
-    _write(output, recorded.folder.path)
+            recorded = _record(
+                RecordingRequest(
+                    kubeconfig=kubeconfig,
+                    context=context,
+                    usage=usage_source,
+                    usage_every_s=usage_every_ns / 1e9,
+                    redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
+                    folder=frames or output.with_name(f"{output.name}.frames"),
+                    bounds=RequestBounds(**bounds),
+                ),
+                for_ns,
+                signals,
+            )
+        _write(output, recorded.folder.path, signals)
     if frames is None:
         shutil.rmtree(recorded.folder.path)
     _print_result(recorded)
     if recorded.broken:
-        raise ExitError(SERVICE, f"the recording ended early: {recorded.broken}")
+        code = UNWRITABLE if recorded.is_disk else SERVICE
+        raise ExitError(code, f"the recording ended early: {recorded.broken}")
+    if signals.code == TERMINATED:
+        raise ExitError(TERMINATED, "SIGTERM ended the recording; the trace is complete until then")
 
 
 @contextlib.contextmanager
-def _refusing() -> Iterator[None]:
+def _refusing(signals: StopSignals) -> Iterator[None]:
     """Turn the errors of a recording into exit codes."""
     try:
         yield
-    except KubeconfigError as error:
+    except (KubeconfigError, RunError) as error:
         raise ExitError(REFUSED, str(error)) from error
+    except OutputError as error:
+        raise ExitError(UNWRITABLE, str(error)) from error
     except RecordError as error:
+        if signals.number:
+            problem = "interrupted before anything was recorded"
+            raise ExitError(signals.code, problem) from error
         raise ExitError(SERVICE, _advised(error)) from error
+    except KeyboardInterrupt as error:
+        raise ExitError(signals.code, "interrupted; no trace was written") from error
 
 
 def _advised(error: RecordError) -> str:
@@ -176,24 +273,24 @@ def _advised(error: RecordError) -> str:
     return f"{error}{advice}"
 
 
-def _record(request: RecordingRequest, for_ns: int | None) -> RecordingResult:
+def _record(request: RecordingRequest, for_ns: int | None, signals: StopSignals) -> RecordingResult:
     """Record until the time is over or a signal comes, and show the progress."""
-    from replay.record.session import record_live  # noqa: PLC0415 - needs the extra
+    from replay.record.session import record_live  # noqa: PLC0415 - loaded when needed
 
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     shown = Live(Text("connecting to the API server"), console=console, transient=True)
     began = time.monotonic()
-    with StopSignals() as signals, shown if console.is_terminal else contextlib.nullcontext():
+    with shown if console.is_terminal else contextlib.nullcontext():
 
         def keep_going(state: RecordingProgress) -> bool:
             seconds = time.monotonic() - began
-            if console.is_terminal:
+            if console.is_terminal and state.statuses:
                 shown.update(Text(line(seconds, state)))
             left_s = _PERIOD_S if for_ns is None else min(_PERIOD_S, for_ns / 1e9 - seconds)
-            if left_s <= 0 or signals.received:
+            if left_s <= 0 or signals.number:
                 return False
             time.sleep(left_s)
-            return not signals.received
+            return not signals.number
 
         return record_live(request, keep_going)
 
@@ -214,34 +311,38 @@ def line(seconds: float, state: RecordingProgress) -> str:
 def _print_result(recorded: RecordingResult) -> None:
     state, version = recorded.state, recorded.version or "of an unknown version"
     seconds = simulated(round(recorded.seconds * 10**9))
-    click.echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)
+    echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)
     for name, status in state.statuses.items():
         if status.is_listed and (status.listed or status.events):
-            click.echo(
-                f"          {name}: {status.listed:,} listed, {status.events:,} events", err=True
-            )
+            echo(f"          {name}: {status.listed:,} listed, {status.events:,} events", err=True)
     if recorded.usage:
-        click.echo(f"usage     {recorded.usage}, samples: {state.samples:,}", err=True)
+        echo(f"usage     {recorded.usage}, samples: {state.samples:,}", err=True)
     else:
         why = state.usage_problem or recorded.usage_why
         text = f"usage     not recorded ({why}): no kubelet evicts a pod in a replay"
-        click.echo(text, err=True)
+        echo(text, err=True)
     for note in recorded.notes:
-        click.echo(f"note      {note}", err=True)
+        echo(f"note      {note}", err=True)
 
 
-def _write(output: Path, folder: Path) -> None:
+def _write(output: Path, folder: Path, signals: StopSignals | None = None) -> None:
     """Make the trace of a folder; the folder is kept where that fails."""
     from replay.record.frames import RecordingFolder  # noqa: PLC0415 - loaded when needed
     from replay.record.recorded_trace import trace_of  # noqa: PLC0415 - loaded when needed
 
     again = f"the recording is in {folder}; run reprieve record --from {folder} -o {output}"
+    if signals is not None:
+        signals.arm()
     try:
         with refusing_traces():
             write_trace(output, trace_of(RecordingFolder(folder)))
     except RecordError as error:
         raise ExitError(REFUSED, str(error)) from error
+    except OutputError as error:
+        raise ExitError(UNWRITABLE, f"{error}; {again}") from error
     except ExitError as error:
-        raise ExitError(error.code, f"{error}\n{again}") from error
+        is_disk = getattr(error.__cause__, "errno", None) in DISK
+        raise ExitError(UNWRITABLE if is_disk else error.code, f"{error}; {again}") from error
     except KeyboardInterrupt as error:
-        raise ExitError(INTERRUPTED, f"no trace was written; {again}") from error
+        code = signals.code if signals is not None and signals.number else INTERRUPTED
+        raise ExitError(code, f"no trace was written; {again}") from error

@@ -13,6 +13,7 @@ import yaml
 from replay.cli.errors import DIFFERS, ExitError, refusing_traces
 from replay.cli.parameters import echo_json, write
 from replay.cli.progress import counted, play, profile_names
+from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
 from replay.compare.recorded import DecisionKind
@@ -100,8 +101,8 @@ def _mapping(report: ComparisonReport | None, agreement: FreeRunAgreement | None
 
 def _print(report: ComparisonReport, *, wide: bool) -> None:
     version = report.kubernetes_version or "an unknown version"
-    click.echo(f"Recorded: {version}. Rules: {report.rules}. Decisions in order of {report.order}.")
-    click.echo()
+    echo(f"Recorded: {version}. Rules: {report.rules}. Decisions in order of {report.order}.")
+    echo()
     _table(
         ("DECISION", *(each.value.upper() for each in FindingOutcome)),
         [
@@ -122,18 +123,18 @@ def _print(report: ComparisonReport, *, wide: bool) -> None:
     _print_notes(report, wide=wide)
     sole = report.sole
     total = sum(sole.values())
-    click.echo(
+    echo(
         f"Bindings with one feasible or a unique best node: {sole[FindingOutcome.AGREES]:,} of "
         f"{total:,} agree, {sole[FindingOutcome.EXPLAINED]:,} are explained."
     )
     if report.logged:
-        click.echo(
+        echo(
             f"As many feasible nodes as the recording's log has: {report.same_feasible:,} of "
             f"{report.logged:,} bindings."
         )
     total = sum(report.outcomes.values())
     agree, explained, differ, not_judged = (f"{report.of(each):,}" for each in FindingOutcome)
-    click.echo(
+    echo(
         f"{total:,} decisions: {agree} agree, {explained} explained, {differ} differ, "
         f"{not_judged} not judged"
     )
@@ -145,29 +146,29 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
     for finding in findings if wide else findings[:_SHOWN_MAX]:
         _print_finding(finding)
     if not wide and len(findings) > _SHOWN_MAX:
-        click.echo(f"{len(findings) - _SHOWN_MAX:,} more differ: -o wide or json prints all\n")
+        echo(f"{len(findings) - _SHOWN_MAX:,} more differ: -o wide or json prints all\n")
 
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
     """Print the guessed times; with `wide` also all other notes of the import."""
     notes = [each for each in report.notes if wide or each.startswith(_GUESSED)]
     for note in notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
     if notes:
-        click.echo()
+        echo()
 
 
 def _print_finding(finding: Finding) -> None:
     decision = finding.decision
     pod = f"{decision.pod.namespace}/{decision.pod.name}"
     at = f", resourceVersion {decision.version}" if decision.version else ""
-    click.echo(f"{finding.outcome.value}: {decision.kind.value} of {pod}{at}")
+    echo(f"{finding.outcome.value}: {decision.kind.value} of {pod}{at}")
     if finding.verdict.expected:
-        click.echo(f"  expected {_short(finding.verdict.expected)}")
-        click.echo(f"  got      {_short(finding.verdict.got)}")
+        echo(f"  expected {_short(finding.verdict.expected)}")
+        echo(f"  got      {_short(finding.verdict.got)}")
     if finding.explanation:
-        click.echo(f"  {finding.explanation.reason.value}: {finding.explanation.text}")
-    click.echo()
+        echo(f"  {finding.explanation.reason.value}: {finding.explanation.text}")
+    echo()
 
 
 def _print_agreement(agreement: FreeRunAgreement) -> None:
@@ -175,12 +176,12 @@ def _print_agreement(agreement: FreeRunAgreement) -> None:
     landed = agreement.bindings
     total = landed.total()
     share = f" ({landed[BindingMatch.SAME] / total:.1%})" if total else ""
-    click.echo()
-    click.echo(
+    echo()
+    echo(
         "A free run makes its own decisions (its first difference may cause the others, so that "
         "this judges no rule):"
     )
-    click.echo()
+    echo()
     _table(
         ("RECORDED BINDINGS", "COUNT"),
         [(each.value, f"{landed[each]:,}") for each in BindingMatch if landed[each]],
@@ -192,7 +193,7 @@ def _print_agreement(agreement: FreeRunAgreement) -> None:
             for name, lots in (("preempted", agreement.preempted), ("evicted", agreement.evicted))
         ],
     )
-    click.echo(
+    echo(
         f"Free run: {landed[BindingMatch.SAME]:,} of {total:,} recorded bindings{share} to the "
         f"recorded node; {agreement.run_only:,} bindings in the run only."
     )
@@ -204,4 +205,4 @@ def _short(text: str) -> str:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     TableWriter(head, write).rows(rows)
-    click.echo()
+    echo()

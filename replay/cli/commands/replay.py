@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
 from replay.cli.parameters import (
     DURATION,
@@ -22,6 +22,7 @@ from replay.cli.parameters import (
     override_options,
 )
 from replay.cli.progress import play
+from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
 from replay.overrides.assignment import OverrideError
@@ -35,7 +36,8 @@ from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.rpc.client import ClientTls, tls_options
+from services.rpc.access import ClientTls
+from services.rpc.client import tls_options
 from services.rpc.version import package_version
 from services.telemetry.span import Sampling
 
@@ -335,10 +337,10 @@ def _report(run: RunDirectory, *, quiet: bool) -> None:
     try:
         path = write_report(run)
     except RunError as error:
-        click.echo(f"Warning: no report: {error}", err=True)
+        echo(f"Warning: no report: {error}", err=True)
         return
     if not quiet:
-        click.echo(f"report: {path}", err=True)
+        echo(f"report: {path}", err=True)
 
 
 def _text(path: Path | None) -> str:
@@ -352,7 +354,7 @@ def _text(path: Path | None) -> str:
 
 
 def _show(finished: FinishedReplay, output: str) -> None:
-    render(finished.summary, output, Console())
+    render(finished.summary, output, TerminalConsole())
     if finished.delivery.lost:
         raise ExitError(
             SPANS_LOST,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import json
 import sys
@@ -13,10 +14,11 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
 from replay.cli.parameters import DURATION, echo_json, output_option, run_argument, write
+from replay.cli.terminal import echo
 from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.table import print_explanation
@@ -28,7 +30,8 @@ from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
-from services.rpc.client import ClientTls, tls_options
+from services.rpc.access import ClientTls
+from services.rpc.client import tls_options
 
 _NULL = "<none>"
 _EVENTS_PER_WRITE = 2000
@@ -73,7 +76,7 @@ def _print_tables() -> None:
 
 def _table(answer: QueryResult) -> None:
     columns = [name.upper() for name in answer.columns]
-    table = TableWriter(columns, write)
+    table = TableWriter(columns, functools.partial(echo, nl=False))
     for batch in answer.batches():
         table.rows([[_cell(value) for value in row] for row in batch])
 
@@ -157,7 +160,7 @@ def export_command(*, run: Path, _format: str, output: Path) -> None:
         partial.replace(output)
     finally:
         partial.unlink(missing_ok=True)
-    click.echo(f"{output}: {count:,} trace events", err=True)
+    echo(f"{output}: {count:,} trace events", err=True)
 
 
 def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
@@ -197,7 +200,7 @@ def report_command(*, run: Path, output: Path | None) -> None:
       reprieve report runs/today -o today.html
     """
     path = write_report(RunDirectory.open(run), output)
-    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command(name="explain")
@@ -262,7 +265,7 @@ def explain_command(
     if output == "json":
         echo_json(found.to_mapping())
     else:
-        print_explanation(found, Console())
+        print_explanation(found, TerminalConsole())
 
 
 @click.command(name="get")
@@ -318,6 +321,9 @@ def get_command(
         watch=watch,
         kubernetes_version=kubernetes_version,
     )
-    shown = get(RunDirectory.open(run), query, write)
-    if not shown and output in {"table", "wide"}:
-        click.echo("No resources found.", err=True)
+    for_people = output in {"table", "wide"}
+    shown = get(
+        RunDirectory.open(run), query, functools.partial(echo, nl=False) if for_people else write
+    )
+    if not shown and for_people:
+        echo("No resources found.", err=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER
 from replay.cli.progress import counted
@@ -106,7 +107,7 @@ def command(
     (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
     unit = FIGURES[shown[0].partition("{")[0]].unit
     (output / "plot.svg").write_text(plot(rows, shown[0], unit), encoding="utf-8")
-    _print(rows, shown, Console())
+    _print(rows, shown, TerminalConsole())
     _report_problems(finished)
 
 

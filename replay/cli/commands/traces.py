@@ -8,6 +8,7 @@ import click
 import yaml
 
 from replay.cli.parameters import DURATION, TRACE_FILE, echo_json, output_option, write
+from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
@@ -70,28 +71,28 @@ def _mapping(report: TraceReport) -> dict[str, object]:
 
 
 def _print(report: TraceReport, *, wide: bool) -> None:
-    def echo(text: str) -> None:
-        click.echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
+    def show(text: str) -> None:
+        echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
 
     header = report.header
-    click.echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")
-    click.echo(f"time      {simulated(report.last_ns - report.first_ns)}")
+    echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")
+    echo(f"time      {simulated(report.last_ns - report.first_ns)}")
     for title, counts in (
         ("records", report.counts),
         ("created", report.objects),
         ("observed", report.observed),
     ):
         listed = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-        echo(f"{title:<10}{listed or 'none'}")
+        show(f"{title:<10}{listed or 'none'}")
     for issue in report.issues:
         times = f"{issue.count:,} times: " if issue.count > 1 else ""
         where = f"{issue.where}: " if issue.where else ""
-        echo(f"note      {where}{times}{issue.message} [{issue.kind}]")
+        show(f"note      {where}{times}{issue.message} [{issue.kind}]")
     for text, count in sorted(report.warnings.items()):
         times = f" ({count:,} times)" if count > 1 else ""
-        echo(f"warning   {text}{times}")
+        show(f"warning   {text}{times}")
     if not report.objects["node"]:
-        echo("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")
+        show("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")
 
 
 @click.command(name="convert")

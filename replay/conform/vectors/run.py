@@ -24,7 +24,8 @@ from replay.conform.vectors.vectors import (
     version_in,
 )
 from replay.errors import BackendError
-from services.rpc.client import PLAIN, ClientTls, channel
+from services.rpc.access import PLAIN, ClientTls
+from services.rpc.client import channel
 
 Compare = Callable[[Json], str]
 """Plays a vector and returns the service's difference, "" for none."""

@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.perf_workload import Operation
@@ -224,7 +225,9 @@ class ObjectTemplates:
     def _raw(self, name: str, values: Raw) -> Raw:
         text, where = self._text(name), str(self.path(name))
         try:
-            raw = yaml.load(expand(text, values), yaml.CSafeLoader)
+            expanded = expand(text, values)
+            bounds.check_yaml(expanded, where)
+            raw = yaml.load(expanded, yaml.CSafeLoader)
         except (yaml.YAMLError, TemplateError) as error:
             raise TraceError(where, f"is not an object template: {error}") from error
         if not isinstance(raw, dict):

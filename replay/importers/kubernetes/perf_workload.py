@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.kube.changes import Raw, part
 from services.kube.quantity import DurationError, parse_duration_ns
@@ -187,6 +188,7 @@ def selected_workload(path: Path, text: str, selection: str, params: Raw) -> Wor
 
 def _cases(path: Path, text: str) -> dict[str, Raw]:
     try:
+        bounds.check_yaml(text, str(path))
         read = yaml.load(text, yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise TraceError(str(path), f"is not YAML: {error}") from error

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.perf_objects import (
@@ -88,7 +89,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 def _text(path: Path) -> str:
     with open_plain(path) as file:
         try:
-            return file.read().decode("utf-8-sig")
+            return bounds.content(file, str(path)).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise TraceError(str(path), f"is not UTF-8: {error.reason}") from error
 

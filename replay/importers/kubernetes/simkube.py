@@ -19,6 +19,7 @@ from typing import Any
 import msgpack
 import orjson
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
 from replay.importers.records import (
@@ -241,7 +242,7 @@ def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]
     """
     with open_plain(path) as file:
         if file.peek(64).lstrip()[:1] == b"{":
-            yield from _json_parts(path, file.read(), events_only)
+            yield from _json_parts(path, bounds.content(file, str(path)), events_only)
             return
         unpacker = msgpack.Unpacker(
             file, strict_map_key=False, use_list=events_only, max_buffer_size=_BUFFER_BYTES

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
 
 import orjson
 
 from replay.errors import RunError
+from replay.results.run.log_file import RunLog, whole_lines
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -26,12 +26,13 @@ from services.rpc.kube import json_codec
 _LINES_BUFFERED = 1024
 
 
-class DecisionLog:
+class DecisionLog(RunLog):
     """Writes decisions to a file, many lines at a time."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._lines: list[bytes] = []
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
+        super().__init__(path, size)
+        self._lines = self._records.waiting
 
     def write(self, decision: trace_pb2.Decision) -> None:
         """Append a decision."""
@@ -41,21 +42,12 @@ class DecisionLog:
 
     def write_failed(self, attempts: Iterable[FailedAttempt]) -> None:
         """Append the decisions of attempts that bound nothing."""
-        self._lines += [failed_line(each) for each in attempts]
+        self._lines.extend([failed_line(each) for each in attempts])
         if len(self._lines) >= _LINES_BUFFERED:
             self.flush()
 
-    def flush(self) -> None:
-        """Write the buffered lines to the file."""
-        self._file.write(b"".join(self._lines))
-        self._lines.clear()
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
+    def _encoded(self, records: Sequence[bytes]) -> bytes:
+        return b"".join(records)
 
 
 def line(decision: trace_pb2.Decision) -> bytes:
@@ -93,13 +85,18 @@ def _failed_template() -> bytes:
 _FAILED = _failed_template()
 
 
-def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
-    """Yield the decisions of a log in order. Raises RunError for a line that is not a decision."""
-    for where, text in _lines(path):
+def read_decisions(path: Path, *, is_whole: bool = True) -> Iterator[trace_pb2.Decision]:
+    """Yield the decisions of a log in order. Raises RunError for a line that is not a decision.
+
+    is_whole: whether the log was written to its end; otherwise a cut last line is left out.
+    """
+    for where, text in whole_lines(path, is_whole=is_whole):
         yield _parsed(text, where)
 
 
-def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
+def read_entries(
+    path: Path, uid: str, *, is_whole: bool = True
+) -> Iterator[tuple[trace_pb2.Decision, int]]:
     """Yield a pod's decisions, each with how many attempts the log has before it at its moment.
 
     Raises RunError as read_decisions does. Lines that do not contain the UID are not parsed: a long
@@ -107,7 +104,7 @@ def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int
     """
     named = orjson.dumps(uid)
     moment, before = b"", 0
-    for where, text in _lines(path):
+    for where, text in whole_lines(path, is_whole=is_whole):
         # A line begins with the time; the sequence follows.
         now = text.partition(b'"sequence":')[0]
         if now != moment:
@@ -118,16 +115,6 @@ def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int
                 yield decision, before
         # No message can contain this: quotes in it are escaped.
         before += b'"attempts":' in text
-
-
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (file and line number, text) of each line. Raises RunError."""
-    try:
-        with path.open("rb") as file:
-            for number, text in enumerate(file, 1):
-                yield f"{path}, line {number}", text
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _parsed(text: bytes, where: str) -> trace_pb2.Decision:

@@ -1,213 +1,114 @@
-"""The folder of a run, and its manifest.
-
-The manifest holds nothing measured, so that equal runs have equal ones. The files of a run:
-
-- manifest.json: the run's inputs; "finished" is false until its end.
-- decisions.jsonl: the decision log.
-- history.rounds.zst: every round that was sent to the scheduler.
-- extenders.rounds.zst: the extender responses in each round, where there are extenders.
-- checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
-- spans.jsonl: spans, where they are written to a file.
-- latencies.json: wall times.
-- summary.json: the summary.
-- *.parquet: the tables of replay.results.tables, built from the files above.
-- report.html: the report of replay.report, built from the tables.
-"""
+"""The folder of a run: made by one run, which holds its lock, and read by others."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import file_digest
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from types import TracebackType
+from typing import Any, Self
 
 import orjson
 
-from replay.errors import RunError
+from replay.errors import RunError, unwritable
 from replay.results.durations import simulated
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
-from replay.results.run.history import RoundLog, is_checkpoint, read_rounds, with_responses
-from replay.results.schema import FILE_NAMES
+from replay.results.run.files import (
+    DECISIONS,
+    DERIVED,
+    DRAFT,
+    EXTENDERS,
+    HISTORY,
+    LATENCIES,
+    MANIFEST,
+    RECORDED,
+    SPANS,
+    SUMMARY,
+    check_files,
+    next_folder,
+)
+from replay.results.run.history import RoundLog, checkpoints_in, read_rounds, with_responses
+from replay.results.run.lock import LOCK, RunLock, held_text, is_held, read_holder
+from replay.results.run.log_file import whole_lines
+from replay.results.run.manifest import Manifest, RunFile, file_sha256
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
-FORMAT_VERSION = 1
-CONTRACT = "v1beta1"
-"""Version of the contract whose messages a run holds.
-
-decisions.jsonl has one reprieve.trace.Decision a line, as proto3 JSON, and the history the rounds
-that were sent to the scheduler.
-"""
-EMBEDDED, IN_PROCESS = "embedded", "in process"
-"""In place of the address of a service that the run started: as a child process, or in its own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedTrace:
-    """A replayed trace: its path as on the command line, and the SHA-256 of its bytes, hex."""
+class RunState:
+    """Whether a run has its end.
 
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """The inputs and the end of a run.
-
-    rules: the scheduler's, such as "v1.34" or "v1.16".
-    configuration: configuration files by their role, whole, and options that change decisions.
-    models: replay.world.models.Models, by field.
-    services: service name to address, or to EMBEDDED or IN_PROCESS.
-    decided_by: the scheduler's name and version, as it reports them; "" where it does not.
-    batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
-    spans: "off", "all" or a share such as "1%".
-    kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace has none.
-    contract: version of the contract that decisions.jsonl and the other messages are of.
-    end: why the run ended; "" while it has not.
-    end_ns: the simulated time of its end, since the Unix epoch; 0 while it has not ended.
+    going: the live run that writes into the folder, "" without one. broke_off: why a run that is
+    over has no end. A whole run has neither.
     """
 
-    version: str
-    seed: int
-    rules: str
-    traces: tuple[ReplayedTrace, ...]
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    models: Mapping[str, Any] = field(default_factory=dict)
-    services: Mapping[str, str] = field(default_factory=dict)
-    decided_by: str = ""
-    batch_size: int = 0
-    spans: str = "all"
-    argv: tuple[str, ...] = ()
-    kubernetes_version: str = ""
-    finished: bool = False
-    end: str = ""
-    end_ns: int = 0
-    contract: str = CONTRACT
-    format_version: int = FORMAT_VERSION
-
-    def ended(self, end: str, kubernetes_version: str = "", *, end_ns: int = 0) -> Self:
-        """Return the manifest of the run after its end."""
-        return replace(
-            self, finished=True, end=end, end_ns=end_ns, kubernetes_version=kubernetes_version
-        )
+    going: str = ""
+    broke_off: str = ""
 
     @property
-    def scheduler_address(self) -> str:
-        """Return the scheduler's address, "" where the run started its own."""
-        address = self.services.get("scheduler", EMBEDDED)
-        return "" if address in {EMBEDDED, IN_PROCESS} else address
+    def is_whole(self) -> bool:
+        """Return whether the run wrote its end."""
+        return not (self.going or self.broke_off)
 
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Read a manifest from JSON. Raises RunError for another format version or contract."""
-        contract = mapping.get("contract", "v1alpha1")
-        if contract != CONTRACT:
-            raise RunError(f"the run is of contract {contract}; this version reads {CONTRACT}")
-        version = mapping.get("format_version")
-        if version != FORMAT_VERSION:
-            raise RunError(
-                f"the manifest is of format {version}; this version reads {FORMAT_VERSION}"
-            )
-        try:
-            values = dict(mapping)
-            values["traces"] = tuple(ReplayedTrace(**each) for each in values["traces"])
-            values["argv"] = tuple(values["argv"])
-            return cls(**values)
-        except (KeyError, TypeError) as error:
-            raise RunError(f"the manifest cannot be read: {error}") from error
-
-
-def trace_files(paths: Sequence[Path]) -> tuple[ReplayedTrace, ...]:
-    """Return traces with their digests. Raises RunError where one cannot be read."""
-    return tuple(ReplayedTrace(path=str(path), sha256=_sha256(path)) for path in paths)
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-MANIFEST = "manifest.json"
-DECISIONS = "decisions.jsonl"
-HISTORY = "history.rounds.zst"
-EXTENDERS = "extenders.rounds.zst"
-SPANS = "spans.jsonl"
-LATENCIES = "latencies.json"
-SUMMARY = "summary.json"
-REPORT = "report.html"
-FILES = (MANIFEST, DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY, REPORT, *FILE_NAMES)
-TABLES_DRAFT = ".tables-"
-"""Prefix of a folder in which tables are being built."""
-_DRAFT = ".draft"
+    def __str__(self) -> str:
+        """Return what is missing, as a sentence without its end; "" for a whole run."""
+        if self.going:
+            return f"the run is still going ({self.going}); this is what it has written so far"
+        if self.broke_off:
+            return f"the run broke off ({self.broke_off}); this is what it had written by then"
+        return ""
 
 
 class RunDirectory:
     """A run directory: made by `create` or `create_next`, read after `open`.
 
-    A method that reads or writes a file raises RunError where it cannot.
+    The run that makes it holds its lock until `end`, or as a context manager, which also notes
+    why a run broke off. A method that reads a file raises RunError where it cannot; one that
+    writes, OutputError where the disk is full or failing and RunError for other reasons.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: RunLock | None = None) -> None:
         self.path = path
+        self._lock = lock
 
     @classmethod
     def create(cls, path: Path, *, force: bool = False) -> Self:
         """Make the folder, which may exist if it is empty.
 
-        `force` removes a former run in it. Raises RunError where the folder holds anything else.
+        `force` removes a former run in it. Raises RunError where the folder holds anything else,
+        and where a live run holds it.
         """
         cls.check(path, force=force)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for each in path.iterdir():
-                if each.is_dir():
-                    shutil.rmtree(each)
-                else:
-                    each.unlink()
         except OSError as error:
-            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
-        return cls(path)
+            raise unwritable(path, error, "made") from error
+        run = cls(path, RunLock.take(path))
+        try:
+            # Another run may have ended here since the check.
+            check_files(path, force=force)
+            run._remove(lambda name: name != LOCK)
+        except BaseException:
+            run.end()
+            raise
+        return run
 
     @staticmethod
     def check(path: Path, *, force: bool = False) -> None:
         """Raise RunError where `create` would because of what the folder holds; change nothing."""
-        try:
-            present = sorted(each.name for each in path.iterdir())
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
-        if present and not force:
-            hint = "a former run; --force replaces it" if MANIFEST in present else "not empty"
-            raise RunError(f"{path} is {hint}")
-        foreign = [name for name in present if not _is_ours(path / name)]
-        if foreign:
-            shown = ", ".join(foreign[:3])
-            raise RunError(
-                f"{path} holds files that are not of a run ({shown}); nothing was removed"
-            )
+        if is_held(path):
+            raise RunError(held_text(path))
+        check_files(path, force=force)
 
     @classmethod
     def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:
         """Make the next free folder PARENT/TRACE_NAME-N, N from 1."""
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            number = 1 + max(_numbers(parent, trace_name), default=0)
-            while True:
-                try:
-                    (parent / f"{trace_name}-{number}").mkdir()
-                except FileExistsError:
-                    number += 1
-                else:
-                    return cls(parent / f"{trace_name}-{number}")
-        except OSError as error:
-            raise RunError(f"{parent} cannot be written: {error.strerror or error}") from error
+        path = next_folder(trace_name, parent)
+        return cls(path, RunLock.take(path))
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -216,31 +117,90 @@ class RunDirectory:
             raise RunError(f"{path} is not a run directory: it has no {MANIFEST}")
         return cls(path)
 
+    @classmethod
+    def reopen(cls, path: Path) -> Self:
+        """Return a run that broke off, locked, to be continued; tables and report are removed.
+
+        Raises RunError where it has its end, and where a live run holds it.
+        """
+        run, former = cls.open(path), read_holder(path)
+        run._lock = RunLock.take(path)
+        try:
+            if run.manifest().finished:
+                raise RunError(f"{path} has its end; there is nothing to continue")
+            run._remove(lambda name: name in DERIVED or name.endswith(DRAFT))
+        except BaseException:
+            run._lock.release(former.broke_off if former is not None else "")
+            raise
+        return run
+
+    # Its lock
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.end()
+        elif self._lock is not None:
+            self._lock.release(str(error) or type(error).__name__)
+            error.add_note(f"{self.path} has what was written until then")
+
+    def end(self) -> None:
+        """Release the lock of a run that has its end; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def state(self) -> RunState:
+        """Return whether the run is whole, still going, or broke off and why."""
+        holder, held = read_holder(self.path), is_held(self.path)
+        if self.manifest().finished:
+            return RunState()
+        if held:
+            return RunState(going=str(holder or "process unknown"))
+        if holder is None:
+            return RunState(broke_off="it has no end")
+        return RunState(broke_off=holder.broke_off or f"killed: {holder}")
+
     # What a run writes
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest: at the beginning, and again at the end."""
+        """Write the manifest: at the beginning, and again at the end, with the files' digests."""
+        if manifest.finished:
+            manifest = dataclasses.replace(manifest, files=self.recorded_files())
         self._write_json(MANIFEST, dataclasses.asdict(manifest))
 
-    def decision_log(self) -> DecisionLog:
-        """Create the decision log."""
-        return DecisionLog(self.create_file(DECISIONS))
+    def recorded_files(self) -> dict[str, RunFile]:
+        """Return the files that the run wrote, without manifest and lock, with their digests."""
+        names = [each for each in RECORDED if (self.path / each).is_file()]
+        names += [each.path.name for each in checkpoints_in(self.path)]
+        return {
+            name: RunFile(
+                sha256=file_sha256(self.path / name), size=(self.path / name).stat().st_size
+            )
+            for name in names
+        }
 
-    def round_log(self) -> RoundLog:
-        """Create the history."""
-        return RoundLog(self.create_file(HISTORY))
+    def decision_log(self, size: int | None = None) -> DecisionLog:
+        """Create the decision log; `size`: continue it after so many bytes."""
+        return DecisionLog(self.path / DECISIONS, size)
 
-    def responses_log(self) -> RoundLog:
-        """Create the log of extender responses."""
-        return RoundLog(self.create_file(EXTENDERS))
+    def round_log(self, size: int | None = None) -> RoundLog:
+        """Create the history; `size`: continue it after so many bytes."""
+        return RoundLog(self.path / HISTORY, size)
 
-    def create_file(self, name: str) -> BinaryIO:
-        """Create one of the run's files."""
-        try:
-            return (self.path / name).open("wb")
-        except OSError as error:
-            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
-            raise RunError(problem) from error
+    def responses_log(self, size: int | None = None) -> RoundLog:
+        """Create the log of extender responses; `size`: continue it after so many bytes."""
+        return RoundLog(self.path / EXTENDERS, size)
+
+    def remove_responses(self) -> None:
+        """Remove the log of extender responses, if it exists."""
+        self._remove(lambda name: name == EXTENDERS)
 
     def write_latencies(self, latencies: dict[str, Any]) -> None:
         """Write the wall times."""
@@ -258,15 +218,15 @@ class RunDirectory:
 
     def decisions(self) -> Iterator[trace_pb2.Decision]:
         """Yield the decision log, in order."""
-        return read_decisions(self.path / DECISIONS)
+        return read_decisions(self._intact(DECISIONS), is_whole=self.is_whole)
 
     def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
         """Yield a pod's decisions, each with how many attempts precede it at its moment."""
-        return read_entries(self.path / DECISIONS, uid)
+        return read_entries(self._intact(DECISIONS), uid, is_whole=self.is_whole)
 
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
         """Yield the rounds that were sent to the scheduler, in order."""
-        return read_rounds(self.path / HISTORY)
+        return read_rounds(self._intact(HISTORY), is_whole=self.is_whole)
 
     def check_moment(self, offset_ns: int) -> None:
         """Raise RunError for a moment after the run's end, counted from its first event."""
@@ -289,14 +249,15 @@ class RunDirectory:
 
     def rounds_with_responses(self) -> Iterator[scheduler_pb2.Round]:
         """Yield the rounds with the responses of the scheduler's extenders."""
-        answered = read_rounds(self.path / EXTENDERS) if self.has_extenders else iter(())
+        answered: Iterator[scheduler_pb2.Round] = iter(())
+        if self.has_extenders:
+            answered = read_rounds(self._intact(EXTENDERS), is_whole=self.is_whole)
         return with_responses(self.rounds(), answered)
 
     def spans(self) -> Iterator[dict[str, Any]]:
         """Yield the TracesData of each line of the spans' file."""
-        path = self.path / SPANS
-        for number, text in enumerate(self._read(SPANS).splitlines(), 1):
-            yield _mapping(text, f"{path}, line {number}")
+        for where, text in whole_lines(self._intact(SPANS), is_whole=self.is_whole):
+            yield _mapping(text, where)
 
     def latencies(self) -> dict[str, Any]:
         """Read the wall times."""
@@ -313,39 +274,59 @@ class RunDirectory:
         except (RunError, KeyError, AttributeError):
             return ""
 
-    def _read_json(self, name: str) -> dict[str, Any]:
-        return _mapping(self._read(name), str(self.path / name))
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the manifest has the run's end; False without a readable manifest."""
+        try:
+            return self.manifest().finished
+        except RunError:
+            return False
 
-    def _read(self, name: str) -> bytes:
+    def _intact(self, name: str) -> Path:
+        """Return a file's path. Raises RunError where its size is not that of the run's end."""
         path = self.path / name
         try:
-            return path.read_bytes()
+            expected, size = self.manifest().files.get(name), path.stat().st_size
+        except (RunError, OSError):
+            return path
+        if expected is not None and size != expected.size:
+            raise RunError(
+                f"{path} has {size:,} bytes, and had {expected.size:,} at the run's end: it was "
+                f"changed or damaged; `reprieve verify {self.path}` checks all files"
+            )
+        return path
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        path = self.path / name if name == MANIFEST else self._intact(name)
+        try:
+            text = path.read_bytes()
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        return _mapping(text, str(path))
 
     def _write_json(self, name: str, mapping: dict[str, Any]) -> None:
         """Write a file as a whole; a write that fails leaves the former one."""
         text = orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        draft = self.path / f"{name}{_DRAFT}"
+        draft = self.path / f"{name}{DRAFT}"
         try:
-            draft.write_bytes(text)
+            with draft.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
             draft.replace(self.path / name)
         except OSError as error:
-            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
-            raise RunError(problem) from error
+            raise unwritable(self.path / name, error) from error
 
-
-def _is_ours(path: Path) -> bool:
-    if path.is_dir():
-        return path.name.startswith(TABLES_DRAFT)
-    return path.name.removesuffix(_DRAFT) in FILES or is_checkpoint(path.name)
-
-
-def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
-    for each in parent.iterdir():
-        name, _, number = each.name.rpartition("-")
-        if name == trace_name and number.isdecimal():
-            yield int(number)
+    def _remove(self, chosen: Callable[[str], bool]) -> None:
+        """Remove the files and the folders of drafts whose names are chosen."""
+        try:
+            for each in self.path.iterdir():
+                if each.is_dir():
+                    shutil.rmtree(each)
+                elif chosen(each.name):
+                    each.unlink()
+        except OSError as error:
+            raise unwritable(self.path, error, "made") from error
 
 
 def _mapping(text: bytes, where: str) -> dict[str, Any]:

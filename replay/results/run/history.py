@@ -1,7 +1,8 @@
 """A run's rounds as the scheduler received them, and the scheduler's checkpoints between them.
 
-Rounds are length-delimited in zstd frames of about 1 MiB of whole rounds, so that the file of a
-killed run can be read up to its last frame.
+Rounds are length-delimited in zstd frames of at most about 1 MiB of whole rounds. A frame ends when
+it is full and each time that the log is flushed, so that the file of a killed run can be read up to
+its last frame. Equal rounds are equal bytes in a frame; where frames end depends on wall time.
 
 `explain` replays a late decision from the last checkpoint before it. Checkpoints are taken between
 instants, ten seconds of wall time after the last one, or later where saving it took more than a
@@ -17,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol, cast
 
 import zstandard
 from google.protobuf import proto
 from google.protobuf.message import DecodeError
 
-from replay.errors import RunError, TraceError
+from replay.errors import RunError, TraceError, unwritable
+from replay.results.run.log_file import RunLog, whole_messages
 from replay.trace.files import delimited, open_plain
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
@@ -32,50 +34,36 @@ FRAME_BYTES = 1 << 20
 _LEVEL = 1
 
 
-class RoundLog:
+class RoundLog(RunLog):
     """Writes rounds to a file."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
-        self._frame = io.BytesIO()
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
+        super().__init__(path, size)
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self._rounds = self._records.waiting
+        self._bytes = 0
 
     def write(self, round_: scheduler_pb2.Round) -> None:
         """Append a round; equal rounds give equal bytes."""
-        self._frame.write(delimited(round_))
-        if self._frame.tell() >= FRAME_BYTES:
+        encoded = delimited(round_)
+        self._rounds.append(encoded)
+        self._bytes += len(encoded)
+        if self._bytes >= FRAME_BYTES:
             self.flush()
 
-    def flush(self) -> None:
-        """End the frame and write it to the file."""
-        if self._frame.tell():
-            self._file.write(self._compressor.compress(self._frame.getvalue()))
-            self._frame = io.BytesIO()
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
+    def _encoded(self, records: Sequence[bytes]) -> bytes:
+        self._bytes = 0
+        return self._compressor.compress(b"".join(records))
 
 
-def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
+def read_rounds(path: Path, *, is_whole: bool = True) -> Iterator[scheduler_pb2.Round]:
     """Yield the rounds in order.
 
-    Raises RunError where the file cannot be read or ends within a round.
+    is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
+    Raises RunError where the file cannot be read, and where a whole one ends within a round.
     """
-    try:
-        with open_plain(path) as plain:
-            # The stub requires a BytesIO; any reader that reads in full works.
-            stream = cast("io.BytesIO", plain)
-            while True:
-                round_ = proto.parse_length_prefixed(scheduler_pb2.Round, stream)
-                if round_ is None:
-                    return
-                yield round_
-    except (TraceError, DecodeError, ValueError) as error:
-        raise RunError(f"{path}: not a history of a run: {error}") from error
+    return whole_messages(path, scheduler_pb2.Round, is_whole=is_whole)
 
 
 def with_responses(
@@ -132,7 +120,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time."""
+    """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time.
+
+    In a run that is continued, those of rounds that the scheduler has not had yet are removed.
+    """
 
     def __init__(
         self, folder: Path, scheduler: Resumable, clock: Callable[[], int] = perf_counter_ns
@@ -144,6 +135,11 @@ class Checkpoints:
         self._every_ns = EVERY_NS
         self._took_ns = 0
         self._kept: list[Path] = []
+        for each in checkpoints_in(folder):
+            if each.rounds <= scheduler.rounds:
+                self._kept.append(each.path)
+            else:
+                each.path.unlink(missing_ok=True)
 
     @property
     def is_due(self) -> bool:
@@ -155,10 +151,12 @@ class Checkpoints:
         began_ns = self._clock()
         path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
         content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
+        draft = path.with_name(f"{path.name}.draft")
         try:
-            path.write_bytes(zstandard.ZstdCompressor().compress(content))
+            draft.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(content))
+            draft.replace(path)
         except OSError as error:
-            raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+            raise unwritable(path, error) from error
         self._kept.append(path)
         if len(self._kept) > KEPT_MAX:
             for each in self._kept[::2]:

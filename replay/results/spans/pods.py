@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from replay.results.run.decision_log import CYCLE
 from replay.world.api.pod_record import controller_uid
@@ -45,21 +45,44 @@ class _PodTrace:
     ended: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class PodSpansState:
+    """Traces of pods that have not ended, displaced pods by owner, and the clock's moments."""
+
+    traces: dict[str, _PodTrace] = field(default_factory=dict)
+    disrupted: dict[str, deque[SpanContext]] = field(default_factory=dict)
+    moments: tuple[array[int], array[int]] | None = None
+
+
 class PodSpans:
     """Makes the spans of sampled pods and passes each to `sink` when it ends.
 
-    `clock` converts simulated time into the spans' times.
+    `clock` converts simulated time into the spans' times. `state` is that of a run that is
+    continued.
     """
 
     def __init__(
-        self, sink: SpanSink, sampling: Sampling, seed: int, clock: VirtualClock | None = None
+        self,
+        sink: SpanSink,
+        sampling: Sampling,
+        seed: int,
+        clock: VirtualClock | None = None,
+        state: PodSpansState | None = None,
     ) -> None:
+        state = state or PodSpansState()
         self._sink = sink
         self._clock = clock or VirtualClock()
+        self._clock.moments = state.moments or self._clock.moments
         self._sampling = sampling
         self._seed = seed
-        self._traces: dict[str, _PodTrace] = {}
-        self._disrupted: dict[str, deque[SpanContext]] = {}
+        self._traces = state.traces
+        self._disrupted = state.disrupted
+
+    def state(self) -> PodSpansState:
+        """Return what a run that is continued needs; to be saved before the next event."""
+        return PodSpansState(
+            traces=self._traces, disrupted=self._disrupted, moments=self._clock.moments
+        )
 
     def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
         """Begin a pod's trace, if it is sampled."""
@@ -297,7 +320,12 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
 
 
 class VirtualClock:
-    """Simulated time, ns since the Unix epoch; times are reached in order."""
+    """Simulated time, ns since the Unix epoch; times are reached in order.
+
+    moments: simulated times and their wall times; None where the clock needs none.
+    """
+
+    moments: tuple[array[int], array[int]] | None = None
 
     def reached(self, at_ns: int) -> None:
         """Note that the replay reached a simulated time; nothing is kept here."""
@@ -315,17 +343,18 @@ class WallClock(VirtualClock):
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
-        self._moments = array("q")
-        self._walls = array("q")
+        self.moments: tuple[array[int], array[int]] = (array("q"), array("q"))
 
     def reached(self, at_ns: int) -> None:
         """Note the wall time, once for each simulated time."""
-        if not self._moments or at_ns > self._moments[-1]:
-            self._moments.append(at_ns)
-            self._walls.append(self._now_ns())
+        moments, walls = self.moments
+        if not moments or at_ns > moments[-1]:
+            moments.append(at_ns)
+            walls.append(self._now_ns())
 
     def time_ns(self, at_ns: int) -> int:
         """Return the wall time at which the latest time up to this one was reached."""
-        if not self._walls:
+        moments, walls = self.moments
+        if not walls:
             return self._now_ns()
-        return self._walls[max(0, bisect_right(self._moments, at_ns) - 1)]
+        return walls[max(0, bisect_right(moments, at_ns) - 1)]

@@ -17,13 +17,14 @@ has no span; it counts in the run's span and in the latencies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from replay.results.run.decision_log import CYCLE, Steps, pods_of
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.telemetry.span import Attribute, Sampling, Span, SpanContext, SpanSink
+from services.telemetry.span import Attribute, Sampling, Span, SpanContext, SpanSink, TraceIds
 
 RUN = "replay"
 RUN_ROUND = "runRound"
@@ -58,20 +59,54 @@ class MeasuredExchange:
             self.steps.setdefault(name, []).extend(walls_ns)
 
 
-class RoundSpans:
-    """Makes the spans of sampled rounds; the run's span is always made."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSpansState:
+    """What the spans of a run that is continued need of those before."""
 
-    def __init__(self, sink: SpanSink, sampling: Sampling, seed: int, began_ns: int) -> None:
+    ids: TraceIds
+    root: SpanContext
+    began_ns: int
+    exchanges: int
+    rounds: int
+
+
+class RoundSpans:
+    """Makes the spans of sampled rounds; the run's span is always made.
+
+    began_ns: the run's beginning, ns since the Unix epoch. state: of a run that is continued.
+    """
+
+    def __init__(
+        self,
+        sink: SpanSink,
+        sampling: Sampling,
+        seed: int,
+        began_ns: int,
+        state: RoundSpansState | None = None,
+    ) -> None:
         self._sink = sink
         self._sampling = sampling
         self._seed = seed
-        self._began_ns = began_ns
-        ids = Sampling(1.0).pick(seed, RUN)
-        assert ids is not None  # noqa: S101 - a share of 1 keeps everything
-        self._ids = ids
-        self._root = SpanContext(ids.trace_id, ids.next_span_id())
-        self._exchanges = 0
-        self._rounds = 0
+        if state is None:
+            ids = Sampling(1.0).pick(seed, RUN)
+            assert ids is not None  # noqa: S101 - a share of 1 keeps everything
+            root = SpanContext(ids.trace_id, ids.next_span_id())
+            state = RoundSpansState(ids=ids, root=root, began_ns=began_ns, exchanges=0, rounds=0)
+        self._began_ns = state.began_ns
+        self._ids = state.ids
+        self._root = state.root
+        self._exchanges = state.exchanges
+        self._rounds = state.rounds
+
+    def state(self) -> RoundSpansState:
+        """Return what a run that is continued needs; to be saved before the next round."""
+        return RoundSpansState(
+            ids=self._ids,
+            root=self._root,
+            began_ns=self._began_ns,
+            exchanges=self._exchanges,
+            rounds=self._rounds,
+        )
 
     @property
     def root(self) -> SpanContext:

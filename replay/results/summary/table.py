@@ -13,7 +13,7 @@ from rich.table import Table
 
 from replay.results import durations
 from replay.results.durations import Quantiles
-from replay.results.run.directory import EMBEDDED
+from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
 
@@ -269,4 +269,4 @@ def render(summary: Summary, output: str, console: Console) -> None:
 
 
 def _plain(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.file.write(f"{text}\n")

@@ -28,6 +28,7 @@ from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import PodSpec
+from services.kube.quantity import saturated
 from services.kube.requests import CPU, MEMORY
 from services.kube.taints import Taint, TaintEffect, tolerated
 from services.rpc.kube.codec import node_from_message
@@ -99,7 +100,7 @@ class HistoryRows:
             have, used = use.node.allocatable, use.requested
             for resource in (*have, *(each for each in used if each not in have)):
                 row = {"at_ns": at_ns, "node_name": name, "resource": resource}
-                row["requested"] = used.get(resource, 0)
+                row["requested"] = saturated(used.get(resource, 0))
                 row["allocatable"] = have.get(resource, 0)
                 self._write("node_usage", row)
         self._state.changed_nodes.clear()
@@ -192,12 +193,15 @@ def free_capacity(
                 key = name, reason
                 parts[key] = parts.get(key, 0.0) + amount * count / pods
     if not judged:
-        parts = {(name, ""): float(moment.free[:, i].sum()) for i, name in enumerate(names)}
+        parts = {(name, ""): float(sum(moment.free[:, i].tolist())) for i, name in enumerate(names)}
     total = {name: sum(each.node.allocatable.get(name, 0) for each in nodes) for name in names}
     for (name, reason), amount in parts.items():
         if amount or not judged:
             yield FreeCapacity(
-                resource=name, reason=reason, free=round(amount), allocatable=total[name]
+                resource=name,
+                reason=reason,
+                free=saturated(round(amount)),
+                allocatable=saturated(total[name]),
             )
 
 

@@ -19,7 +19,8 @@ import duckdb
 import orjson
 
 from replay.errors import RunError
-from replay.results.run.directory import DECISIONS, TABLES_DRAFT, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import DECISIONS, TABLES_DRAFT
 from replay.results.schema import TABLES, Table
 from replay.results.tables.history_rows import HistoryRows
 from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, SELECTS

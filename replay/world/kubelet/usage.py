@@ -236,9 +236,11 @@ class UsageProfiles:
             used = curve.used(now_ns - growing.since_ns)
             is_added = growth.start_bytes is None
             if resource == MEMORY_RESOURCE:
-                result.memory_bytes = used + (segment.memory_bytes if is_added else 0)
+                more = segment.memory_bytes if is_added else 0
+                result.memory_bytes = quantity.saturated(used + more)
             else:
-                result.storage_bytes = used + (segment.storage_bytes if is_added else 0)
+                more = segment.storage_bytes if is_added else 0
+                result.storage_bytes = quantity.saturated(used + more)
         return result
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HORIZON_NS = 3600 * SECOND_NS
 """How far ahead the changes of usage are summed at once."""
 
-_FOR_EVER_NS = 1 << 62
+_FOR_EVER_NS = _SUM_MAX = 1 << 62
 
 
 def int64s(values: Sequence[int]) -> Int64s:
@@ -183,8 +183,10 @@ def _first_over_ns(curves: Sequence[StartedCurve], now_ns: int, limit: int) -> i
     at = np.concatenate(times)
     order = at.argsort(kind="stable")
     at = at[order]
-    used = np.concatenate(steps)[order].cumsum()
-    used += _used(curves, now_ns)
+    by_time = np.concatenate(steps)[order]
+    if _most(curves, now_ns, HORIZON_NS) > _SUM_MAX:
+        by_time = by_time.astype(object)  # Python's integers, which no sum exceeds
+    used = by_time.cumsum() + _used(curves, now_ns)
     last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=np.bool_)
     over = last & (used > limit)
     if over.any():

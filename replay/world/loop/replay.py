@@ -130,6 +130,7 @@ class Replay:
         self._version = (0, 0)
         self._unchanged_since_ns = 0
         self._stop_ns: int | None = None
+        self._source = _RecordSource()
         self.now_ns = 0
         self.instants = 0
 
@@ -139,10 +140,15 @@ class Replay:
         return self.stream.count
 
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> ReplayEnd:
-        """Replay the trace and return why the replay ended. Raises LoopError and AnswerError."""
-        source = _RecordSource(records)
+        """Replay the trace and return why the replay ended.
+
+        `records` are those of the whole trace, also where the replay goes on from a checkpoint.
+        Raises LoopError and AnswerError.
+        """
+        source = self._source
+        source.read(records)
         if limits.until_ns is not None:
-            limits = replace(limits, until_ns=limits.until_ns + (source.next_ns() or 0))
+            limits = replace(limits, until_ns=limits.until_ns + source.first_ns)
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
@@ -337,10 +343,25 @@ def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayE
 class _RecordSource:
     """The trace's records in order; records read ahead are kept until their time."""
 
-    def __init__(self, records: Iterable[trace_pb2.Record]) -> None:
-        self._records = iter(records)
+    def __init__(self) -> None:
+        self._records: Iterator[trace_pb2.Record] = iter(())
         self._coming: deque[trace_pb2.Record] = deque()
+        self._taken = 0
+        self.first_ns = 0
         self.window_end_ns = 0
+
+    def read(self, records: Iterable[trace_pb2.Record]) -> None:
+        """Read a trace from its beginning; records that were taken before are skipped."""
+        self._records = itertools.islice(records, self._taken, None)
+        if not self._taken:
+            self.first_ns = self.next_ns() or 0
+
+    def __getstate__(self) -> tuple[int, int, int]:
+        return self._taken, self.first_ns, self.window_end_ns
+
+    def __setstate__(self, state: tuple[int, int, int]) -> None:
+        _RecordSource.__init__(self)
+        self._taken, self.first_ns, self.window_end_ns = state
 
     def next_ns(self) -> int | None:
         if not self._coming:
@@ -357,6 +378,7 @@ class _RecordSource:
     def take_due(self, now_ns: int) -> Iterator[trace_pb2.Record]:
         while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
             record = self._coming.popleft()
+            self._taken += 1
             if record.HasField("header"):
                 self.window_end_ns = record.header.window_end_ns
             yield record

@@ -94,7 +94,7 @@ class Windows:
         self._drafts: dict[str, pod_pb2.Pod] = {}
         self._drafted: list[PodRecord] = []
         self._planned: list[_PlannedStep] = []
-        self._numbers = itertools.count()
+        self._steps_planned = 0
         self._names: set[str] = set()
         self._ended = 0
         self._until_ns = 0
@@ -295,7 +295,8 @@ class Windows:
 
     def _plan(self, at_ns: int | None, kind: ActionKind, pod: PodRecord) -> None:
         if at_ns is not None:
-            heapq.heappush(self._planned, _PlannedStep(at_ns, next(self._numbers), kind, pod))
+            self._steps_planned += 1
+            heapq.heappush(self._planned, _PlannedStep(at_ns, self._steps_planned, kind, pod))
 
     def _event(self, at_ns: int, pod: PodRecord, write: conditions.Write) -> scheduler_pb2.Event:
         """Return the event of a pod's later step, and keep it for the time of the step."""

@@ -34,6 +34,7 @@ from services.eviction.fleet import (
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.rpc.kube.fields import optional
+from services.rpc.session import check_time_ns
 
 WallClock = Callable[[], int]
 
@@ -51,6 +52,7 @@ def step_from_message(
     )
     if message.at_ns < 0:
         raise FieldError(f"{field}.at_ns", f"{message.at_ns} ns lies before the Unix epoch")
+    check_time_ns(f"{field}.at_ns", message.at_ns)
     if not message.summary_failed and not message.HasField("observations"):
         raise FieldError(f"{field}.observations", "is required without summary_failed")
     return StepNode(

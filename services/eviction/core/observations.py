@@ -1,6 +1,7 @@
 """A node's and its pods' statistics: what is observed of each signal, and the file systems' layout.
 
-None is a figure that is not reported; where a sum of a pod's usage needs it, it counts as 0. Where
+None is a figure that is not reported; where a sum of a pod's usage needs it, it counts as 0. Sums
+saturate at 64 bits; upstream's wrap around. Where
 images, writable layers, logs and volumes are decides which parts of a pod count under a disk
 signal, and what is collected before a pod is evicted.
 
@@ -19,7 +20,7 @@ from types import MappingProxyType
 
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.signals import Signal
-from services.kube.quantity import Format, Quantity
+from services.kube.quantity import Format, Quantity, saturated
 
 _INODE_OR_PID_SIGNALS = frozenset(
     {
@@ -84,12 +85,12 @@ def used_bytes(usage: FsUsage | None) -> int:
 
 def disk_bytes(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> int:
     """Return the bytes that `measure` counts for the pod."""
-    return sum(used_bytes(each) for each in _measured(pod, usage, measure))
+    return saturated(sum(used_bytes(each) for each in _measured(pod, usage, measure)))
 
 
 def disk_inodes(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> int:
     """Return the inodes that `measure` counts for the pod."""
-    return sum(each.inodes_used or 0 for each in _measured(pod, usage, measure))
+    return saturated(sum(each.inodes_used or 0 for each in _measured(pod, usage, measure)))
 
 
 def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator[FsUsage]:
@@ -203,7 +204,7 @@ def _memory(stats: MemoryStats | None) -> Observation | None:
         return None
     return Observation(
         available=stats.available_bytes,
-        capacity=stats.available_bytes + stats.working_set_bytes,
+        capacity=saturated(stats.available_bytes + stats.working_set_bytes),
         time_ns=stats.time_ns,
     )
 
@@ -226,7 +227,7 @@ def _pids(stats: RlimitStats | None) -> Observation | None:
     if stats is None or stats.max_pid is None or stats.running_processes is None:
         return None
     return Observation(
-        available=stats.max_pid - stats.running_processes,
+        available=saturated(stats.max_pid - stats.running_processes),
         capacity=stats.max_pid,
         time_ns=stats.time_ns,
     )

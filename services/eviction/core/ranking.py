@@ -28,7 +28,7 @@ from services.eviction.core.observations import (
 )
 from services.eviction.core.pod import EvictionPod, request
 from services.eviction.core.signals import Signal, StarvedResource
-from services.kube.quantity import NANO
+from services.kube.quantity import NANO, Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def _explained(pod: EvictionPod, measured: _Measured) -> RankedPod:
         name=pod.name,
         priority=pod.priority,
         usage=measured.usage,
-        request=-(-measured.request_nano // NANO),
+        request=Quantity(measured.request_nano).value(),
         exceeds_request=measured.exceeds,
         above_request=measured.above_nano // NANO,
     )

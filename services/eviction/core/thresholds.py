@@ -39,7 +39,11 @@ from services.kube.quantity import (
     format_duration,
     parse,
     parse_duration_ns,
+    saturated,
 )
+
+_SHARE_MAX = 2.0**64
+"""A share that exceeds 64 bits of any capacity; an infinite one counts as this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +61,8 @@ class ThresholdValue:
         if self.quantity is not None:
             return self.quantity
         # "nan%" is accepted, and never met: Go converts it to the lowest integer, or to 0.
-        share = 0.0 if math.isnan(self.percentage) else self.percentage
-        return Quantity.from_value(int(float(capacity) * share), Format.BINARY_SI)
+        share = 0.0 if math.isnan(self.percentage) else min(self.percentage, _SHARE_MAX)
+        return Quantity.from_value(saturated(int(float(capacity) * share)), Format.BINARY_SI)
 
     def __str__(self) -> str:
         """Print "1Gi", or "12.5%": the shortest number that reads back as the same share."""

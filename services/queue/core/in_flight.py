@@ -118,6 +118,9 @@ class InFlightEvents:
     def __contains__(self, uid: str) -> bool:
         return uid in self._since
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     def begin(self, uid: str) -> None:
         """Record events for the pod from now on."""
         assert uid not in self._since, "a pod is in flight once"

@@ -32,6 +32,9 @@ class Nominator:
         self._by_node: dict[str, dict[str, PodRef]] = {}
         self._node_by_uid: dict[str, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._node_by_uid)
+
     def nominate(self, pod: PodRef, node_name: str) -> None:
         """Nominate `pod` to `node_name`, after that node's other pods."""
         assert node_name

@@ -358,6 +358,15 @@ class SchedulingQueue:
         """Return the pods of every sub-queue: active, backing off, unschedulable."""
         return self._parts.queues.pods()
 
+    @property
+    def object_count(self) -> int:
+        """The number of values kept: pods queued and in flight, nominations, events."""
+        parts = self._parts
+        queues = parts.queues
+        queued = len(queues.active) + len(queues.backoff) + len(queues.error_backoff)
+        kept = len(parts.in_flight.by_cycle) + len(parts.nominator) + self._rules.recorded_events()
+        return queued + len(queues.unschedulable) + kept
+
     def sizes(self) -> dict[SubQueue, int]:
         """Return how many pods each sub-queue has."""
         return self._parts.queues.sizes()

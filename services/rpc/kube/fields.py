@@ -22,7 +22,7 @@ from services.kube.pod import (
     OwnerReference,
     PreemptionPolicy,
 )
-from services.kube.quantity import Quantity, QuantityError, parse
+from services.kube.quantity import AMOUNT_MAX, Quantity, QuantityError, parse
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -37,6 +37,7 @@ from services.rpc.errors import FieldError
 
 SECOND_NS = 1_000_000_000
 _INT32_MAX = 2**31 - 1
+_TIME_NS_MAX = (2**63 // SECOND_NS - 1) * SECOND_NS
 _PERCENT = re.compile(r"[0-9]{1,18}%")
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Enum)
@@ -46,14 +47,20 @@ _LABEL_OPERATORS = frozenset(
 )
 
 
-def time_ns(stamp: Timestamp) -> int:
-    """Return the time in ns since the Unix epoch; 0 for an absent one."""
-    return stamp.seconds * SECOND_NS + stamp.nanos
+def time_ns(stamp: Timestamp, field: str = "creation_timestamp") -> int:
+    """Return the time in ns since the Unix epoch; 0 for an absent one.
+
+    Raises FieldError for one that 64 bits do not hold: before 1678 or after 2261.
+    """
+    at_ns = stamp.seconds * SECOND_NS + stamp.nanos
+    if not -_TIME_NS_MAX <= at_ns <= _TIME_NS_MAX:
+        raise FieldError(field, f"{stamp.seconds} s is not a time from 1678 to 2261")
+    return at_ns
 
 
 def optional_time_ns(message: Message, name: str) -> int | None:
     """Return the time in the field `name` in ns since the Unix epoch, None for an absent one."""
-    return time_ns(getattr(message, name)) if message.HasField(name) else None
+    return time_ns(getattr(message, name), name) if message.HasField(name) else None
 
 
 def optional(message: Message, name: str) -> Any:
@@ -103,7 +110,7 @@ def preemption_policy(text: str, field: str) -> PreemptionPolicy:
 def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
     """Return amounts by resource name: "cpu" in thousandths, others in whole units, rounded up.
 
-    Raises FieldError for what is not a quantity, and for negative ones.
+    At most AMOUNT_MAX each. Raises FieldError for what is not a quantity, and for negative ones.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Resource.Add.
     """
     if not quantities:
@@ -116,7 +123,7 @@ def _amount(name: str, text: str, field: str) -> int:
     amount = parsed.milli_value() if name == "cpu" else parsed.value()
     if amount < 0:
         raise FieldError(f"{field}[{name}]", f"{text!r} is negative")
-    return amount
+    return min(amount, AMOUNT_MAX)
 
 
 def quantity(text: str, field: str) -> Quantity:

@@ -21,10 +21,12 @@ from services.kube.quantity import Quantity, QuantityError
         ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
         ("1k", 1_000_000, 1000),
         ("2e3", 2_000_000, 2000),
-        ("1E", 10**21, 10**18),
+        ("1E", 2**63 - 1, 10**18),
         (".5", 500, 1),
         ("5.", 5000, 5),
         ("-1500m", -1500, -2),
+        ("1e-400", 1, 1),
+        ("0e400", 0, 0),
     ],
 )
 def test_an_amount_rounds_away_from_zero(text: str, milli: int, value: int) -> None:
@@ -33,7 +35,7 @@ def test_an_amount_rounds_away_from_zero(text: str, milli: int, value: int) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "abc", "1e", "1.5.5", " 1", "1 ", "1K", "1e3Ki", "1e999", "٣"]
+    "text", ["", ".", "abc", "1e", "1.5.5", " 1", "1 ", "1K", "1e3Ki", "1e9999999999", "٣"]
 )
 def test_a_text_that_is_not_a_quantity_is_refused(text: str) -> None:
     """The refusal shows the text."""
@@ -71,6 +73,20 @@ def test_an_endless_text_is_not_a_quantity() -> None:
 def test_an_amount_beyond_64_bits_is_capped() -> None:
     """As upstream's parser does."""
     assert quantity.value("100E") == 2**63 - 1
+
+
+@pytest.mark.parametrize("text", ["9223372036854775807", "9E", "1e18", "1e400", "1e2147483647"])
+def test_what_exceeds_64_bits_saturates(text: str) -> None:
+    """In thousandths sooner than in whole units; so does what lies below zero."""
+    assert quantity.milli(text) == quantity.INT64_MAX
+    assert quantity.milli(f"-{text}") == -quantity.INT64_MAX - 1
+    assert quantity.value(text) >= 10**18
+
+
+def test_digits_after_the_point_count_against_an_exponent() -> None:
+    """However many there are, as long as the text is not too long."""
+    assert quantity.value(f"0.{'0' * 900}1e901") == 1
+    assert quantity.value(f"{'9' * 900}e-901") == 1
 
 
 def test_whole_units_make_a_quantity() -> None:

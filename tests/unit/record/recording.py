@@ -8,6 +8,8 @@ from pathlib import Path
 
 from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
+from replay.record.backoff import Backoff
+from replay.record.connect import server_version
 from replay.record.frames import RecordingFolder
 from replay.record.kubeconfig import Access
 from replay.record.recorded_trace import trace_of
@@ -65,15 +67,21 @@ def recorded(
         api,
         RecordingFolder.create(folder),
         choose_source(usage, api),
+        version=server_version(api),
         options=options or fast(),
         now_ns=time.time_ns,
         keep_going=keep_going,
     )
 
 
+def quick() -> Backoff:
+    """Return a back-off that hardly waits."""
+    return Backoff(initial_s=0.001, limit_s=0.004)
+
+
 def fast(**others: object) -> RecorderSettings:
     """Return options that wait for nothing."""
-    return RecorderSettings(pause_s=0.001, usage_every_s=0.002, **others)  # type: ignore[arg-type] # tests name them
+    return RecorderSettings(backoff=quick, usage_every_s=0.002, **others)  # type: ignore[arg-type] # tests name them
 
 
 def trace(server: ApiServerDouble, folder: Path, **how: object) -> list[Record]:

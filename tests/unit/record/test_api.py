@@ -181,6 +181,37 @@ def test_a_plugin_that_fails_is_named(command: str, problem: str) -> None:
         asked(how)
 
 
+def test_the_arguments_of_a_plugin_are_not_shown() -> None:
+    """They may be secret."""
+    for command, arguments in (("false", (HIDDEN,)), ("printf", (HIDDEN,)), ("/", (HIDDEN,))):
+        exec_plugin = ExecPlugin(command=command, arguments=arguments)
+        how = Access(name="x", server="http://127.0.0.1:1", exec_plugin=exec_plugin)
+        with pytest.raises(RecordError, match=f"exec plugin {command}") as refusal:
+            asked(how)
+        assert HIDDEN not in f"{refusal.value} {how!r}"
+
+
+def test_a_plugin_does_not_run_for_every_refusal(tmp_path: Path) -> None:
+    """A kubelet that knows nobody answers 401 for as long as it is asked."""
+    with ApiServerDouble({}, bearer="another") as server:
+        how = replace(access(server), exec_plugin=plugin(tmp_path, {"token": "token-RUN"}))
+        api = ApiServer(how, lambda: 0)
+        for _ in range(10):
+            with pytest.raises(ApiError, match="401"):
+                api.get("/version")
+    assert len(list(tmp_path.glob("run-*"))) == 2
+
+
+def test_a_plugin_that_prints_endless_brackets_is_refused(tmp_path: Path) -> None:
+    """Its output is not a credential."""
+    script = tmp_path / "p.py"
+    script.write_text("print('[' * 100_000)")
+    exec_plugin = ExecPlugin(command=sys.executable, arguments=(str(script),))
+    how = Access(name="x", server="http://127.0.0.1:1", exec_plugin=exec_plugin)
+    with pytest.raises(RecordError, match="its output is not JSON"):
+        asked(how)
+
+
 def test_a_plugin_without_a_credential_is_refused(tmp_path: Path) -> None:
     """An empty status is no login."""
     how = Access(name="x", server="http://127.0.0.1:1", exec_plugin=plugin(tmp_path, {"token": ""}))
@@ -202,6 +233,8 @@ def test_secrets_are_not_shown() -> None:
         server="s",
         token=HIDDEN,
         password=HIDDEN,
+        proxy_url=f"http://u:{HIDDEN}@proxy",
+        exec_plugin=ExecPlugin(command="c", environment={"A": HIDDEN}),
         certificate=Certificate(chain_pem=b"", key_pem=HIDDEN.encode()),
     )
     assert HIDDEN not in repr(how)

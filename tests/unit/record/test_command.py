@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from replay.cli.commands import record as record_command
 from replay.cli.commands.record import line
-from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
+from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, UNWRITABLE, ExitError
 from replay.importers.registry import open_trace
 from replay.record import session
 from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
@@ -21,6 +25,8 @@ from replay.record.watcher import WatcherStatus
 from tests.api_server import ApiServerDouble, Listing, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
 from tests.unit.record.recording import SECONDS_MAX, cluster, event
+
+PASSWORD = "nobody-may-see-this"  # noqa: S105 - that is what the tests look for
 
 
 @pytest.fixture
@@ -46,7 +52,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
             def goes_on(state: RecordingProgress) -> bool:
                 assert time.monotonic() - began < SECONDS_MAX, state
                 lines = before + sum(each.lines for each in state.statuses.values())
-                done = state.listed == len(state.statuses) and double.is_told(lines)
+                listed = bool(state.statuses) and state.listed == len(state.statuses)
+                done = listed and double.is_told(lines)
                 return keep_going(state) and not done
 
             return record_live(request, goes_on)
@@ -221,6 +228,101 @@ def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_continue(
     refusal = problem(record(tmp_path, server.url))
     assert refusal.code == INTERRUPTED
     assert f"reprieve record --from {tmp_path / 't.ktr.frames'} -o" in str(refusal)
+    assert (tmp_path / "t.ktr.frames" / "pods.watch.jsonl.zst").exists()
+
+
+@pytest.mark.parametrize("piece", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
+@pytest.mark.parametrize("path", ["/version", "/api/v1/nodes"])
+def test_a_recording_ends_in_time_although_the_server_never_answers(
+    tmp_path: Path, path: str, piece: bytes
+) -> None:
+    """Also before the first answer; then nothing is left, and the server is asked once."""
+
+    def stall(file: BufferedIOBase, stopping: Event) -> None:
+        file.write(piece)
+        stopping.wait()
+
+    with ApiServerDouble(cluster()) as server:
+        server.hostile[path] = stall
+        began = time.monotonic()
+        result = record(tmp_path, server.url, "--for", "200ms", "--usage", "off")
+        assert time.monotonic() - began < 4
+    if path == "/version":
+        assert problem(result).code == SERVICE
+        assert "the recording has ended before the API server answered" in str(problem(result))
+        assert server.requests[path] == 1
+        assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    else:
+        assert result.exit_code == 0, result.output
+        assert "nodes were not listed completely: the recording ended before" in result.stderr
+
+
+def test_a_server_that_asks_for_patience_at_the_start_gets_it(
+    tmp_path: Path, server: ApiServerDouble
+) -> None:
+    """429 with Retry-After is repeated, as client-go does."""
+    answers = [b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"]
+
+    def once(file: BufferedIOBase, _: Event) -> None:
+        file.write(answers.pop())
+        del server.hostile["/version"]
+
+    server.hostile["/version"] = once
+    assert record(tmp_path, server.url, "--usage", "off").exit_code == 0
+    assert server.requests["/version"] == 2
+
+
+def test_a_bound_is_an_option(tmp_path: Path) -> None:
+    """And the note of what it leaves out names it."""
+    pods = Script(lists=[Listing(items=[make_pod("p", 2)], version=5)])
+    with ApiServerDouble(cluster(Pod=pods)) as server:
+        result = record(tmp_path, server.url, "--for", "300ms", "--max-response-bytes", "200")
+    assert result.exit_code == 0, result.output
+    note = "pods are not recorded; a replay needs them: /api/v1/pods: the answer has more than 200"
+    assert f"{note} bytes, the bound of --max-response-bytes; raise it with" in result.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-1Mi", "much"])
+def test_a_bound_that_is_not_a_size_is_refused(tmp_path: Path, size: str) -> None:
+    """With an example."""
+    result = record(tmp_path, "http://127.0.0.1:1", "--max-list-bytes", size)
+    assert result.exit_code == 2
+    assert "write 256Mi" in result.output
+
+
+def test_no_password_of_a_url_is_shown(tmp_path: Path, server: ApiServerDouble) -> None:
+    """Neither that of the cluster's address, which is recorded, nor that of a Prometheus."""
+    url = server.url.replace("http://", f"http://u:{PASSWORD}@")
+    frames = tmp_path / "frames"
+    result = record(tmp_path, url, "--usage", "off", "--frames", str(frames))
+    assert result.exit_code == 0, result.output
+    assert PASSWORD not in result.output
+    assert PASSWORD not in (frames / "recording.json").read_text()
+    assert PASSWORD not in str(list(open_trace([tmp_path / "t.ktr"])))
+    assert f"Basic {b64encode(f'u:{PASSWORD}'.encode()).decode()}" in server.seen
+    for where in (
+        f"http://u:{PASSWORD}@127.0.0.1:1",
+        f"ftp://u:{PASSWORD}@x",
+        f"http://u:{PASSWORD}@[",
+    ):
+        refusal = record(tmp_path, server.url, "--usage", f"prometheus={where}")
+        assert refusal.exit_code
+        assert PASSWORD not in f"{refusal.output} {refusal.exception}"
+
+
+def test_a_disk_that_is_full_has_its_own_exit_code_and_one_line(
+    tmp_path: Path, server: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frames are kept, with what to do."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "t.ktr")
+
+    monkeypatch.setattr("replay.trace.writer.write", full)
+    refusal = problem(record(tmp_path, server.url))
+    assert refusal.code == UNWRITABLE
+    assert "t.ktr: No space left on device; the recording is in" in str(refusal)
+    assert "\n" not in str(refusal)
     assert (tmp_path / "t.ktr.frames" / "pods.watch.jsonl.zst").exists()
 
 

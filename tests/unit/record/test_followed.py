@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.record.watcher import GAP, GoneError, ResourceStore, WatchError, WatchEvent
+from replay.record.store import GAP, GoneError, ResourceStore, WatchError, WatchEvent
 from tests.api_server import Raw
 from tests.unit.importers.builders import make_pod
 from tests.unit.record.recording import event, gone, resource
@@ -58,7 +58,7 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.followed = ResourceStore(resource("Pod"))
+        self.followed = ResourceStore(resource("Pod"), 1 << 30)
         self.frames: list[WatchEvent] = []
 
     def watch(self) -> None:
@@ -149,7 +149,7 @@ def test_what_was_deleted_meanwhile_has_its_last_state_and_the_lists_version() -
 
 def test_errors_of_a_watch_part_what_is_too_old_from_all_else() -> None:
     """The first needs a list, the others a while."""
-    followed = ResourceStore(resource("Pod"))
+    followed = ResourceStore(resource("Pod"), 1 << 30)
     with pytest.raises(GoneError, match="too old"):
         followed.event("ERROR", gone()["object"])
     with pytest.raises(WatchError, match="InternalError: etcd"):

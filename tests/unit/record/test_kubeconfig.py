@@ -166,3 +166,12 @@ def test_without_any_kubeconfig_the_option_is_named(tmp_path: Path) -> None:
         load(None, "", {"HOME": str(tmp_path)})
     with pytest.raises(KubeconfigError, match=r"\$KUBECONFIG: no such file"):
         load(None, "", {"KUBECONFIG": str(tmp_path / "no")})
+
+
+def test_a_file_that_is_not_yaml_is_named_without_its_lines(tmp_path: Path) -> None:
+    """The line may have a token."""
+    file = tmp_path / "config"
+    file.write_text("users:\n- name: u\n  user: {token: nobody-may-see-this, [\n")
+    with pytest.raises(KubeconfigError, match=r"config, line \d+: is not YAML") as refusal:
+        load(file, "")
+    assert "nobody" not in str(refusal.value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import resource as resource_limits
+import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -13,9 +16,9 @@ from replay.errors import ApiError, RecordError, UnreachableError
 from replay.importers.registry import open_trace
 from replay.kube.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
 from replay.record import session
-from replay.record.frames import LineFile, RecordingFolder
+from replay.record.frames import RecordingFolder
 from replay.record.recorded_trace import trace_of
-from replay.record.watcher import ResourceStore
+from replay.record.store import ResourceStore
 from replay.trace.files import open_plain
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
@@ -332,19 +335,34 @@ def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
         recorded(server, tmp_path / "f")
 
 
-def test_a_full_disk_ends_the_recording_and_keeps_what_was_written(
+@contextlib.contextmanager
+def file_size_limit(limit_bytes: int) -> Iterator[None]:
+    """Refuse to let any file of this process grow above a size, as a full disk does."""
+    before = resource_limits.getrlimit(resource_limits.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource_limits.setrlimit(resource_limits.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource_limits.setrlimit(resource_limits.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the file and what the system says."""
-
-    def full(file: LineFile) -> None:
-        if file.path.name.startswith("pods") and file.lines >= 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    pods = Script(lists=[Listing(items=[make_pod("p", 2)], version=5)])
-    monkeypatch.setattr(session, "_FLUSH_NS", 0)
-    with ApiServerDouble(cluster(Pod=pods)) as server:
-        monkeypatch.setattr(LineFile, "flush", full)
+    """With the file and what the system says; the frames until then are read by every importer."""
+    monkeypatch.setattr(session, "_FLUSH_S", 0.05)
+    first = [make_pod(f"p{i}", i + 2) for i in range(3)]
+    long = (make_pod(token_hex(500), 10 + i) for i in range(200))
+    events: list[Raw | str] = [event("ADDED", each) for each in long]
+    pods = Script(lists=[Listing(items=first, version=5)], watches=[events], pause_s=0.2)
+    with ApiServerDouble(cluster(Pod=pods)) as server, file_size_limit(20_000):
         outcome = recorded(server, tmp_path / "f")
-    assert outcome.broken.endswith("No space left on device")
-    assert str(tmp_path / "f") in outcome.broken
+    assert outcome.is_disk
+    assert str(tmp_path / "f" / "pods.watch.jsonl.zst") in outcome.broken
+    assert "File too large" in outcome.broken
+    assert names(open_trace([tmp_path / "f"]))[:3] == ["p0", "p1", "p2"]
+    records = list(trace_of(outcome.folder))
+    assert "cut-short" not in issue_kinds(records)
+    assert "broken-off" in issue_kinds(records)

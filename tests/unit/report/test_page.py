@@ -9,7 +9,7 @@ from importlib import resources
 
 from replay.report.page import ReportHead, page, report_head
 from replay.report.section import ReportSection
-from replay.results.run.directory import Manifest, ReplayedTrace
+from replay.results.run.manifest import Manifest, ReplayedTrace
 from tests.unit.report.tables import pod, source
 
 _ECHARTS_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"

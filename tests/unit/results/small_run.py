@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.results.run.directory import Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -37,6 +38,7 @@ def small_run(path: Path) -> RunDirectory:
     step |= {"p99_ns": 30, "max_ns": 30, "buckets": [[20, 1], [30, 1]]}
     directory.write_summary({"namespaces": ["default"]})
     directory.write_latencies({"wall_ns": 9, "steps": {"schedulingCycle": step}})
+    directory.end()
     return directory
 
 

@@ -11,7 +11,8 @@ import yaml
 
 from replay.errors import RunError
 from replay.results.kubectl.get import GetQuery, get
-from replay.results.run.directory import Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.builders import make_node

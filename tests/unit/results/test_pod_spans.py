@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.results.spans.pods import PodSpans
-from services.telemetry.span import Delivery, Sampling, Span
+from services.telemetry.span import Delivery, Sampling, SinkPosition, Span
 from tests.unit.results import messages
 
 
@@ -18,6 +18,13 @@ class Collected:
     def end(self, span: Span) -> None:
         """Keep a span."""
         self.spans.append(span)
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def position(self) -> SinkPosition:
+        """Return that no span waits."""
+        return SinkPosition(0, 0)
 
     def close(self) -> Delivery:
         """Count what was kept."""

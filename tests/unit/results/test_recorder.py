@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
-from replay.results.recorder import Recorder
+from replay.errors import RunError
+from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.figures import LOCAL_STORAGE
+from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
+from replay.results.summary.tally import Tally
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
@@ -172,6 +176,115 @@ def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
         break_off()
     assert len(list(run.rounds())) == 2
     assert len(list(run.decisions())) == 5
+
+
+def _recorder(
+    run: RunDirectory, *, wall_clock: bool, position: RecorderPosition | None = None
+) -> Recorder:
+    sink = FileSpanSink(
+        run.path / "spans.jsonl", resource("0.1.0"), position.spans if position else None
+    )
+    return Recorder(run, spans=sink, wall_clock=wall_clock, position=position)
+
+
+def _play_on(recorder: Recorder) -> None:
+    """Continue after `_play`: bind the pod that waits, with an extender's answer."""
+    third = messages.round_of(messages.added(messages.pod_message("c", priority=10)), at_s=9)
+    recorder.round_sent(third)
+    bound = messages.bound("b", "n")
+    bound.extender_answers.add(extender="e")
+    recorder.outcomes(third, _outcomes(bound, messages.bound("c", "n")))
+    recorder.decided(messages.scheduled("b", "n", 9, waited_s=9))
+    recorder.decided(messages.evicted("b", "memory.available", 9))
+
+
+def _spans(run: RunDirectory) -> list[str]:
+    """Return names, identities and times in simulated time of the spans, in order."""
+    found = [
+        span for line in run.spans() for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    ]
+    return [f"{span['name']} {span['spanId']} {len(span.get('links', ()))}" for span in found]
+
+
+@pytest.mark.parametrize("wall_clock", [False, True])
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_run_continued_at_a_position_leaves_what_an_undisturbed_one_leaves(
+    tmp_path: Path, wall_clock: bool, lost: int
+) -> None:
+    """However much was written after the position before the run broke off."""
+    whole = RunDirectory.create(tmp_path / "whole")
+    recorder = _recorder(whole, wall_clock=wall_clock)
+    _play(recorder)
+    _play_on(recorder)
+    recorder.close()
+
+    run = RunDirectory.create(tmp_path / "run")
+    broken = _recorder(run, wall_clock=wall_clock)
+    _play(broken)
+    saved = pickle.dumps(broken.position())
+    for _ in range(lost):
+        _play_on(broken)
+    broken.__exit__(OSError, OSError(), None)
+
+    position = pickle.loads(saved)  # noqa: S301 - of this test
+    continued = _recorder(run, wall_clock=wall_clock, position=position)
+    _play_on(continued)
+    delivery = continued.close()
+    for name in ("decisions.jsonl", "extenders.rounds.zst"):
+        assert (run.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert list(run.rounds()) == list(whole.rounds())
+    assert _spans(run) == _spans(whole)
+    assert (delivery.ended, delivery.lost) == (len(_spans(whole)), 0)
+    assert continued.wall_ns > position.wall_ns
+    assert _counted(continued.tally) == _counted(recorder.tally)
+
+
+def _counted(tally: Tally) -> dict[str, object]:
+    """Return everything that a tally counts but wall times."""
+    waited = {priority: each.buckets() for priority, each in tally.waited_ns.items()}
+    counted = {name: getattr(tally, name) for name in DecisionCounts.__slots__}
+    steps = {name: (each.pods, each.wall.count) for name, each in tally.steps.items()}
+    loops = pickle.dumps(tally.loops)
+    rest = vars(tally) | {"steps": steps, "waited_ns": waited, "loops": loops}
+    return counted | rest
+
+
+def test_a_position_is_on_the_disk_and_can_be_taken_again(run: RunDirectory) -> None:
+    """Its sizes are those of the files, and a position without news is the same."""
+    recorder = _recorder(run, wall_clock=False)
+    _play(recorder)
+    one, two = recorder.position(), recorder.position()
+    assert one.decisions == two.decisions == (run.path / "decisions.jsonl").stat().st_size
+    assert one.history == two.history == (run.path / "history.rounds.zst").stat().st_size
+    assert one.spans == two.spans
+    assert one.responses is None
+    assert len(list(run.decisions())) == 5
+
+
+def test_a_file_that_is_shorter_than_the_position_is_refused(run: RunDirectory) -> None:
+    """The log cannot be continued; the error has both sizes."""
+    recorder = _recorder(run, wall_clock=False)
+    _play(recorder)
+    position = recorder.position()
+    recorder.close()
+    (run.path / "decisions.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(RunError, match=rf"has 3 bytes and had {position.decisions:,}"):
+        _recorder(run, wall_clock=False, position=position)
+
+
+def test_what_is_recorded_reaches_the_disk_in_a_second(run: RunDirectory) -> None:
+    """Also while the run waits for a service."""
+    with _recorder(run, wall_clock=False) as recorder:
+        _play(recorder)
+        deadline = monotonic() + 5
+        while monotonic() < deadline and len(_spans(run)) < 10:
+            sleep(0.02)
+        taken_s = monotonic() - deadline + 5
+        assert len(list(run.decisions())) == 5
+        assert len(list(run.rounds())) == 2
+        assert len(_spans(run)) >= 10
+        assert taken_s < 1.5
+        recorder.close()
 
 
 def test_spans_of_rounds_are_kept_by_share_and_the_run_s_own_always(run: RunDirectory) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replay.results.run.decision_log import steps_of
 from replay.results.spans.rounds import MeasuredExchange, RoundSpans
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.telemetry.span import Delivery, Sampling, Span, SpanContext
+from services.telemetry.span import Delivery, Sampling, SinkPosition, Span, SpanContext
 
 CYCLES = ("schedulingCycle", "RunFilterPlugins")
 
@@ -19,6 +19,13 @@ class Kept:
     def end(self, span: Span) -> None:
         """Keep a span."""
         self.spans.append(span)
+
+    def flush(self) -> None:
+        """Do nothing: spans are kept at once."""
+
+    def position(self) -> SinkPosition:
+        """Return how many spans there are."""
+        return SinkPosition(len(self.spans), len(self.spans))
 
     def close(self) -> Delivery:
         """Tell that all arrived."""

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.directory import (
-    DECISIONS,
-    MANIFEST,
-    Manifest,
-    ReplayedTrace,
-    RunDirectory,
-    trace_files,
-)
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import MANIFEST
+from replay.results.run.lock import LOCK
+from replay.results.run.manifest import Manifest, ReplayedTrace, trace_files
 
 _MANIFEST = Manifest(
     version="0.1.0",
@@ -51,17 +47,19 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 
 def test_a_former_run_is_kept_without_force(tmp_path: Path) -> None:
     """Results are not lost by running again."""
-    RunDirectory.create(tmp_path).write_manifest(_MANIFEST)
+    with RunDirectory.create(tmp_path) as run:
+        run.write_manifest(_MANIFEST)
     with pytest.raises(RunError, match="--force replaces it"):
         RunDirectory.create(tmp_path)
 
 
 def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
     """With force only what belongs to the new run is there."""
-    run = RunDirectory.create(tmp_path)
-    run.write_manifest(_MANIFEST)
-    run.create_file(DECISIONS).close()
-    RunDirectory.create(tmp_path, force=True)
+    with RunDirectory.create(tmp_path) as run:
+        run.write_manifest(_MANIFEST)
+        run.decision_log().close()
+    with RunDirectory.create(tmp_path, force=True):
+        assert [each.name for each in tmp_path.iterdir()] == [LOCK]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,7 +9,9 @@ import duckdb
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.directory import TABLES_DRAFT, Manifest, RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import TABLES_DRAFT
+from replay.results.run.manifest import Manifest
 from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables, build_tables, ensure_tables
 from tests.unit.results import messages
@@ -160,5 +162,5 @@ def test_force_replaces_a_run_with_its_tables(run: RunDirectory) -> None:
     build_tables(run)
     (run.path / f"{TABLES_DRAFT}x").mkdir()
     (run.path / f"{TABLES_DRAFT}x" / "pods.jsonl").write_text("{}")
-    RunDirectory.create(run.path, force=True)
+    RunDirectory.create(run.path, force=True).end()
     assert list(run.path.iterdir()) == []

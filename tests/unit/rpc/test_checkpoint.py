@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 
 import orjson
 import pytest
+import zstandard
 
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.errors import FieldError
-from services.rpc.sessions import (
+from services.rpc.checkpoints import (
     CHUNK_BYTES_MAX,
     ForeignCheckpointError,
-    Sessions,
     checkpoint_info,
     read_checkpoint,
     restore_session,
     write_checkpoint,
 )
+from services.rpc.errors import FieldError, LimitError
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 
 Chunks = Sequence[session_pb2.CheckpointChunk]
@@ -31,12 +34,14 @@ def _chunks(plain: object) -> Chunks:
     return list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
 
 
-def _read(chunks: Chunks, service: str = "queue") -> tuple[session_pb2.CheckpointInfo, object]:
+def _read(
+    chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMITS
+) -> tuple[session_pb2.CheckpointInfo, object]:
     async def stream() -> AsyncIterator[session_pb2.CheckpointChunk]:
         for each in chunks:
             yield each
 
-    return asyncio.run(read_checkpoint(service, stream()))
+    return asyncio.run(read_checkpoint(service, stream(), limits))
 
 
 def test_a_state_comes_back_as_it_was_written() -> None:
@@ -111,3 +116,18 @@ def test_a_restored_session_is_a_new_one_whose_sequence_starts_again() -> None:
         (0, 5, "two"),
     ]
     assert len({saved.name, *(each.name for each in made)}) == len(sessions) == 3
+
+
+def test_a_checkpoint_that_grows_without_end_is_refused_on_the_way() -> None:
+    """With the limit's name, before it fills the memory: a chunk may hold gigabytes of zeros."""
+    data = zstandard.ZstdCompressor().compress(bytes(512 * 2**20))
+    assert len(data) < CHUNK_BYTES_MAX
+    chunk = _chunks({})[0]
+    chunk.data = data
+    tracemalloc.start()
+    with pytest.raises(LimitError) as caught:
+        _read([chunk], limits=Limits(checkpoint_bytes=2**20))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.limit == "checkpoint_bytes"
+    assert peak < 128 * 2**20

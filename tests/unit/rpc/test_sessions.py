@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
+from services.rpc import identity
 from services.rpc.errors import (
+    RECEIVED_BYTES,
     FieldError,
     LimitError,
+    PermissionDeniedError,
     RefusalError,
     SequenceMismatchError,
     SequenceReusedError,
+    SessionBrokenError,
     SessionExpiredError,
 )
-from services.rpc.sessions import SESSIONS_MAX, Session, Sessions
+from services.rpc.limits import Ceiling, Limits
+from services.rpc.session import Session
+from services.rpc.sessions import REMEMBERED_MAX, Sessions
 
 CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -113,12 +122,13 @@ def test_a_name_is_required() -> None:
 
 def test_there_is_a_limit_of_sessions_and_no_name_comes_twice() -> None:
     """A deleted one makes room."""
-    sessions = Sessions[int]("queue")
-    names = [sessions.create(number).name for number in range(SESSIONS_MAX)]
-    assert len(set(names)) == SESSIONS_MAX
+    sessions = Sessions[int]("queue", Limits(sessions=64))
+    names = [sessions.create(number).name for number in range(64)]
+    assert len(set(names)) == 64
     assert min(map(len, names)) >= 22  # 128 bits
-    with pytest.raises(LimitError, match="DeleteSession"):
+    with pytest.raises(LimitError, match="DeleteSession") as error:
         sessions.create(0)
+    assert error.value.metadata == {"limit": "sessions"}
     sessions.delete(names[0])
     assert sessions.create(0).name not in names
 
@@ -133,3 +143,245 @@ def test_every_refusal_has_a_reason_of_the_contract() -> None:
     for kind in kinds:
         assert kind.reason in reasons, kind
         kinds += kind.__subclasses__()
+
+
+def carried_out(count: int, *, acknowledged: int, limits: Limits) -> Session[str]:
+    """Return a session after so many requests, of which a few were acknowledged."""
+    session = Session(name="s", core="core", limits=limits)
+    for sequence in range(1, count + 1):
+        made = request(sequence, heads=sequence)
+        made.stamp.acknowledged = acknowledged
+        assert session.repeated(made) is None
+        session.advance(made, 5, pb.ApplyResponse(applied=sequence))
+    return session
+
+
+def test_all_requests_without_an_acknowledged_answer_can_be_sent_again() -> None:
+    """In order, as a client does whose stream has broken; then the next one is carried out."""
+    session = carried_out(5, acknowledged=2, limits=Limits())
+    for sequence in (3, 4, 5):
+        again = request(sequence, heads=sequence, traceparent=CONTEXT)
+        again.stamp.acknowledged = 2
+        assert session.repeated(again).applied == sequence
+    assert session.repeated(request(6)) is None
+    for sequence in (1, 2):
+        with pytest.raises(SequenceMismatchError):
+            session.repeated(request(sequence, heads=sequence))
+    with pytest.raises(SequenceReusedError):
+        session.repeated(request(4, heads=5))
+
+
+def test_a_request_without_an_acknowledgement_acknowledges_all_before_it() -> None:
+    """Only the last answer is kept then."""
+    session = carried_out(5, acknowledged=0, limits=Limits())
+    session.advance(request(6), 5, pb.ApplyResponse())
+    assert (session.kept, session.kept_bytes) == ({}, 0)
+    with pytest.raises(SequenceMismatchError):
+        session.repeated(request(5, heads=5))
+    assert session.repeated(request(6)) is not None
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(unacknowledged_requests=3), Limits(unacknowledged_bytes=6)]
+)
+def test_the_oldest_answers_are_dropped_above_a_limit(limits: Limits) -> None:
+    """Memory is bounded; the number is then out of order."""
+    session = carried_out(10, acknowledged=0, limits=limits)
+    assert list(session.kept) == [7, 8, 9]
+    assert session.repeated(request(7, heads=7)).applied == 7
+    with pytest.raises(SequenceMismatchError):
+        session.repeated(request(6, heads=6))
+
+
+class Clock:
+    """A clock that is set by hand, in s."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+
+def stamp_of(session: Session[str]) -> session_pb2.Stamp:
+    """Return a stamp of the session."""
+    return session_pb2.Stamp(session=session.name)
+
+
+def test_a_session_without_a_request_expires_and_one_with_a_stream_does_not() -> None:
+    """The end of the stream starts the clock again; the refusal says how it ended."""
+    clock, ended = Clock(), list[Session[str]]()
+    sessions = Sessions[str]("queue", Limits(idle_s=60), ended.append, clock)
+    idle, used, streamed = (sessions.create("core") for _ in range(3))
+    with sessions.call() as call:
+        call.get(stamp_of(streamed))
+        clock.now_s += 59
+        sessions.get(stamp_of(used))
+        sessions.get(stamp_of(idle), counts=False)
+        clock.now_s += 2
+        sessions.expire()
+        assert ended == [idle]
+        clock.now_s += 1000
+        sessions.expire()
+        assert ended == [idle, used]
+    clock.now_s += 59
+    sessions.expire()
+    assert list(sessions) == [streamed]
+    clock.now_s += 2
+    sessions.expire()
+    assert len(sessions) == 0
+    with pytest.raises(SessionExpiredError, match="expired after 1m0s without a request") as error:
+        sessions.get(stamp_of(idle))
+    assert error.value.metadata == {"reason": "expired"}
+
+
+@pytest.mark.parametrize(("end", "reason"), [("delete", "deleted"), ("", "unknown")])
+def test_a_refusal_says_how_a_session_ended_and_does_not_show_its_name(
+    end: str, reason: str
+) -> None:
+    """The whole name would give the right to use it."""
+    sessions = Sessions[str]("queue")
+    name = sessions.create("core").name
+    if end:
+        sessions.delete(name)
+    else:
+        sessions = Sessions[str]("queue")
+    with pytest.raises(SessionExpiredError) as error:
+        sessions.get(session_pb2.Stamp(session=name))
+    assert error.value.metadata == {"reason": reason}
+    assert name not in str(error.value)
+    assert name[:6] in str(error.value)
+
+
+def test_ended_sessions_are_not_remembered_without_end() -> None:
+    """The oldest ones become unknown."""
+    sessions = Sessions[str]("queue")
+    names = [sessions.create("core").name for _ in range(2)]
+    sessions.delete(names[0])
+    for _ in range(REMEMBERED_MAX):
+        sessions.delete(sessions.create("core").name)
+    with pytest.raises(SessionExpiredError) as error:
+        sessions.get(session_pb2.Stamp(session=names[0]))
+    assert error.value.metadata == {"reason": "unknown"}
+
+
+@contextmanager
+def called_by(name: str) -> Iterator[None]:
+    """Make `name` the present caller."""
+    token = identity._CALLER.set(identity._Caller(name))
+    try:
+        yield
+    finally:
+        identity._CALLER.reset(token)
+
+
+def test_a_session_is_its_callers_own() -> None:
+    """Another caller can neither use nor end it, whether it has the name or not."""
+    sessions = Sessions[str]("queue")
+    with called_by("alice"):
+        session = sessions.create("core")
+    for stranger in ("mallory", ""):
+        with called_by(stranger):
+            with pytest.raises(PermissionDeniedError):
+                sessions.get(stamp_of(session))
+            with pytest.raises(PermissionDeniedError):
+                sessions.delete(session.name)
+    with called_by("alice"):
+        assert sessions.get(stamp_of(session)) is session
+        assert sessions.delete(session.name) is session
+
+
+def test_one_caller_does_not_take_all_sessions_or_streams() -> None:
+    """Each has its own count; the refusal names the limit."""
+    sessions = Sessions[str]("queue", Limits(caller_sessions=2, caller_streams=1))
+    with called_by("greedy"):
+        sessions.create("core")
+        first = sessions.create("core")
+        with pytest.raises(LimitError) as error:
+            sessions.create("core")
+        assert error.value.limit == "caller_sessions"
+        with sessions.call(), pytest.raises(LimitError) as error, sessions.call():
+            pass
+        assert error.value.limit == "caller_streams"
+        with sessions.call():
+            pass
+    with called_by("modest"):
+        sessions.create("core")
+    with called_by("greedy"):
+        sessions.delete(first.name)
+        sessions.create("core")
+
+
+def test_a_session_holds_no_more_objects_than_its_limit() -> None:
+    """Requests that add nothing are accepted still."""
+    sessions = Sessions[str]("queue", Limits(session_objects=10))
+    session = sessions.create("core")
+    sessions.make_room(session, 8, 2, 2)
+    with pytest.raises(LimitError) as error:
+        sessions.make_room(session, 10, 1, 1)
+    assert error.value.limit == "session_objects"
+    sessions.make_room(session, 10, 1, 0)
+
+
+def test_what_a_callers_sessions_hold_is_limited_in_bytes() -> None:
+    """It counts by the size of the requests that made a session grow, and goes with the session."""
+    sessions = Sessions[str]("queue", Limits(caller_bytes=3000))
+    first, second = sessions.create("core"), sessions.create("core")
+    token = RECEIVED_BYTES.set(1000)
+    try:
+        sessions.make_room(first, 0, 10, 10)
+        sessions.make_room(first, 10, 10, 10)
+        sessions.make_room(first, 20, 10, 10)
+        assert first.held.size == 2000
+        for _ in range(3):  # pods come and go: nothing is added
+            sessions.make_room(first, 20, 10, 0)
+        assert first.held.size == 2000
+        RECEIVED_BYTES.set(1500)
+        with pytest.raises(LimitError) as error:
+            sessions.make_room(second, 0, 10, 10)
+        assert error.value.limit == "caller_bytes"
+        sessions.make_room(first, 5, 10, 0)
+        assert first.held.size == 500
+        sessions.make_room(second, 0, 10, 10)
+    finally:
+        RECEIVED_BYTES.reset(token)
+
+
+def test_a_process_above_its_memory_accepts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither sessions nor objects; what is there goes on."""
+    sessions = Sessions[str]("queue", Limits(process_bytes=1))
+    monkeypatch.setattr("services.rpc.limits._resident_bytes", lambda: 0)
+    sessions._ceiling = Ceiling(sessions.limits, lambda: 2)
+    with pytest.raises(LimitError) as error:
+        sessions.create("core")
+    assert error.value.limit == "process_bytes"
+
+
+def test_a_session_that_broke_is_refused_with_the_reason() -> None:
+    """It may be half changed."""
+    sessions = Sessions[str]("queue")
+    session = sessions.create("core")
+    session.set_broken(KeyError("x"))
+    with pytest.raises(SessionBrokenError, match="'x'"):
+        sessions.get(stamp_of(session))
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["sessions=5", "caller_bytes=2Gi"], {"sessions": 5, "caller_bytes": 2 * 2**30}),
+        (["message_bytes=0"], {"message_bytes": 0}),
+    ],
+)
+def test_limits_are_set_by_name(texts: list[str], found: dict[str, int]) -> None:
+    """As quantities are written."""
+    limits = Limits().with_values(texts)
+    assert {name: getattr(limits, name) for name in found} == found
+
+
+@pytest.mark.parametrize("text", ["sessions", "idle_s=4", "nobody=3", "sessions=-1", "sessions=x"])
+def test_a_limit_that_cannot_be_set_is_refused(text: str) -> None:
+    """With what was written."""
+    with pytest.raises(ValueError, match=text.partition("=")[0]):
+        Limits().with_values([text])

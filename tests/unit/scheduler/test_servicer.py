@@ -11,8 +11,8 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc import sessions
 from services.rpc.errors import FieldError, LimitError
+from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.scheduler.servicer import SchedulerServicer
 
 
@@ -46,10 +46,10 @@ def create(servicer: SchedulerServicer, config: scheduler_pb2.SchedulerConfig) -
     return asyncio.run(servicer.CreateSession(request, context)).session
 
 
-def servicer_of(link: Link) -> SchedulerServicer:
+def servicer_of(link: Link, limits: Limits = DEFAULT_LIMITS) -> SchedulerServicer:
     """Return the scheduler of a queue."""
     queue: Any = link
-    return SchedulerServicer(queue)
+    return SchedulerServicer(queue, limits=limits)
 
 
 def test_a_session_that_is_deleted_takes_its_queues_with_it() -> None:
@@ -82,10 +82,9 @@ def test_a_configuration_that_is_refused_opens_nothing(
     assert link.opened == 0
 
 
-def test_a_session_too_many_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_too_many_opens_nothing() -> None:
     """The one before it stays."""
-    monkeypatch.setattr(sessions, "SESSIONS_MAX", 1)
-    servicer = servicer_of(link := Link())
+    servicer = servicer_of(link := Link(), Limits(sessions=1))
     create(servicer, scheduler_pb2.SchedulerConfig())
     with pytest.raises(LimitError):
         create(servicer, scheduler_pb2.SchedulerConfig())

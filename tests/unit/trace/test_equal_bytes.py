@@ -22,12 +22,13 @@ write(sys.argv[1], generate(GenerateOptions(nodes=5, pods=60, deployments=3, bud
 """
 _WRITE_HISTORY = """
 import sys
+from pathlib import Path
 from replay.results.run.history import RoundLog
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Round
 round_ = Round(at_ns=1)
 labels = round_.events.add().add.node.metadata.labels
 labels.update({f"key-{number}": str(number) for number in range(20)})
-log = RoundLog(open(sys.argv[1], "wb"))
+log = RoundLog(Path(sys.argv[1]))
 log.write(round_)
 log.close()
 """

@@ -14,7 +14,7 @@ from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.span import Delivery, Sampling, Span
+from services.telemetry.span import Delivery, Sampling, SinkPosition, Span
 from tests.unit.world.builders import (
     S,
     bind,
@@ -67,6 +67,13 @@ class Forgetting:
     def end(self, span: Span) -> None:
         """Forget a span."""
 
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def position(self) -> SinkPosition:
+        """Return that no span waits."""
+        return SinkPosition(0, 0)
+
     def close(self) -> Delivery:
         """Tell of nothing."""
         return Delivery()
@@ -108,7 +115,7 @@ def kept_after(pods: int, folder: Path, threshold: int) -> int:
             observer=recorder,
         )
         replay.run(arriving(pods), Limits(until_ns=pods * S))
-        recorder._decision_log.flush()
+        recorder.position()
         kept = reachable(replay, *vars(recorder).values())
         recorder.close()
     return kept

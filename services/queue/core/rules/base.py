@@ -212,6 +212,10 @@ class QueueRules(ABC):
     def end_in_flight(self, uid: str, /) -> None:  # noqa: B027 - see above
         """Stop recording events for a pod."""
 
+    def recorded_events(self) -> int:
+        """Return the number of events that are kept for pods in flight."""
+        return 0
+
     def close(self) -> None:  # noqa: B027 - see above
         """Drop the recorded events as the queue closes."""
 

@@ -116,6 +116,10 @@ class RulesV134WithHints(RulesV134):
         self._in_flight.record_for(pod.uid, [ObjectEvent(event=FORCE_ACTIVATE, new=pod)])
         self._parts.record_move()
 
+    def recorded_events(self) -> int:
+        """Return the number of events that are kept for pods in flight."""
+        return len(self._in_flight)
+
     def close(self) -> None:
         """Drop the recorded events: pods in flight are not requeued by them any more."""
         self._in_flight.clear()

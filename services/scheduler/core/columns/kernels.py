@@ -10,7 +10,7 @@ compute, and results stand at the row's index. Columns are int64 unless stated o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -90,6 +90,9 @@ UNRESOLVABLE = 1 << 62
 """Bits of a fit code; bit i + 1 is a shortage of the i-th requested resource."""
 
 NODE_SCORE_MAX = 100
+
+SUM_MAX = 1 << 62
+"""What a node's pods request at most in all; a larger sum counts as this one."""
 
 NO_GROUP = -1
 """The group of a row that has none."""
@@ -266,13 +269,31 @@ def count(
     requested: Int64s,
     non_zero_requested: Int64s,
     pod_count: Int64s,
-) -> None:
-    """Add a pod's amounts to a row, or take them off where `sign` is -1."""
+) -> bool:
+    """Add a pod's amounts to a row, or take them off where `sign` is -1.
+
+    Return whether a sum was SUM_MAX before or exceeds it now: then the row must be set by `add_up`.
+    """
+    full = False
     for i in range(len(amounts)):
-        requested[row, i] += sign * amounts[i]
+        before = requested[row, i]
+        requested[row, i] = before + sign * amounts[i]
+        full |= before >= SUM_MAX or requested[row, i] >= SUM_MAX
     for i in range(len(non_zero)):
-        non_zero_requested[row, i] += sign * non_zero[i]
+        before = non_zero_requested[row, i]
+        non_zero_requested[row, i] = before + sign * non_zero[i]
+        full |= before >= SUM_MAX or non_zero_requested[row, i] >= SUM_MAX
     pod_count[row] += sign
+    return full
+
+
+def add_up(totals: Int64s, row: int, amounts: Iterable[Int64s]) -> None:
+    """Set a row of sums: exact ones, but at most SUM_MAX. A row of `amounts` may be narrower."""
+    sums = [0] * totals.shape[1]
+    for each in amounts:
+        for column, amount in enumerate(each.tolist()):
+            sums[column] += amount
+    totals[row] = [min(each, SUM_MAX) for each in sums]
 
 
 @compiled

@@ -130,6 +130,14 @@ class Attempts:
     def _assume(
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: ScheduleResult
     ) -> Decision:
+        """Assume the pod on its node and bind it.
+
+        A queue before v1.34 returns a bound pod that changes before its binding is confirmed.
+        Source: kubernetes v1.20 pkg/scheduler/internal/cache/cache.go, AssumePod.
+        """
+        if self._snapshot.pod(pod.uid) is not None:
+            problem = f"pod {pod.uid} is in the cache, so can't be assumed"
+            return self._give_back(attempt, pod, Failed(message=problem), suggested.phases_ns)
         self._snapshot.assume(pod, suggested.node_name)
         not_bound = reserve_and_bind(framework, pod, suggested, self._extenders)
         if not_bound is not None:

@@ -39,15 +39,16 @@ class ImageLocality(ScorePlugin[Images]):
         return _images(pod)
 
     def score(self, data: Images, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        most = max(_MOST_BYTES_PER_CONTAINER * len(data), _LEAST_BYTES)
         held = np.zeros(snapshot.columns.capacity, dtype=np.int64)
         for image in data:
             state = snapshot.images.state(image)
             if state is not None:
                 spread = float(len(state.rows)) / float(snapshot.node_count)
-                held[list(state.rows)] += int(float(state.size_bytes) * spread)
-        most = _MOST_BYTES_PER_CONTAINER * len(data)
-        above = np.clip(held[rows], _LEAST_BYTES, max(most, _LEAST_BYTES)) - _LEAST_BYTES
-        scores[rows] = NODE_SCORE_MAX * above // (most - _LEAST_BYTES)
+                held[list(state.rows)] += min(int(float(state.size_bytes) * spread), most)
+        above = np.clip(held[rows], _LEAST_BYTES, most) - _LEAST_BYTES
+        span = _MOST_BYTES_PER_CONTAINER * len(data) - _LEAST_BYTES
+        scores[rows] = NODE_SCORE_MAX * above // span
 
     def score_epoch(self, snapshot: Snapshot) -> int:
         """Return the epoch of the images, which every node that comes or goes advances."""

@@ -106,6 +106,11 @@ class Snapshot:
             catalog.storage_epoch,
         )
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows: nodes, and those removed whose row is not used again yet."""
+        return len(self._nodes)
+
     def node(self, row: int) -> Node:
         """Return the node of a live row."""
         node = self._nodes[row]
@@ -309,7 +314,7 @@ class Snapshot:
     def _count(self, pod: Pod, row: int, sign: int) -> None:
         load = self._loads.of(self.spec_in_force(pod) if pod.container_resources else pod.spec)
         columns = self.columns
-        kernels.count(
+        is_full = kernels.count(
             load.amounts,
             row,
             sign,
@@ -318,6 +323,8 @@ class Snapshot:
             columns.non_zero_requested,
             columns.pod_count,
         )
+        if is_full:
+            self._add_up(row)
         if load.ports:
             (hold if sign > 0 else release)(self._ports[row], load.ports)
         if load.is_affine:
@@ -327,6 +334,13 @@ class Snapshot:
         for follower in self._followers.values():
             (follower.pod_came if sign > 0 else follower.pod_went)(pod, row, self)
         self.pod_log.note(row)
+
+    def _add_up(self, row: int) -> None:
+        """Set a row's sums from its pods, where one is too large to be counted up and down."""
+        loads = [self._loads.of(self.spec_in_force(pod)) for pod in self._pods[row]]
+        columns = self.columns
+        kernels.add_up(columns.requested, row, (each.amounts for each in loads))
+        kernels.add_up(columns.non_zero_requested, row, (each.non_zero for each in loads))
 
     def _fill(self, row: int, node: Node) -> None:
         columns = self.columns

@@ -1,0 +1,177 @@
+"""Bounds on what is read from files of strangers: nesting, sizes, expansion, objects made.
+
+One value holds for the process, as `csv.field_size_limit` does; `set_bounds` is called where a
+command begins. A refusal names the bound's option, which raises it. The defaults are far above what
+recorded clusters need.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, BinaryIO
+
+import yaml
+
+from replay.errors import TraceError
+
+_MIB = 1 << 20
+_EXPANSION_FROM_BYTES = 256 * _MIB
+_EXPANDED_NODES_MIN = 100_000
+_READ_BYTES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is refused is larger than these.
+
+    depth: levels of nesting of JSON, YAML and MessagePack. line_bytes: one line of a file.
+    object_bytes: one JSON value, YAML document or MessagePack value. expansion: bytes read of
+    compressed content for each compressed byte, beyond 256 MiB; also the nodes of a YAML document
+    with aliases, for each node written. pods_per_object: pods that one object may ask for.
+    """
+
+    depth: int = 500
+    line_bytes: int = 256 * _MIB
+    object_bytes: int = 1024 * _MIB
+    expansion: int = 1000
+    pods_per_object: int = 1_000_000
+
+    def refuse(self, where: str, name: str, what: str) -> TraceError:
+        """Return the refusal of something that exceeds the bound `name`."""
+        limit, option = getattr(self, name), option_name(name)
+        return TraceError(where, f"{what}; the bound is {limit:,}, and {option} raises it")
+
+
+def option_name(name: str) -> str:
+    """Return the option that raises a bound."""
+    return f"--max-{name.replace('_', '-')}"
+
+
+NAMES = tuple(each.name for each in fields(Bounds))
+_bounds = Bounds()
+
+
+def bounds() -> Bounds:
+    """Return the bounds of this process."""
+    return _bounds
+
+
+def set_bounds(wanted: Bounds) -> None:
+    """Set the bounds of this process."""
+    global _bounds  # noqa: PLW0603 - one value for the process; see the module's docstring
+    _bounds = wanted
+
+
+def lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield a file's lines. Raises TraceError for a line that is too long, before it is read."""
+    limit, number = _bounds.line_bytes, 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if len(line) > limit:
+            raise _bounds.refuse(f"{name}, line {number}", "line_bytes", "the line is too long")
+        yield line
+
+
+def text_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """Yield a file's lines as text, without a byte order mark. Raises UnicodeDecodeError, too."""
+    encoding = "utf-8-sig"
+    for line in lines(file, name):
+        if text := line.decode(encoding):
+            yield text
+        encoding = "utf-8"
+
+
+def content(file: BinaryIO, name: str) -> bytes:
+    """Return the whole content of a file. Raises TraceError where it is too large."""
+    found = file.read(_bounds.object_bytes + 1)
+    check_object(len(found), name)
+    return found
+
+
+def check_object(size: int, where: str) -> None:
+    """Raise TraceError for a value or document of so many bytes, if these are too many."""
+    if size > _bounds.object_bytes:
+        raise _bounds.refuse(where, "object_bytes", "the object is too large")
+
+
+def check_depth(depth: int, where: str) -> None:
+    """Raise TraceError for so many levels of nesting, if these are too many."""
+    if depth > _bounds.depth:
+        raise _bounds.refuse(where, "depth", "it is nested too deeply")
+
+
+class PlainReader(io.RawIOBase):
+    """Reads uncompressed content from `reader`, which reads `source`; counts what it expands to."""
+
+    def __init__(self, reader: Any, source: BinaryIO, name: str) -> None:
+        super().__init__()
+        self._reader = reader
+        self._source = source
+        self._name = name
+        self._count = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into `buffer`, and return the number of bytes. Raises TraceError."""
+        data: bytes = self._reader.read(min(len(buffer), _READ_BYTES))
+        buffer[: len(data)] = data
+        self._count += len(data)
+        check_expansion(self._count, self._source.tell(), self._name)
+        return len(data)
+
+
+def check_expansion(plain: int, compressed: int, where: str) -> None:
+    """Raise TraceError where `plain` bytes are too many for `compressed` ones."""
+    if plain > _EXPANSION_FROM_BYTES and plain > _bounds.expansion * compressed:
+        raise _bounds.refuse(where, "expansion", "its compressed content expands too much")
+
+
+_LEAD = re.compile(r"^[ ?-]*", re.MULTILINE)
+
+
+def check_yaml(text: str, where: str) -> None:
+    """Raise TraceError for a YAML document that is nested too deeply, or expands too much.
+
+    libyaml composes nodes by recursion in C, so that nesting is counted on events before. Most
+    documents are too short of brackets and of indentation to be deep, and have no aliases.
+    """
+    check_object(len(text), where)
+    has_aliases = "&" in text and "*" in text
+    flow = text.count("[") + text.count("{")
+    if not has_aliases and flow + 2 <= _bounds.depth:
+        indent = max(map(len, _LEAD.findall(text)))
+        if flow + 2 * indent + 2 <= _bounds.depth:
+            return
+    _check_events(text, where)
+
+
+def _check_events(text: str, where: str) -> None:
+    """Count the levels of a document, and the nodes that its aliases stand for."""
+    written, open_nodes, sizes = 0, list[tuple[str | None, int]](), dict[str, int]()
+    total = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            written += 1
+            open_nodes.append((event.anchor, total))
+            total += 1
+            check_depth(len(open_nodes), where)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.AliasEvent):
+            written += 1
+            total += sizes.get(event.anchor or "", 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            written += 1
+            total += 1
+            if event.anchor:
+                sizes[event.anchor] = 1
+        if total > _EXPANDED_NODES_MIN and total > _bounds.expansion * written:
+            raise _bounds.refuse(where, "expansion", "its aliases expand too much")

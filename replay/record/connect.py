@@ -1,0 +1,72 @@
+"""The first requests of a recording: which version the server has, and which usage it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TypeVar
+
+from replay.errors import RecordError
+from replay.record.api import ApiServer
+from replay.record.backoff import RETRIES_MAX, Backoff
+from replay.record.http_client import STOPPED
+from replay.record.usage_sources import ChosenSource, choose_source
+
+_T = TypeVar("_T")
+_START_S = 0.1
+
+
+def connected(
+    api: ApiServer, usage: str, keep_going: Callable[[], bool]
+) -> tuple[str, ChosenSource]:
+    """Ask for the server's version and choose the source of usage, while `keep_going`.
+
+    In a thread of its own: a slow name server or exec plugin cannot be interrupted.
+    """
+    answers: list[tuple[str, ChosenSource]] = []
+    failed: list[Exception] = []
+    ended = Event()
+
+    def connect() -> None:
+        try:
+            version = _ask_patiently(lambda: server_version(api), ended)
+            answers.append((version, _ask_patiently(lambda: choose_source(usage, api), ended)))
+        except Exception as error:
+            failed.append(error)
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_START_S)
+    try:
+        while thread.is_alive() and keep_going():
+            thread.join(_START_S)
+    finally:
+        if thread.is_alive():
+            ended.set()
+            api.stop()
+    if failed:
+        raise failed[0]
+    if not answers:
+        raise RecordError(f"{api.address}: {STOPPED} before the API server answered")
+    return answers[0]
+
+
+def server_version(api: ApiServer) -> str:
+    """Return the version of an API server. Raises RecordError where it does not answer."""
+    return api.shown(str(api.get("/version").get("gitVersion") or ""))
+
+
+def _ask_patiently(ask: Callable[[], _T], ended: Event) -> _T:
+    """Return what `ask` returns; repeat it where the server asks for that with Retry-After.
+
+    Source: kubernetes v1.34 client-go rest/with_retry.go (IsNextRetry).
+    """
+    backoff = Backoff()
+    for _ in range(RETRIES_MAX):
+        backoff.begin()
+        try:
+            return ask()
+        except RecordError as error:
+            if not error.retry_after_s or ended.wait(backoff.wait_s(error.retry_after_s)):
+                raise
+    return ask()

@@ -1,0 +1,213 @@
+"""The objects of one resource: lists and watch events in, new events out. No I/O.
+
+Source: kubernetes v1.34 client-go tools/cache/delta_fifo.go (Replace).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import zstandard
+
+from replay.kube.changes import Raw, version_number
+from replay.kube.changes import uid as uid_of
+from replay.kube.changes import version as version_of
+from replay.kube.kinds import Resource
+from replay.record.http_client import BoundError
+
+LIST_END = "k8s.io/initial-events-end"
+GAP = "RECORDER"
+"""The type of an event that marks a gap; no API server sends it."""
+_OBJECT_BYTES_MIN = 1 << 10
+_VERSION_LENGTH_MAX = 256
+
+
+class GoneError(Exception):
+    """The resourceVersion of a watch has expired: list again."""
+
+
+class WatchError(Exception):
+    """A watch reports another error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """One event of a watch, received or derived from a list."""
+
+    type: str
+    object: Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredObject:
+    """The last state of an object, compressed since a cluster has many.
+
+    `held_bytes` is its size before that, at least _OBJECT_BYTES_MIN.
+    """
+
+    version: str
+    packed: bytes
+    held_bytes: int
+
+
+class ResourceStore:
+    """The objects of one resource: lists and watch events in, new events out. No I/O.
+
+    A list after a gap is compared with the stored objects, by uid and resourceVersion, so that
+    changes in between become events and no event is repeated. Memory is bounded: the objects have
+    at most `bytes_max` (an object counts at least 1 KiB), beyond which BoundError is raised.
+    `version` is the resourceVersion of the next watch, "" before the end of the first list.
+    `lists` counts completed lists, `unreadable` the objects that are nested too deeply.
+    """
+
+    def __init__(self, resource: Resource, bytes_max: int) -> None:
+        self.resource = resource
+        self.version = ""
+        self.lists = 0
+        self.unreadable = 0
+        self._bytes_max = bytes_max
+        self._held_bytes = 0
+        self._changed_bytes = 0
+        self._packer = zstandard.ZstdCompressor(level=1)
+        self._objects: dict[str, _StoredObject] = {}
+        self._listed: set[str] = set()
+        self._changed: list[tuple[int, str, str, _StoredObject]] = []
+
+    @property
+    def objects(self) -> int:
+        """Return the number of objects that exist."""
+        return len(self._objects)
+
+    def begin_list(self) -> None:
+        """Forget the pages of a list that was not completed."""
+        self._listed.clear()
+        self._changed.clear()
+        self._changed_bytes = 0
+
+    def page(self, items: Sequence[Raw]) -> Iterator[WatchEvent]:
+        """Add a page of a list; yield the events of a page of the first list at once."""
+        for item in items:
+            raw = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
+            uid = uid_of(raw)
+            self._listed.add(uid)
+            stored = self._objects.get(uid)
+            if stored is not None and stored.version == version_of(raw):
+                continue
+            new = self._packed(raw)
+            if new is None:
+                continue
+            if not self.lists:
+                self._keep(uid, new)
+                yield WatchEvent(type="ADDED", object=raw)
+            else:
+                type_ = "MODIFIED" if stored else "ADDED"
+                self._changed_bytes += new.held_bytes
+                self._check_bytes(self._changed_bytes)
+                self._changed.append((_number(raw), type_, uid, new))
+
+    def end_list(self, version: str, gap: str = "") -> Iterator[WatchEvent]:
+        """End the list, whose resourceVersion is `version`; yield the events of a later list.
+
+        Deletions come first, with the version of the list since their own is not known; then
+        additions and changes in the order of their versions. `gap` is why the list was needed.
+        """
+        if not self.lists:
+            yield WatchEvent(type="BOOKMARK", object=self._bookmark(version))
+        elif gap:
+            yield WatchEvent(type=GAP, object={"kind": self.resource.kind, "message": gap})
+        for uid in [each for each in self._objects if each not in self._listed]:
+            last = _unpacked(self._dropped(uid))
+            last["metadata"]["resourceVersion"] = version
+            yield WatchEvent(type="DELETED", object=last)
+        for _, type_, uid, new in sorted(self._changed, key=lambda each: each[0]):
+            self._keep(uid, new)
+            yield WatchEvent(type=type_, object=_unpacked(new))
+        self.begin_list()
+        self.lists += 1
+        self.version = version
+
+    def event(self, type_: str, raw: Raw) -> WatchEvent | None:
+        """Add an event of a watch; return None where it is not new.
+
+        Raises GoneError, and WatchError for any other error that the server reports.
+        """
+        if type_ == "ERROR":
+            text = f"{raw.get('reason') or 'error'}: {raw.get('message') or ''}"
+            if raw.get("code") == 410 or raw.get("reason") in ("Expired", "Gone"):
+                raise GoneError(text)
+            raise WatchError(text)
+        if not isinstance(raw.get("metadata"), dict):
+            raise WatchError(f"an event of type {type_!r} without an object")
+        version = valid_version(version_of(raw))
+        self.version = version or self.version
+        if type_ not in {"ADDED", "MODIFIED", "DELETED"}:
+            return None
+        uid = uid_of(raw)
+        stored = self._objects.get(uid)
+        if type_ == "DELETED":
+            if stored is None:
+                return None
+            self._dropped(uid)
+            return WatchEvent(type=type_, object=raw)
+        is_repeated = stored is not None and stored.version == version
+        new = None if is_repeated else self._packed(raw)
+        if new is None:
+            return None
+        self._keep(uid, new)
+        return WatchEvent(type=type_, object=raw)
+
+    def _packed(self, raw: Raw) -> _StoredObject | None:
+        """Return an object for storing; None, and count it, where it cannot be written as JSON."""
+        try:
+            # As deep as a line of the recording, which cannot be nested deeper than 254 levels.
+            data = orjson.dumps({"event": {"object": raw}})
+        except TypeError:
+            self.unreadable += 1
+            return None
+        held_bytes = max(len(data), _OBJECT_BYTES_MIN)
+        packed = self._packer.compress(data)
+        return _StoredObject(version=version_of(raw), packed=packed, held_bytes=held_bytes)
+
+    def _keep(self, uid: str, new: _StoredObject) -> None:
+        before = self._objects.get(uid)
+        self._held_bytes += new.held_bytes - (before.held_bytes if before else 0)
+        self._check_bytes(self._held_bytes)
+        self._objects[uid] = new
+
+    def _dropped(self, uid: str) -> _StoredObject:
+        last = self._objects.pop(uid)
+        self._held_bytes -= last.held_bytes
+        return last
+
+    def _check_bytes(self, held_bytes: int) -> None:
+        if held_bytes > self._bytes_max:
+            what = "the list of all objects"
+            raise BoundError(self.resource.path, what, "list_bytes", self._bytes_max)
+
+    def _bookmark(self, version: str) -> Raw:
+        annotations = {LIST_END: "true"}
+        return {
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.api_version,
+            "metadata": {"resourceVersion": version, "annotations": annotations},
+        }
+
+
+def valid_version(version: str) -> str:
+    """Return a resourceVersion. Raises WatchError for a text that no API server sends."""
+    if len(version) > _VERSION_LENGTH_MAX:
+        raise WatchError(f"a resourceVersion of {len(version):,} characters")
+    return version
+
+
+def _number(raw: Raw) -> int:
+    return version_number(raw) or 0 if len(version_of(raw)) <= _VERSION_LENGTH_MAX else 0
+
+
+def _unpacked(stored: _StoredObject) -> dict[str, Any]:
+    last = orjson.loads(zstandard.ZstdDecompressor().decompress(stored.packed))
+    result: dict[str, Any] = last["event"]["object"]
+    return result

@@ -1,0 +1,94 @@
+"""The files of a run, by name, and the folders that a new run may take.
+
+- run.lock: who runs, or why the run broke off; not in a run that has its end.
+- manifest.json: the run's inputs; "finished" is false until its end, then `files` has the digests
+  of the files below but for tables and report.
+- decisions.jsonl: the decision log.
+- history.rounds.zst: every round that was sent to the scheduler.
+- extenders.rounds.zst: the extender responses in each round, where there are extenders.
+- checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
+- spans.jsonl: spans, where they are written to a file.
+- latencies.json: wall times.
+- summary.json: the summary.
+- *.parquet: the tables of replay.results.tables, built from the files above.
+- report.html: the report of replay.report, built from the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from replay.errors import RunError, unwritable
+from replay.results.run.history import is_checkpoint
+from replay.results.run.lock import LOCK
+from replay.results.schema import FILE_NAMES
+
+MANIFEST = "manifest.json"
+DECISIONS = "decisions.jsonl"
+HISTORY = "history.rounds.zst"
+EXTENDERS = "extenders.rounds.zst"
+SPANS = "spans.jsonl"
+LATENCIES = "latencies.json"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+RECORDED = (DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY)
+"""Files that a run writes, beside its manifest and its checkpoints."""
+DERIVED = (REPORT, *FILE_NAMES)
+"""Files that are made of them, at any time."""
+FILES = (MANIFEST, LOCK, *RECORDED, *DERIVED)
+TABLES_DRAFT = ".tables-"
+"""Prefix of a folder in which tables are being built."""
+DRAFT = ".draft"
+"""Suffix of a file that is being written, and replaces the former one as a whole."""
+
+
+def next_folder(name: str, parent: Path = Path("runs")) -> Path:
+    """Make the next free folder PARENT/NAME-N, N from 1, and return it; no other process gets it.
+
+    Raises RunError and OutputError where it cannot be made.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        number = 1 + max(_numbers(parent, name), default=0)
+        while True:
+            try:
+                (parent / f"{name}-{number}").mkdir()
+            except FileExistsError:
+                number += 1
+            else:
+                return parent / f"{name}-{number}"
+    except OSError as error:
+        raise unwritable(parent, error) from error
+
+
+def check_files(path: Path, *, force: bool) -> None:
+    """Raise RunError where a run in `path` would overwrite what is not its own; lock apart."""
+    try:
+        present = sorted(each.name for each in path.iterdir() if each.name != LOCK)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unwritable(path, error, "made") from error
+    if present and not force:
+        hint = "a former run; --force replaces it" if MANIFEST in present else "not empty"
+        raise RunError(f"{path} is {hint}")
+    foreign = [name for name in present if not is_ours(path / name)]
+    if foreign:
+        shown = ", ".join(foreign[:3])
+        raise RunError(f"{path} holds files that are not of a run ({shown}); nothing was removed")
+
+
+def is_ours(path: Path) -> bool:
+    """Return whether a file or folder in a run's folder is of the run, by its name."""
+    if path.is_dir():
+        return path.name.startswith(TABLES_DRAFT)
+    name = path.name.removesuffix(DRAFT)
+    return name in FILES or is_checkpoint(name)
+
+
+def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
+    for each in parent.iterdir():
+        name, _, number = each.name.rpartition("-")
+        if name == trace_name and number.isdecimal():
+            yield int(number)

@@ -1,0 +1,141 @@
+"""The log files of a run: how they grow, and how much of a file that was cut off is read.
+
+A log is lines of JSON, or zstd frames of length-delimited messages. It grows by whole writes
+(services.growing_file). A run that was killed, or whose disk was full, can end within a line or a
+frame: the readers here yield what is whole before it. In a run that ended whole, a cut is damage
+and an error.
+"""
+
+from __future__ import annotations
+
+import abc
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import zstandard
+from google.protobuf import proto
+from google.protobuf.message import DecodeError, Message
+
+from replay.errors import RunError, unwritable
+from services.growing_file import Buffered, GrowingFile, ShortFileError
+
+_M = TypeVar("_M", bound=Message)
+_CHUNK_BYTES = 1 << 14
+_FRAME_BYTES_MAX = 1 << 30
+"""Largest frame that is read: those that are written have a mebibyte, or one larger round."""
+
+
+class RunLog(abc.ABC):
+    """A log that is being written; a subclass appends to `_records.waiting`.
+
+    One thread writes, any may flush. Methods raise OutputError where the disk is full or failing,
+    and RunError for other reasons; what was not written then is kept for the next call.
+    """
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
+        try:
+            self._records = Buffered[bytes](GrowingFile(path, size), self._encoded)
+        except ShortFileError as error:
+            raise RunError(str(error)) from error
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    @abc.abstractmethod
+    def _encoded(self, records: Sequence[bytes]) -> bytes:
+        """Return the bytes of some records."""
+
+    @property
+    def unwritten(self) -> Buffered[bytes]:
+        """Return the records that wait to be written; its `flush` raises OSError."""
+        return self._records
+
+    def flush(self) -> None:
+        """Write the buffered records to the file."""
+        try:
+            self._records.flush()
+        except OSError as error:
+            raise unwritable(self._records.file.path, error) from error
+
+    def position(self) -> int:
+        """Return the file's size, once the disk has all that was written."""
+        try:
+            return self._records.sync()
+        except OSError as error:
+            raise unwritable(self._records.file.path, error) from error
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        try:
+            self._records.close()
+        except OSError as error:
+            raise unwritable(self._records.file.path, error) from error
+
+
+def whole_lines(path: Path, *, is_whole: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield (file and line number, text) of each line.
+
+    is_whole: whether the file was written to its end; otherwise a cut last line is left out.
+    Raises RunError where the file cannot be read, and where a whole one ends within a line.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                where = f"{path}, line {number}"
+                if not text.endswith(b"\n"):
+                    if is_whole:
+                        raise RunError(f"{where}: ends in the middle; {_DAMAGED}")
+                    return
+                yield where, text
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+_DAMAGED = "the file was changed after the run; `reprieve verify RUN` checks all files"
+
+
+def whole_messages(path: Path, kind: type[_M], *, is_whole: bool) -> Iterator[_M]:
+    """Yield the messages of a file of zstd frames in order.
+
+    is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
+    Raises RunError where the file cannot be read, and where a whole one ends within a frame.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, plain in enumerate(_frames(file, path, is_whole=is_whole), 1):
+                stream = io.BytesIO(plain)
+                try:
+                    while (message := proto.parse_length_prefixed(kind, stream)) is not None:
+                        yield message
+                except (DecodeError, ValueError) as error:
+                    problem = f"{path}, frame {number}: not a {kind.__name__}: {error}"
+                    raise RunError(problem) from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _frames(file: BinaryIO, path: Path, *, is_whole: bool) -> Iterator[bytes]:
+    """Yield each frame's content."""
+    number, compressed = 1, file.read(_CHUNK_BYTES)
+    while compressed:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        parts, size = list[bytes](), 0
+        where = f"{path}, frame {number}"
+        while not frame.eof:
+            if not compressed and not (compressed := file.read(_CHUNK_BYTES)):
+                if is_whole:
+                    raise RunError(f"{where}: ends in the middle; {_DAMAGED}")
+                return
+            try:
+                parts.append(frame.decompress(compressed))
+            except zstandard.ZstdError as error:
+                raise RunError(f"{where}: its compression is broken: {error}") from error
+            size += len(parts[-1])
+            if size > _FRAME_BYTES_MAX:
+                raise RunError(f"{where}: has more than {_FRAME_BYTES_MAX:,} bytes")
+            compressed = frame.unused_data
+        yield b"".join(parts)
+        number += 1
+        compressed = compressed or file.read(_CHUNK_BYTES)

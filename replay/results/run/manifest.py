@@ -1,0 +1,126 @@
+"""The manifest of a run: its inputs, its end, and the digests of its files.
+
+Equal runs have equal manifests but for `files`: spans and wall times are measured, and where the
+frames of the history end depends on wall time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, Self
+
+from replay.errors import RunError
+
+FORMAT_VERSION = 1
+CONTRACT = "v1beta1"
+"""Version of the contract whose messages a run holds.
+
+decisions.jsonl has one reprieve.trace.Decision a line, as proto3 JSON, and the history the rounds
+that were sent to the scheduler.
+"""
+EMBEDDED, IN_PROCESS = "embedded", "in process"
+"""In place of the address of a service that the run started: as a child process, or in its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedTrace:
+    """A replayed trace: its path as on the command line, and the SHA-256 of its bytes, hex."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFile:
+    """A file of the run at its end: the SHA-256 of its bytes, hex, and their number."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The inputs and the end of a run.
+
+    rules: the scheduler's, such as "v1.34" or "v1.16".
+    configuration: configuration files by their role, whole, and options that change decisions.
+    models: replay.world.models.Models, by field.
+    services: service name to address, or to EMBEDDED or IN_PROCESS.
+    decided_by: the scheduler's name and version, as it reports them; "" where it does not.
+    batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
+    spans: "off", "all" or a share such as "1%".
+    kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace has none.
+    contract: version of the contract that decisions.jsonl and the other messages are of.
+    end: why the run ended; "" while it has not.
+    end_ns: the simulated time of its end, since the Unix epoch; 0 while it has not ended.
+    files: the run's files at its end by name, this one and those that are made of them excepted.
+    """
+
+    version: str
+    seed: int
+    rules: str
+    traces: tuple[ReplayedTrace, ...]
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
+    decided_by: str = ""
+    batch_size: int = 0
+    spans: str = "all"
+    argv: tuple[str, ...] = ()
+    kubernetes_version: str = ""
+    finished: bool = False
+    end: str = ""
+    end_ns: int = 0
+    files: Mapping[str, RunFile] = field(default_factory=dict)
+    contract: str = CONTRACT
+    format_version: int = FORMAT_VERSION
+
+    def ended(self, end: str, kubernetes_version: str = "", *, end_ns: int = 0) -> Self:
+        """Return the manifest of the run after its end."""
+        return replace(
+            self, finished=True, end=end, end_ns=end_ns, kubernetes_version=kubernetes_version
+        )
+
+    @property
+    def scheduler_address(self) -> str:
+        """Return the scheduler's address, "" where the run started its own."""
+        address = self.services.get("scheduler", EMBEDDED)
+        return "" if address in {EMBEDDED, IN_PROCESS} else address
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Read a manifest from JSON. Raises RunError for another format version or contract."""
+        contract = mapping.get("contract", "v1alpha1")
+        if contract != CONTRACT:
+            raise RunError(f"the run is of contract {contract}; this version reads {CONTRACT}")
+        version = mapping.get("format_version")
+        if version != FORMAT_VERSION:
+            raise RunError(
+                f"the manifest is of format {version}; this version reads {FORMAT_VERSION}"
+            )
+        try:
+            values = dict(mapping)
+            values["traces"] = tuple(ReplayedTrace(**each) for each in values["traces"])
+            values["argv"] = tuple(values["argv"])
+            files = values.get("files", {})
+            values["files"] = {name: RunFile(**each) for name, each in files.items()}
+            return cls(**values)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"the manifest cannot be read: {error}") from error
+
+
+def trace_files(paths: Sequence[Path]) -> tuple[ReplayedTrace, ...]:
+    """Return traces with their digests. Raises RunError where one cannot be read."""
+    return tuple(ReplayedTrace(path=str(path), sha256=file_sha256(path)) for path in paths)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, hex. Raises RunError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,145 @@
+"""Checkpoints: a service's state as JSON, in one zstd frame, split into chunks.
+
+The first chunk has the name of the service that wrote it, its version and FORMAT; only the same
+service of the same version and format reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import orjson
+import zstandard
+from google.protobuf.message import DecodeError
+
+from reprieve.session.v1beta1 import session_pb2
+from services.rpc.errors import FieldError, PreconditionError, RefusalError
+from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.session import Session
+from services.rpc.sessions import Sessions
+from services.rpc.version import package_version
+from services.typed import DataError
+
+Core = TypeVar("Core")
+
+FORMAT = 4
+"""Number of the format in which all services write their states; 1 had fields without names."""
+
+CHUNK_BYTES_MAX = 1024 * 1024
+_LEVEL = 3
+_PIECE_BYTES = 1024
+"""What is decompressed at a time: 32 MiB at most, as a frame's block of 128 KiB takes 4 bytes."""
+_NO_STATE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    DecodeError,
+    LookupError,
+    RecursionError,
+    RefusalError,
+    TypeError,
+    ValueError,
+)
+
+
+class ForeignCheckpointError(PreconditionError):
+    """A checkpoint of another service, version or format."""
+
+    reason = "FOREIGN_CHECKPOINT"
+
+
+def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
+    """Return the info of a checkpoint of `session`; `service` is the service's short name."""
+    return session_pb2.CheckpointInfo(
+        service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
+    )
+
+
+def restore_session(
+    sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
+) -> Session[Core]:
+    """Start a session with the state of a checkpoint. Raises LimitError."""
+    session = sessions.create(core)
+    session.at_ns = info.at_ns
+    return session
+
+
+def write_checkpoint(
+    info: session_pb2.CheckpointInfo, state: bytes
+) -> Iterator[session_pb2.CheckpointChunk]:
+    """Yield the chunks of a checkpoint; `state` is JSON."""
+    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(state)
+    yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
+    for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
+        yield session_pb2.CheckpointChunk(data=data[start : start + CHUNK_BYTES_MAX])
+
+
+async def read_checkpoint(
+    service: str,
+    chunks: AsyncIterator[session_pb2.CheckpointChunk],
+    limits: Limits = DEFAULT_LIMITS,
+) -> tuple[session_pb2.CheckpointInfo, Any]:
+    """Return the info of a checkpoint of `service`, and its state, loaded from JSON.
+
+    The state is not checked further. Raises FieldError for what is not a checkpoint,
+    ForeignCheckpointError for another service's, and LimitError above the limit checkpoint_bytes.
+    """
+    info: session_pb2.CheckpointInfo | None = None
+    reader = zstandard.ZstdDecompressor().decompressobj()
+    state = bytearray()
+    async for chunk in chunks:
+        if info is None:
+            info = _checked(service, chunk)
+        elif chunk.HasField("info"):
+            raise FieldError("info", "is for the first chunk only")
+        for start in range(0, len(chunk.data), _PIECE_BYTES):
+            if reader.eof:
+                raise FieldError("data", "is not a checkpoint: bytes follow its end")
+            try:
+                state += reader.decompress(chunk.data[start : start + _PIECE_BYTES])
+            except zstandard.ZstdError as error:
+                raise FieldError("data", f"is not a checkpoint: {error}") from None
+            limits.check("checkpoint_bytes", len(state), "bytes of state in a checkpoint")
+    if info is None:
+        raise FieldError("info", "is required: the stream ended before the first one")
+    if not reader.eof:
+        raise FieldError("data", "is cut off: the last chunks are missing")
+    try:
+        return info, orjson.loads(state)
+    except orjson.JSONDecodeError as error:
+        raise FieldError("data", f"is not a checkpoint: {error}") from None
+
+
+@contextmanager
+def reading_state(service: str) -> Iterator[None]:
+    """Raise FieldError for a state that cannot be read or that contradicts itself."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{error.field}: " if error.field else ""
+        raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
+    except _NO_STATE as error:
+        raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
+
+
+def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
+    info = chunk.info
+    if not chunk.HasField("info"):
+        raise FieldError("info", "is required in the first chunk")
+    if info.service != service:
+        raise ForeignCheckpointError(
+            f"info.service: the {service} service does not read a checkpoint of {info.service!r}"
+        )
+    if info.version != package_version():
+        raise ForeignCheckpointError(
+            f"info.version: version {package_version()} does not read a checkpoint of "
+            f"version {info.version!r}"
+        )
+    if info.format != FORMAT:
+        raise ForeignCheckpointError(
+            f"info.format: version {package_version()} reads format {FORMAT}, and this "
+            f"checkpoint has format {info.format or 1}"
+        )
+    return info

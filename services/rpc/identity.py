@@ -1,0 +1,240 @@
+"""Who calls a service, and what the caller may do there.
+
+A caller has names: those of its certificate (the SPIFFE URIs, the DNS names and the common name, in
+this order), or `token:NAME` for a bearer token. The first is the caller's own name, which owns the
+sessions that it creates. Methods drive a session or only look at one; a method that is in neither
+list drives. Health checks are open to everyone. Calls within a process and calls to a service
+without access control are anonymous: the caller's name is "".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import grpc
+from grpc_status import rpc_status
+
+from services.rpc.access import Access, AccessError, Rights, read_access
+from services.rpc.credentials import Watched
+from services.rpc.errors import PermissionDeniedError, UnauthenticatedError, status_of
+from services.rpc.tracing import function_of, replaced
+
+TOKEN_PREFIX = "token:"  # noqa: S105 - a prefix of names, not a token
+SPIFFE_PREFIX = "spiffe://"
+_BEARER = "bearer "
+_HEALTH = "grpc.health.v1.Health"
+
+
+class Use(Enum):
+    """What a method does with a session."""
+
+    OPEN = "ask"
+    LOOK = "look at"
+    DRIVE = "drive"
+
+
+METHODS: Mapping[str, Use] = {
+    "CreateSession": Use.DRIVE,
+    "DeleteSession": Use.DRIVE,
+    "RestoreSession": Use.DRIVE,
+    "Apply": Use.DRIVE,
+    "StreamingApply": Use.DRIVE,
+    "RunRound": Use.DRIVE,
+    "StreamingRunRound": Use.DRIVE,
+    "EvaluatePod": Use.LOOK,
+    "GetState": Use.LOOK,
+    "WatchPending": Use.LOOK,
+    "CheckpointSession": Use.LOOK,
+    "ServerReflectionInfo": Use.LOOK,
+}
+"""What the methods of the three services, and reflection, do."""
+
+
+def use_of(path: str) -> Use:
+    """Return what a method does; `path` is "/package.Service/Method"."""
+    service, _, method = path.removeprefix("/").partition("/")
+    return Use.OPEN if service == _HEALTH else METHODS.get(method, Use.DRIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """The name of a call's sender, and whether it is here to look at any session."""
+
+    name: str = ""
+    looks: bool = False
+
+
+_CALLER: ContextVar[_Caller] = ContextVar("caller", default=_Caller())  # noqa: B039 - immutable
+
+
+def current_caller() -> str:
+    """Return the name of the present call's caller, "" for an anonymous one."""
+    return _CALLER.get().name
+
+
+def may_use_session_of(owner: str) -> bool:
+    """Return whether the present caller may use a session that `owner` has created.
+
+    Its owner may; those in the list of who may look may look at every session. A session of an
+    anonymous owner is for every caller that has its name.
+    """
+    caller = _CALLER.get()
+    return caller.looks or owner in ("", caller.name)
+
+
+Identify = Callable[[grpc.aio.ServicerContext[Any, Any]], tuple[str, ...]]
+"""Returns the names of a call's sender, at least one. Raises UnauthenticatedError."""
+
+
+def certificate_names(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, ...]:
+    """Return the names in the certificate that the caller has shown.
+
+    A DNS name or common name with a colon is ignored: it could pass for another kind of name.
+    """
+    shown: Mapping[str, Iterable[bytes]] = context.auth_context()
+    found = [
+        name
+        for kind in ("peer_uri", "peer_dns", "x509_common_name")
+        for name in (each.decode(errors="replace") for each in shown.get(kind, ()))
+        if (name.startswith(SPIFFE_PREFIX) if kind == "peer_uri" else name and ":" not in name)
+    ]
+    if not found:
+        raise UnauthenticatedError(
+            "no identity: show a certificate with a SPIFFE URI, a DNS name or a common name"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a service finds the names of its callers, and what they may do."""
+
+    identify: Identify
+    rights: Rights
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """Finds the sender of a bearer token; `digests` are the SHA-256 of tokens by name, as hex."""
+
+    digests: Mapping[str, str]
+
+    def __call__(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, ...]:
+        """Return `token:NAME`. Every digest is compared, each in constant time."""
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization" and isinstance(value, str):
+                scheme, token = value[: len(_BEARER)], value[len(_BEARER) :]
+                name = self._name_of(token) if scheme.lower() == _BEARER else ""
+                if name:
+                    return (TOKEN_PREFIX + name,)
+                raise UnauthenticatedError("the token is not one of this service's tokens")
+        raise UnauthenticatedError("no token: send one as `authorization: Bearer TOKEN`")
+
+    def _name_of(self, token: str) -> str:
+        digest = token_digest(token)
+        found = ""
+        for name, expected in self.digests.items():
+            if hmac.compare_digest(digest, expected):
+                found = name
+        return found
+
+
+def token_digest(token: str) -> str:
+    """Return a token's SHA-256 as hex; white space around the token does not count."""
+    return hashlib.sha256(token.strip().encode()).hexdigest()
+
+
+def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
+    """Return what returns a service's policy, read again when its access file changes.
+
+    None where callers need no identity. Raises AccessError.
+    """
+    if not access.identifies:
+        if access.services:
+            raise AccessError(
+                f"{access.source}: services: needs identities: add authority or tokens"
+            )
+        return None
+
+    def load() -> Policy:
+        now = read_access(access.source) if access.source else access
+        if not now.identifies or bool(now.tokens) != bool(access.tokens):
+            raise AccessError(f"{access.source}: how callers show who they are needs a restart")
+        identify = TokenNames(now.tokens) if now.tokens else certificate_names
+        return Policy(identify, now.rights(service))
+
+    return Watched([access.source], load).current
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):
+    """Identifies the caller of every method, and refuses those without the right.
+
+    `policy` returns the policy of the present call.
+    """
+
+    def __init__(self, service: str, policy: Callable[[], Policy]) -> None:
+        self._service = service
+        self._policy = policy
+
+    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap the method's handler."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        use = use_of(method.decode() if isinstance(method, bytes) else method)
+        if handler is None or use is Use.OPEN:
+            return handler
+        function = function_of(handler)
+        wraps_stream = handler.response_streaming and inspect.isasyncgenfunction(function)
+        wrap = self._streaming if wraps_stream else self._single
+        return replaced(handler, wrap(use, function))
+
+    def _single(self, use: Use, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(request: Any, context: Any) -> Any:
+            await self._admit(use, context)
+            return await function(request, context)
+
+        return call
+
+    def _streaming(self, use: Use, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+            await self._admit(use, context)
+            async with aclosing(function(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+
+        return call
+
+    async def _admit(self, use: Use, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Set the present caller, or abort the call."""
+        policy = self._policy()
+        try:
+            names = policy.identify(context)
+            if not _is_allowed(policy.rights, names, use):
+                raise PermissionDeniedError(
+                    f"{names[0]!r} may not {use.value} the {self._service} service: its access "
+                    f"file lists who may"
+                )
+        except (UnauthenticatedError, PermissionDeniedError) as refusal:
+            await context.abort_with_status(rpc_status.to_status(status_of(refusal)))
+        else:
+            looks = use is Use.LOOK and policy.rights.may_look(names)
+            _CALLER.set(_Caller(names[0], looks))
+
+
+def _is_allowed(rights: Rights, names: Iterable[str], use: Use) -> bool:
+    """Return whether a caller with these names may use a method: who drives may look, too."""
+    return rights.may_drive(names) or (use is Use.LOOK and rights.may_look(names))

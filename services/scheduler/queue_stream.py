@@ -1,0 +1,200 @@
+"""The stream of one session to the queue, opened again where it breaks.
+
+Requests without a response are sent again over the new stream, with their numbers, so that each is
+applied once. The queue has a number of seconds to respond before whoever waits is refused; the
+stream goes on trying, for the session can continue when the queue is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc.aio import AioRpcError, Metadata
+from grpc_status import rpc_status
+
+from reprieve.queue.v1beta1 import queue_service_pb2
+from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError
+
+DEADLINE_S = 30.0
+"""How long a response may take on a stream that is open."""
+PATIENCE_S = 5.0
+"""How long a queue that cannot be reached is waited for before a caller is refused."""
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+_RESET = ("RST_STREAM", "Stream removed", "GOAWAY")
+
+
+class QueueStream:
+    """Requests in order, and their responses.
+
+    `open_call` makes a call of StreamingApply. `lasts` is set where it cannot break: the queue is
+    in this process. `on_trouble`, if set, is called each time that the queue has not been reached
+    for PATIENCE_S, and `read` goes on; without it `read` then raises UnavailableError.
+    """
+
+    def __init__(self, open_call: Callable[[], Any], address: str, *, lasts: bool) -> None:
+        self._open_call = open_call
+        self._address = address
+        self._lasts = lasts
+        self._call = open_call()
+        self._unread: deque[queue_service_pb2.ApplyRequest] = deque()
+        self._received = 0
+        self._lost_s: float | None = None
+        self._pause_s = _PAUSE_S
+        self.on_trouble: Callable[[UnavailableError], None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the queue does not respond at present."""
+        return self._lost_s is not None
+
+    async def write(self, request: queue_service_pb2.ApplyRequest) -> None:
+        """Send a request."""
+        self._unread.append(request)
+        if self._lasts:
+            await self._call.write(request)
+            return
+        with contextlib.suppress(AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            await self._send(request)  # where that fails, `read` opens the stream again
+
+    async def read(self) -> queue_service_pb2.ApplyResponse:
+        """Return the response to the first request that has none yet.
+
+        Raises a refusal where the session cannot continue, and UnavailableError where the queue
+        does not respond; the request can then be read again.
+        """
+        if self._lasts:
+            try:
+                answer = await self._call.read()
+            except AioRpcError as error:
+                raise refusal_of(self._address, error) from error
+            self._unread.popleft()
+            return answer  # type: ignore[no-any-return] # the stub's streams are untyped
+        while True:
+            try:
+                answer = await self._in_time(self._call.read())
+                if isinstance(answer, queue_service_pb2.ApplyResponse):
+                    break
+                await self._open_again(await self._ending())
+            except (AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+                await self._open_again(error)
+        self._lost_s, self._pause_s = None, _PAUSE_S
+        self._received = self._unread.popleft().stamp.sequence
+        return answer
+
+    async def done_writing(self) -> None:
+        """Send no further request."""
+        await self._call.done_writing()
+
+    def cancel(self) -> None:
+        """End the stream."""
+        self._call.cancel()
+
+    async def _send(self, request: queue_service_pb2.ApplyRequest) -> None:
+        if len(self._unread) > 1:
+            request.stamp.acknowledged = self._received
+        await self._in_time(self._call.write(request))
+
+    async def _in_time(self, operation: Awaitable[Any]) -> Any:
+        """Return the result of an operation on the call; raises TimeoutError after DEADLINE_S.
+
+        No asyncio.timeout: what waits here may go on in another task than it began in.
+        """
+        call, is_late = self._call, False
+
+        def cut() -> None:
+            nonlocal is_late
+            is_late = True
+            call.cancel()
+
+        timer = asyncio.get_running_loop().call_later(DEADLINE_S, cut)
+        try:
+            return await operation
+        except (asyncio.CancelledError, AioRpcError):
+            if is_late:
+                raise TimeoutError(f"no response in {DEADLINE_S:g} s") from None
+            task = asyncio.current_task()
+            if call.cancelled() and not (task and task.cancelling()):
+                raise asyncio.InvalidStateError("the call was cancelled before") from None
+            raise
+        finally:
+            timer.cancel()
+
+    async def _ending(self) -> AioRpcError:
+        """Return how the call has ended, as an error."""
+        call = self._call
+        code, details = await call.code(), await call.details()
+        metadata = await call.trailing_metadata()
+        return AioRpcError(code, Metadata(), metadata or Metadata(), details)
+
+    async def _open_again(self, error: Exception) -> None:
+        """Open the stream again, and send what has no response; try until that is done.
+
+        Raises a refusal where the session cannot continue, and UnavailableError after PATIENCE_S
+        where `on_trouble` is not set.
+        """
+        if self._lost_s is None:
+            self._lost_s = monotonic()
+        while True:
+            if isinstance(error, asyncio.InvalidStateError):  # the call had ended before
+                error = await self._ending()
+            refusal = refusal_of(self._address, error)
+            if not isinstance(refusal, UnavailableError) or not _is_lost(error):
+                raise refusal from error
+            late = isinstance(error, TimeoutError)
+            if late or monotonic() - self._lost_s >= PATIENCE_S:
+                if self.on_trouble is None:
+                    raise refusal from error
+                self.on_trouble(refusal)
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)
+            self._call.cancel()
+            self._call = self._open_call()
+            try:
+                for request in self._unread:
+                    await self._send(request)
+            except (AioRpcError, asyncio.InvalidStateError, TimeoutError) as again:
+                error = again
+            else:
+                return
+
+
+def refusal_of(address: str, error: Exception) -> RefusalError:
+    """Return what a failure of the queue's means to the scheduler's own caller."""
+    queue = f"the scheduling queue at {address}"
+    if not isinstance(error, AioRpcError):
+        return UnavailableError(f"{queue} does not respond: {error}")
+    text = f"{queue} answers {error.code().name}: {error.details() or 'nothing more'}"
+    if _reason(error) in {"SESSION_EXPIRED", "SESSION_BROKEN", "PERMISSION_DENIED"}:
+        return SessionBrokenError(f"{text}: create a new session")
+    return UnavailableError(text)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return whether it was the connection that failed, or a queue that is about to end."""
+    if not isinstance(error, AioRpcError):
+        return True
+    if _reason(error) not in {"", "UNAVAILABLE"}:
+        return False
+    reset = any(each in (error.details() or "") for each in _RESET)
+    return error.code() in _LOST or reset
+
+
+def _reason(error: AioRpcError) -> str:
+    """Return the reason in a status's ErrorInfo, "" without one."""
+    try:
+        status = rpc_status.from_call(error)  # type: ignore[arg-type] # it has what a Call has
+    except ValueError:
+        return ""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""

@@ -1,0 +1,45 @@
+"""Names and texts of a trace reach a terminal without control characters."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from replay.cli.console import TerminalConsole
+from replay.cli.terminal import echo, escaped
+
+EVIL = "a\x1b]0;owned\x07b\rc\u202ed\x9be"
+SHOWN = "a\\x1b]0;owned\\x07b\\x0dc\\u202ed\\x9be"
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    """C0, C1 and bidi controls; tabs, line ends and other languages stay."""
+    assert escaped(EVIL) == SHOWN
+    assert escaped("tab\tline\nübung 漢字") == "tab\tline\nübung 漢字"
+
+
+@pytest.mark.parametrize("err", [False, True])
+def test_text_for_people_is_escaped(capsys: pytest.CaptureFixture[str], *, err: bool) -> None:
+    """On both streams."""
+    echo(EVIL, err=err)
+    assert capsys.readouterr()[err] == f"{SHOWN}\n"
+
+
+def test_tables_and_styled_texts_are_escaped_and_rich_keeps_its_own_codes() -> None:
+    """Cells, titles, markup and Text; colours are rich's."""
+    out = io.StringIO()
+    console = TerminalConsole(file=out, force_terminal=True, width=200, color_system="standard")
+    table = Table(EVIL)
+    table.add_row(f"[red]{EVIL}")
+    table.add_row(Text(EVIL))
+    console.print(table)
+    console.print(EVIL, markup=False, highlight=False)
+    printed = out.getvalue()
+    assert printed.count(SHOWN) == 3
+    assert printed.count("\\x1b]0;owned") == 4, "rich drops BEL and CR of a Text itself"
+    assert "\x1b[31m" in printed
+    assert not {"\x07", "\r", "\u202e", "\x9b"} & set(printed)
+    assert "\x1b]" not in printed

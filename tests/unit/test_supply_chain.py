@@ -1,0 +1,206 @@
+"""What is installed is locked with hashes, names no registry, and is listed in the SBOM."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from requirements import sbom
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ("build", "dev", "pip", "run", "tools")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PYTHONS = ("3.11", "3.12", "3.13")
+SYSTEMS = ("linux", "darwin")
+NODE_PROJECTS = sorted(
+    each.parent
+    for folder in ("examples", "tests")
+    for each in (ROOT / folder).rglob("package.json")
+    if "node_modules" not in each.parts
+)
+_ENTRY = re.compile(r"(\S+==\S+)(?: ; (.+?))?((?: --hash=\S+)*)")
+
+
+def entries(lock: str) -> Iterator[tuple[Requirement, list[str]]]:
+    """Yield what a lock names: each requirement with its marker, and the hashes of its files."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text("utf-8").replace("\\\n", "")
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            entry = _ENTRY.fullmatch(re.sub(r" +", " ", line).rstrip())
+            assert entry is not None, line
+            requirement = Requirement(entry[1])
+            requirement.marker = Marker(entry[2]) if entry[2] else None
+            yield requirement, entry[3].replace("--hash=", "").split()
+
+
+def versions(lock: str, python: str, system: str) -> dict[str, str]:
+    """Return the versions that a lock installs, by normalized name."""
+    where = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": system}
+    return {
+        sbom.name(each.name): str(each.specifier).removeprefix("==")
+        for each, _ in entries(lock)
+        if each.marker is None or each.marker.evaluate(where)
+    }
+
+
+def wanted(lock: str) -> list[str]:
+    """Return the requirements of pyproject.toml from which a lock is made."""
+    run, build = PROJECT["project"]["dependencies"], PROJECT["build-system"]["requires"]
+    groups = PROJECT["dependency-groups"]
+    ranges: dict[str, list[str]] = groups | {
+        "run": run,
+        "build": build,
+        "dev": run + build + groups["dev"],
+    }
+    return ranges[lock]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_has_a_version_within_every_range(lock: str) -> None:
+    """For each Python and system; where this fails, `make lock` was not run."""
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(PYTHONS[0])
+    for python in PYTHONS:
+        for system in SYSTEMS:
+            locked = versions(lock, python, system)
+            for text in wanted(lock):
+                requirement = Requirement(text)
+                version = locked.get(sbom.name(requirement.name))
+                assert version is not None, f"{requirement}: run make lock"
+                assert requirement.specifier.contains(version, prereleases=True), (
+                    f"{requirement}, not {version}: run make lock"
+                )
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_file_of_a_lock_has_a_hash(lock: str) -> None:
+    """SHA-256, and more than one where wheels differ by system."""
+    found = {each.name: hashes for each, hashes in entries(lock)}
+    assert found
+    for package, hashes in found.items():
+        assert hashes, package
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), package
+    assert all(len(found[each]) > 6 for each in found if each in {"grpcio", "numba", "uv"})
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_host(lock: str) -> None:
+    """Where packages come from is the machine's to say."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text("utf-8")
+    assert re.findall(r".*(?:://|--(?:extra-)?index|--find-links|\.org|\.com).*", text) == []
+
+
+@pytest.mark.parametrize("lock", ["build", "run"])
+def test_the_locks_agree_on_every_version(lock: str) -> None:
+    """What the image runs is what the tests have run."""
+    development = versions("dev", "3.11", "linux")
+    assert versions(lock, "3.11", "linux").items() <= development.items()
+
+
+@pytest.mark.parametrize("folder", NODE_PROJECTS, ids=lambda each: each.name)
+def test_a_package_lock_has_hashes_and_no_host(folder: Path) -> None:
+    """Also after `npm install`: each folder's .npmrc leaves registries out."""
+    text = (folder / "package-lock.json").read_text("utf-8")
+    packages = json.loads(text)["packages"]
+    assert "omit-lockfile-registry-resolved=true" in (folder / ".npmrc").read_text("utf-8")
+    assert all("integrity" in each for path, each in packages.items() if path)
+    assert '"resolved"' not in text
+
+
+def test_nothing_is_installed_without_a_lock() -> None:
+    """Neither by make nor into the image nor in CI; Reprieve itself brings no dependency along."""
+    texts = {
+        name: (ROOT / name).read_text("utf-8").replace("\\\n", " ")
+        for name in ("Makefile", "Dockerfile", ".ci/run")
+    }
+    every = "\n".join(texts.values())
+    variables = dict(re.findall(r"^(?:ENV )?([A-Z]+) ?:?= ?(.*)$", every, re.MULTILINE))
+    expanded = re.sub(r"\$\(?([A-Z]+)\)?", lambda it: variables.get(it[1], it[0]), every)
+    installs = [
+        each
+        for each in re.split(r"\n|&&", expanded)
+        if re.search(r"\bpip\b.* (?:install|wheel) ", each)
+    ]
+    assert len(installs) >= 8
+    for each in installs:
+        assert "--require-hashes" in each or "--no-deps" in each, each
+        assert "wheel" not in each or "--no-build-isolation" in each or "--no-index" in each, each
+
+
+def _bill() -> dict[str, Any]:
+    """Return the bill of an environment with one locked package, its dependency, and a tool."""
+    return {
+        "metadata": {"component": {"bom-ref": "root"}},
+        "components": [
+            {"bom-ref": "pytest==9", "name": "pytest", "version": "9"},
+            {"bom-ref": "Rich==15", "name": "Rich", "version": "15"},
+            {"bom-ref": "mdurl==1", "name": "mdurl", "version": "1"},
+        ],
+        "dependencies": [
+            {"ref": "root", "dependsOn": ["pytest==9", "Rich==15"]},
+            {"ref": "Rich==15", "dependsOn": ["mdurl==1"]},
+        ],
+    }
+
+
+LOCK = "rich==15 \\\n    --hash=sha256:0\nmdurl==1 \\\n    --hash=sha256:1\n"
+
+
+def test_the_sbom_lists_what_is_locked_and_what_is_vendored() -> None:
+    """Tools of development are not part of Reprieve; ECharts is, with the hash of its file."""
+    bill = sbom.bill_of_materials(_bill(), LOCK, [sbom.echarts()])
+    echarts, mdurl, rich = bill["components"]
+    assert (echarts["name"], mdurl["name"], rich["name"]) == ("echarts", "mdurl", "Rich")
+    digest = hashlib.sha256((ROOT / echarts["properties"][0]["value"]).read_bytes()).hexdigest()
+    assert echarts["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert {each["ref"]: each.get("dependsOn") for each in bill["dependencies"]} == {
+        "root": ["Rich==15", echarts["bom-ref"]],
+        "Rich==15": ["mdurl==1"],
+        "mdurl==1": None,
+        echarts["bom-ref"]: None,
+    }
+
+
+def test_the_order_of_an_environment_does_not_change_the_sbom() -> None:
+    """Two machines that have the same packages write the same bytes."""
+    other = copy.deepcopy(_bill())
+    other["components"].reverse()
+    other["dependencies"].reverse()
+    bills = [sbom.bill_of_materials(each, LOCK, [sbom.echarts()]) for each in (_bill(), other)]
+    assert json.dumps(bills[0]) == json.dumps(bills[1])
+
+
+@pytest.mark.parametrize("lock", ["rich==16 \\\n", "click==8 \\\n"])
+def test_an_environment_that_is_not_the_lock_has_no_sbom(lock: str) -> None:
+    """Another version and a missing package are both refused by name."""
+    with pytest.raises(ValueError, match="is locked, but not installed: run make setup"):
+        sbom.bill_of_materials(_bill(), lock, [])
+
+
+def test_a_package_of_another_system_may_be_missing() -> None:
+    """A marker says where it is installed."""
+    bill = sbom.bill_of_materials(_bill(), LOCK + "colorama==1 ; sys_platform == 'win32' \\\n", [])
+    assert [each["name"] for each in bill["components"]] == ["mdurl", "Rich"]
+
+
+def test_the_stubs_come_from_the_plugins_that_python_imports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The build does not search PATH, where another environment's may stand."""
+    pytest.importorskip("hatchling", reason="make setup installs what builds Reprieve")
+    hatch_build = importlib.import_module("hatch_build")
+    monkeypatch.setenv("PATH", "")
+    options = [each.removeprefix("--plugin=").split("=") for each in hatch_build.mypy_plugins()]
+    assert {name for name, _ in options} == {"protoc-gen-mypy", "protoc-gen-mypy_grpc"}
+    assert all(Path(path).is_file() for _, path in options)
