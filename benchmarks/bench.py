@@ -205,7 +205,7 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         sampling=Sampling.parse(choice.spans or row.spans),
     )
     watch = _Watch(phase=row.phase)
-    finished = run_replay(settings, watch.records(read(trace)), watch.progress)
+    finished = run_replay(settings, lambda: watch.records(read(trace)), watch.progress)
     cpu_s = {"replay": time.process_time() - watch.cpu_s}
     summary, usage = finished.summary, finished.usage
     bound = watch.ended[1] - watch.began[1]

@@ -20,6 +20,10 @@ class BackendError(ReplayError):
     """A service cannot be started or reached, refuses a request, or stops answering."""
 
 
+class ServiceLostError(BackendError):
+    """A service, or its session, that was there is gone: a checkpoint may be restored elsewhere."""
+
+
 class ConfigurationError(BackendError):
     """A service refuses its configuration."""
 

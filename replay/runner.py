@@ -16,11 +16,13 @@ from time import perf_counter_ns
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
-from replay.results.recorder import Recorder
+from replay.errors import RunError, ServiceLostError
+from replay.recovery import Checkpointer, Recovery, Services, position_at, replay_at
+from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
-from replay.results.run.history import Checkpoints
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
+from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
@@ -46,7 +48,8 @@ class ReplaySettings:
     record on. wall_spans: pods' spans show wall time. overrides: changes that were already made to
     trace and configuration, for the manifest. usage: of pods, in place of the trace's.
     follow_until: until when a recording was followed, for the manifest; "" for a replay from its
-    beginning.
+    beginning. checkpoint_every_ns: wall time between two checkpoints, at least. reconnect_ns: wall
+    time to wait for a service that is lost, 0: none. resumes: the run in run_path is continued.
     """
 
     version: str
@@ -69,6 +72,9 @@ class ReplaySettings:
     overrides: Mapping[str, object] = field(default_factory=dict)
     usage: tuple[UsageRule, ...] = ()
     follow_until: str = ""
+    checkpoint_every_ns: int = 10_000_000_000
+    reconnect_ns: int = 300_000_000_000
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,105 +100,153 @@ _SMALL = 500
 """Records that a trace must have for compiled kernels to be loaded at the start."""
 
 Progress = Callable[[int, Cluster, Tally], None]
+Records = Callable[[], Iterator[trace_pb2.Record]]
 
 
 def run_replay(
-    settings: ReplaySettings, records: Iterator[trace_pb2.Record], progress: Progress
+    settings: ReplaySettings,
+    open_records: Records,
+    progress: Progress,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> FinishedReplay:
-    """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises.
+    """Replay the records of a trace, which `open_records` opens again where a run is resumed.
 
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
-    be reached leave no files and do not touch a former run.
+    be reached leave no files and do not touch a former run. `notice` receives lines about services
+    that were lost. Raises BackendError, LoopError, RunError, and what reading the records raises.
     """
+    records = open_records()
     first = list(itertools.islice(records, _SMALL))
     records = itertools.chain(first, records)
-    if settings.run_path is not None:
+    if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
-        embedded = stack.enter_context(
-            EmbeddedServices(
-                scheduler=not settings.scheduler_address,
-                eviction=settings.models.eviction and not settings.eviction_address,
-                in_process=settings.in_process,
-                warms_up=len(first) == _SMALL,
-            )
-        )
-        scheduler = _scheduler(settings, embedded)
-        stack.callback(scheduler.close)
-        eviction = _eviction(settings, embedded)
-        if eviction is not None:
-            stack.callback(eviction.close)
+        services = _services(stack, settings, warms_up=len(first) == _SMALL)
         run = stack.enter_context(_directory(settings))
-        manifest = _manifest(settings, scheduler)
-        run.write_manifest(manifest)
-        recorder = stack.enter_context(
-            Recorder(
-                run,
-                spans=_span_sink(settings, run),
-                sampling=settings.sampling,
-                wall_clock=settings.wall_spans,
-                seed=settings.scheduler.seed,
-            )
-        )
-        scheduler.follow(recorder.traceparent)
-        if eviction is not None:
-            eviction.follow(recorder.traceparent)
-        replay = Replay(
-            scheduler,
-            _TimedEviction(eviction, recorder) if eviction is not None else None,
-            models=settings.models,
-            sink=recorder.decided,
-            failed=recorder.failed,
-            observer=recorder,
-            cluster=Cluster(scheduler.names),
-            usage=settings.usage,
-        )
-        before = {name: process.cpu_s() for name, process in embedded.processes.items()}
-
-        checkpoints = Checkpoints(run.path, scheduler) if scheduler.opened.resumable else None
-
-        def report(now_ns: int, cluster: Cluster) -> None:
-            progress(now_ns, cluster, recorder.tally)
-            if checkpoints is None or not checkpoints.is_due or run.has_extenders:
-                return
-            if not replay.stream.is_ahead:
-                checkpoints.save(now_ns)
-
-        header = trace_pb2.Header()
-        limits = Limits(until_ns=settings.until_ns, progress=report)
-        end = replay.run(_noting(records, header), limits)
-        delivery = recorder.close()
+        manifest = _manifest(settings, services.scheduler)
+        if settings.resumes:
+            point = ResumePoint.read(run.path)
+            _check_same(run.manifest(), manifest)
+            services.reopen(point)
+        else:
+            run.write_manifest(manifest)
+            command = RunCommand.here(settings.argv, settings.run_path or run.path)
+            point = ResumePoint(version=settings.version, command=command)
+            point.write(run.path)
+        before = {name: each.cpu_s() for name, each in services.embedded.processes.items()}
+        recovery = Recovery(services, settings.reconnect_ns, notice)
+        while True:
+            attempt = _Attempt(settings, services, run, point)
+            try:
+                with attempt.recorder:
+                    attempt.play(records, progress)
+                    break
+            except ServiceLostError as error:
+                point = attempt.point
+                recovery.recover(error, point, attempt.replay.instants)
+                records = open_records()
         usage = {
             name: ProcessUsage(
-                cpu_s=process.cpu_s() - before[name], peak_bytes=process.peak_memory_bytes()
+                cpu_s=max(0.0, process.cpu_s() - before.get(name, 0.0)),
+                peak_bytes=process.peak_memory_bytes(),
             )
-            for name, process in embedded.processes.items()
+            for name, process in services.embedded.processes.items()
         }
-        summary = summarize(
-            recorder.tally,
-            run=str(run.path),
-            end=end.value,
-            wall_ns=recorder.wall_ns,
-            notes=replay.journal.notes,
-            eviction_not_judged=replay.pressure.not_judged,
-            warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
-            spans=delivery,
-            span_choice=str(settings.sampling),
-            services=_services(settings),
-            messages=replay.stream.messages,
-            windows_ended=replay.windows.ended,
-        )
+        summary = attempt.summary()
         run.write_summary(summary.to_mapping())
+        header = attempt.header
         stopped_ns = {
             ReplayEnd.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
             ReplayEnd.WINDOW: header.window_end_ns,
         }
+        end, replay = attempt.end, attempt.replay
         end_ns = max(replay.now_ns, stopped_ns.get(end, 0))
         run.write_manifest(manifest.ended(end.value, header.kubernetes_version, end_ns=end_ns))
+        run.remove_resume_point()
         return FinishedReplay(
-            run=run, replay=replay, summary=summary, delivery=delivery, usage=usage
+            run=run, replay=replay, summary=summary, delivery=attempt.delivery, usage=usage
+        )
+
+
+class _Attempt:
+    """A run from a checkpoint, or from its beginning, until its end or the loss of a service.
+
+    `point` is its last checkpoint. `end`, `delivery` and `header` are set by `play`.
+    """
+
+    def __init__(
+        self, settings: ReplaySettings, services: Services, run: RunDirectory, point: ResumePoint
+    ) -> None:
+        position = position_at(point)
+        self._settings = settings
+        self._services = services
+        self._run = run
+        self.header = trace_pb2.Header()
+        self.end = ReplayEnd.FINISHED
+        self.delivery = Delivery()
+        self.recorder = Recorder(
+            run,
+            spans=_span_sink(settings, run, position),
+            sampling=settings.sampling,
+            wall_clock=settings.wall_spans,
+            seed=settings.scheduler.seed,
+            position=position,
+        )
+        scheduler, eviction = services.scheduler, services.eviction
+        scheduler.follow(self.recorder.traceparent)
+        if eviction is not None:
+            eviction.follow(self.recorder.traceparent)
+        timed = _TimedEviction(eviction, self.recorder) if eviction is not None else None
+        self._outside: dict[str, object] = {"scheduler": scheduler, "recorder": self.recorder}
+        if timed is not None:
+            self._outside["eviction"] = timed
+        self.replay = replay_at(point, self._outside) or Replay(
+            scheduler,
+            timed,
+            models=settings.models,
+            sink=self.recorder.decided,
+            failed=self.recorder.failed,
+            observer=self.recorder,
+            cluster=Cluster(scheduler.names),
+            usage=settings.usage,
+        )
+        self._checkpointer = Checkpointer(run, services, point, settings.checkpoint_every_ns)
+
+    @property
+    def point(self) -> ResumePoint:
+        """Return the last checkpoint."""
+        return self._checkpointer.point
+
+    def play(self, records: Iterable[trace_pb2.Record], progress: Progress) -> None:
+        """Replay the trace to the run's end. Raises what Replay.run raises, and BackendError."""
+
+        def report(now_ns: int, cluster: Cluster) -> None:
+            progress(now_ns, cluster, self.recorder.tally)
+            if self._checkpointer.is_due and not self.replay.stream.is_ahead:
+                self._checkpointer.save(now_ns, self.replay, self.recorder, self._outside)
+
+        limits = Limits(until_ns=self._settings.until_ns, progress=report)
+        self.end = self.replay.run(_noting(records, self.header), limits)
+        self.delivery = self.recorder.close()
+
+    def summary(self) -> Summary:
+        """Return the figures of the run, after its end."""
+        scheduler, eviction = self._services.scheduler, self._services.eviction
+        return summarize(
+            self.recorder.tally,
+            run=str(self._settings.run_path or self._run.path),
+            end=self.end.value,
+            wall_ns=self.recorder.wall_ns,
+            notes=self.replay.journal.notes,
+            eviction_not_judged=self.replay.pressure.not_judged,
+            warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
+            spans=self.delivery,
+            span_choice=str(self._settings.sampling),
+            services=_addresses(self._settings),
+            messages=self.replay.stream.messages,
+            windows_ended=self.replay.windows.ended,
         )
 
 
@@ -224,13 +278,65 @@ def _noting(
         yield record
 
 
-def _span_sink(settings: ReplaySettings, run: RunDirectory) -> SpanSink | None:
+def _span_sink(
+    settings: ReplaySettings, run: RunDirectory, position: RecorderPosition | None
+) -> SpanSink | None:
     if not settings.sampling.share:
         return None
-    return open_span_sink(run.path / SPANS, settings.version, os.environ)
+    spans = None if position is None else position.spans
+    return open_span_sink(run.path / SPANS, settings.version, os.environ, spans)
+
+
+def _services(stack: contextlib.ExitStack, settings: ReplaySettings, *, warms_up: bool) -> Services:
+    """Start the services that have no address, and open a session with each of those needed."""
+    embedded = stack.enter_context(
+        EmbeddedServices(
+            scheduler=not settings.scheduler_address,
+            eviction=settings.models.eviction and not settings.eviction_address,
+            in_process=settings.in_process,
+            warms_up=warms_up,
+        )
+    )
+    scheduler = _scheduler(settings, embedded)
+    stack.callback(scheduler.close)
+    eviction = _eviction(settings, embedded)
+    if eviction is not None:
+        stack.callback(eviction.close)
+    return Services(
+        embedded=embedded,
+        scheduler=scheduler,
+        eviction=eviction,
+        scheduler_address=settings.scheduler_address,
+        eviction_address=settings.eviction_address,
+    )
+
+
+_MAY_DIFFER = ("argv", "finished", "end", "end_ns", "kubernetes_version", "files")
+
+
+def _check_same(former: Manifest, present: Manifest) -> None:
+    """Raise RunError where a run would be resumed with other inputs than it was begun with."""
+    for each in dataclasses.fields(Manifest):
+        if each.name in _MAY_DIFFER:
+            continue
+        was, now = getattr(former, each.name), getattr(present, each.name)
+        if _plain(was) != _plain(now):
+            raise RunError(
+                f"the run cannot be resumed: its {each.name.replace('_', ' ')} has changed since "
+                "it was begun; replay the trace again"
+            )
+
+
+def _plain(value: object) -> object:
+    """Return a value as it is after it was written as JSON and read again."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _directory(settings: ReplaySettings) -> RunDirectory:
+    if settings.resumes and settings.run_path is not None:
+        return RunDirectory.reopen(settings.run_path)
     if settings.run_path is not None:
         return RunDirectory.create(settings.run_path, force=settings.force)
     first = settings.trace_paths[0].name if settings.trace_paths else "trace"
@@ -262,7 +368,7 @@ def _manifest(settings: ReplaySettings, scheduler: SchedulerService) -> Manifest
             **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },
         models=dataclasses.asdict(settings.models),
-        services=_services(settings),
+        services=_addresses(settings),
         decided_by=scheduler.implementation,
         batch_size=settings.scheduler.batch_size,
         spans=str(settings.sampling),
@@ -270,7 +376,7 @@ def _manifest(settings: ReplaySettings, scheduler: SchedulerService) -> Manifest
     )
 
 
-def _services(settings: ReplaySettings) -> dict[str, str]:
+def _addresses(settings: ReplaySettings) -> dict[str, str]:
     """Return where each service runs: an address, or how this replay started it."""
     started = IN_PROCESS if settings.in_process else EMBEDDED
     return {

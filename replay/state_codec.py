@@ -1,17 +1,17 @@
 """The state of a replay as bytes, and back.
 
-The bytes are a pickle of a closed set of types: the classes of replay.world and services.kube, those
-of a recorder's position, the contract's messages (by name and wire bytes) and plain containers. What
-is not part of the state, such as the services, is written as a name and supplied by the reader. Any
-other type is refused, when it is written and when it is read: these classes only hold values, so
-that reading a checkpoint opens no file and starts nothing.
+The bytes are a pickle of a closed set of types: the classes of replay.world and services.kube,
+those of a recorder's position, the contract's messages (by name and wire bytes), numpy's arrays and
+plain containers. What is not part of the state, such as the services, is written as a name and
+supplied by the reader. Any other type is refused, when it is written and when it is read: these
+classes only hold values, so that reading a checkpoint opens no file and starts nothing.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -112,6 +112,9 @@ class _Writer(pickle.Pickler):
             return _method, (obj.__self__, obj.__name__)
         if isinstance(obj, PodSpecInterner):
             return PodSpecInterner, ()
+        if type(obj).__module__ == "numpy" and isinstance(obj, Sized):
+            array: Any = obj
+            return _array, (array.dtype.str, array.shape, array.tobytes())
         if isinstance(obj, type):
             _check(obj)
         return NotImplemented
@@ -124,7 +127,12 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__:
-            return {"_message": _message, "_method": _method, "_outside": self._outside.get}[name]
+            return {
+                "_array": _array,
+                "_message": _message,
+                "_method": _method,
+                "_outside": self._outside.__getitem__,
+            }[name]
         found = super().find_class(module, name)
         if (module, name) != _ARRAYS:
             if not isinstance(found, type):
@@ -143,6 +151,12 @@ def _check(cls: type) -> None:
 def _outside(name: str) -> Any:
     """Stand in for the reader's own function of this name."""
     raise pickle.UnpicklingError(f"{name} is not part of the state")
+
+
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
+    import numpy as np  # noqa: PLC0415 - loaded with the first usage profile only
+
+    return np.frombuffer(bytearray(data), np.dtype(dtype)).reshape(shape)
 
 
 def _message(name: str, data: bytes) -> Message:

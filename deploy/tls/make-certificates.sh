@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
     --days) days=${2:?--days needs a number}; shift ;;
     --host)
       case ${2:?--host needs a name or an address} in
-        *[!0-9.]*:* | *:*) names="$names,IP:$2" ;;
+        *:*) names="$names,IP:$2" ;;
         *[!0-9.]*) names="$names,DNS:$2" ;;
         *) names="$names,IP:$2" ;;
       esac

@@ -35,6 +35,7 @@ _ENVIRONMENT = {
 
 START_S = 60.0
 STOP_S = 10.0
+RESTART_S = 1.0
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
 
 
@@ -151,12 +152,12 @@ class ServiceProcess:
         except OSError:
             return ""
 
-    def stop(self) -> None:
-        """Request the child's end and wait; kill it after STOP_S seconds without output."""
+    def stop(self, patience_s: float = STOP_S) -> None:
+        """Request the child's end and wait; kill it after `patience_s` seconds without output."""
         if self._stdout.closed:
             return
         os.close(self._stdin)
-        while self._is_readable(STOP_S):
+        while self._is_readable(patience_s):
             if not self._stdout.read1():
                 break
         else:
@@ -253,12 +254,21 @@ class EmbeddedServices:
         except UnavailableError as error:
             raise BackendError(f"the services did not start: {error}") from error
 
-    def _stop(self) -> None:
+    def restart(self) -> None:
+        """Stop what is left of the services and start all of them again, at other addresses.
+
+        Raises BackendError.
+        """
+        self._stop(RESTART_S)
+        self.processes.clear()
+        self.__enter__()
+
+    def _stop(self, patience_s: float = STOP_S) -> None:
         """Stop in the order in which they depend on each other."""
         self._local.close()
         for name in ("scheduler", "queue", "eviction"):
             if name in self.processes:
-                self.processes[name].stop()
+                self.processes[name].stop(patience_s)
         if self._starter is not None:
             self._starter.wait()
 

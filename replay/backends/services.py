@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.backends.stream import Exchange, describe
-from replay.errors import BackendError, ConfigurationError
+from replay.backends.stream import Exchange, describe, failed, is_lost
+from replay.errors import BackendError, ConfigurationError, ServiceLostError
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -53,23 +53,58 @@ class _Session(Generic[Request, Answer]):
         Raises BackendError where the service cannot be reached, and ConfigurationError where it
         refuses the request.
         """
-        self._title = f"the {service} at {address}"
-        self._channel = channel(address, tls)
-        self._stub = make_stub(self._channel)
+        self._service = service
+        self._make_stub = make_stub
+        self._request = request
+        self._stream_name = stream
+        self._tls = tls
+        self._stamp = session_pb2.Stamp()
+        self._open(address, ())
+
+    def reopen(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
+        """Leave the session and open another at `address`: as in a checkpoint, or new without one.
+
+        Raises ServiceLostError where the service cannot be reached, and BackendError where it
+        refuses the checkpoint.
+        """
+        self._stream.close()
+        self._channel.close()
+        self._open(address, chunks)
+
+    def _open(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
+        self._title = f"the {self._service} at {address}"
+        self._channel = channel(address, self._tls)
+        self._stub = self._make_stub(self._channel)
         try:
-            self.opened = self._stub.CreateSession(request, timeout=DEADLINE_S)
+            if chunks:
+                opened = self._stub.RestoreSession(iter(chunks), timeout=CHECKPOINT_S)
+            else:
+                opened = self._stub.CreateSession(self._request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
             text = f"{self._title} opened no session: {describe(error)}"
+            if is_lost(error):
+                raise ServiceLostError(text) from error
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
-        if not self.opened.session:
+        if not opened.session:
             self._channel.close()
             raise self._invalid("session", "is required")
-        self._stamp = session_pb2.Stamp(session=self.opened.session)
-        open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, stream)
-        unary = getattr(self._stub, stream.removeprefix("Streaming"))
-        self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address, unary)
+        self.opened = opened
+        self._stamp.session, self._stamp.sequence = opened.session, 0
+        open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, self._stream_name)
+        unary = getattr(self._stub, self._stream_name.removeprefix("Streaming"))
+        self._stream: Exchange[Request, Answer] = Exchange(
+            open_stream, self._service, address, unary
+        )
+
+    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
+        """Return the session's state; every request must have its response. Raises BackendError."""
+        request = session_pb2.CheckpointSessionRequest(stamp=self._unnumbered_stamp())
+        try:
+            return list(self._stub.CheckpointSession(request, timeout=CHECKPOINT_S))
+        except grpc.RpcError as error:
+            raise failed(f"{self._title} saved no checkpoint:", error) from error
 
     def follow(self, traceparent: str) -> None:
         """Make the service's own spans part of the trace of a W3C traceparent."""
@@ -171,14 +206,14 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         )
         self._stream.send(request)
 
-    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
-        """Return the session's state between two rounds. Raises BackendError."""
-        request = session_pb2.CheckpointSessionRequest(stamp=self._unnumbered_stamp())
-        try:
-            return list(self._stub.CheckpointSession(request, timeout=CHECKPOINT_S))
-        except grpc.RpcError as error:
-            text = f"the scheduler did not save a checkpoint: {describe(error)}"
-            raise BackendError(text) from error
+    def reopen(
+        self, address: str, chunks: Sequence[session_pb2.CheckpointChunk], rounds: int = 0
+    ) -> None:
+        """Do what _Session.reopen does; `rounds` is their number at the checkpoint."""
+        self._answered.clear()
+        self._expected.clear()
+        self.rounds = rounds
+        super().reopen(address, chunks)
 
     def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
         """Replace the session by one that is restored from a checkpoint.

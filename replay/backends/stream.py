@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
-from replay.errors import BackendError
+from replay.errors import BackendError, ServiceLostError
 
 DEADLINE_S = 120.0
 Request = TypeVar("Request")
@@ -66,13 +68,13 @@ class Exchange(Generic[Request, Answer]):
         try:
             answer: Answer = next(self._call)
         except StopIteration as error:
-            raise BackendError(f"{self._service} ended the stream") from error
+            raise ServiceLostError(f"{self._service} ended the stream") from error
         except grpc.RpcError as error:
             self._due = float("inf")
             if self._unary is not None and _is_unserved(error):
                 self._is_streaming = False
                 return self._called()
-            raise BackendError(f"{self._service} answers {describe(error)}") from error
+            raise failed(self._service, error) from error
         self._due = float("inf")
         self._unary = None
         self._unanswered.clear()
@@ -83,7 +85,7 @@ class Exchange(Generic[Request, Answer]):
         try:
             return self._unary(self._unanswered.popleft(), timeout=DEADLINE_S)
         except grpc.RpcError as error:
-            raise BackendError(f"{self._service} answers {describe(error)}") from error
+            raise failed(self._service, error) from error
 
     def close(self) -> None:
         """End the stream."""
@@ -100,6 +102,42 @@ class Exchange(Generic[Request, Answer]):
 
 def _is_unserved(error: grpc.RpcError) -> bool:
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def failed(service: str, error: grpc.RpcError) -> BackendError:
+    """Return the error of a failed call; a ServiceLostError where service or session is gone."""
+    kind = ServiceLostError if is_lost(error) else BackendError
+    return kind(f"{service} answers {describe(error)}")
+
+
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+_LOST_REASONS = ("SESSION_EXPIRED", "SESSION_BROKEN", "SEQUENCE_MISMATCH")
+_TRANSPORT = ("Stream removed", "Received RST_STREAM")
+
+
+def is_lost(error: grpc.RpcError) -> bool:
+    """Return whether a failed call shows that the connection, the service or its session is gone.
+
+    The last of _TRANSPORT are gRPC's own texts for streams that the other end reset.
+    """
+    if not isinstance(error, grpc.Call):
+        return False
+    if error.code() in _LOST or (error.details() or "").startswith(_TRANSPORT):
+        return True
+    return _reason(error) in _LOST_REASONS
+
+
+def _reason(error: grpc.Call) -> str:
+    """Return the reason in a status's ErrorInfo, "" without one."""
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:
+        return ""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
@@ -16,8 +18,10 @@ SPANS_LOST = 4
 LOOP = 5
 UNWRITABLE = 6
 INTERRUPTED = 130
+HUNG_UP = 129
 TERMINATED = 143
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command as Ctrl-C does; its exit code is 128 and the signal's number."""
 
 
 class ExitError(Exception):
@@ -60,33 +64,64 @@ def os_problem(error: OSError) -> str:
     return f"{error.filename}: {problem}" if error.filename else problem
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the command, as Ctrl-C does; `code` is the exit code."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.code = 128 + number
+
+
 class Interrupts:
-    """Raises KeyboardInterrupt on SIGINT, and remembers it; a context manager."""
+    """Raises Interrupted on the first of the ENDING signals, and remembers it; a context manager.
+
+    The second signal has the system's own effect: it ends the process at once. A signal that is
+    ignored stays so, as SIGHUP under nohup. Within another one it is that one.
+    """
 
     def __init__(self) -> None:
-        self._noted = False
-        self._before: signal.Handlers | int | None = None
+        self._number = 0
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)  # type: ignore[assignment] # what was set
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        for each in ENDING:
+            before = signal.getsignal(each)
+            outer = getattr(before, "__self__", None)
+            if isinstance(outer, type(self)):
+                return outer
+            if before is not signal.SIG_IGN:
+                self._before[each] = before
+        for each in self._before:
+            signal.signal(each, self._note)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
+        for each, before in self._before.items():
+            signal.signal(each, before if before is not None else signal.SIG_DFL)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt where SIGINT came and the exception was lost."""
-        if self._noted:
-            raise KeyboardInterrupt
+        """Raise Interrupted where a signal came and the exception was lost."""
+        if self._number:
+            raise Interrupted(self._number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._noted = True
-        raise KeyboardInterrupt
+        del frame
+        self._number = number
+        # The kernel does not end a container's first process by a signal without a handler.
+        second = self._end if os.getpid() == 1 else signal.SIG_DFL
+        for each in self._before:
+            signal.signal(each, second)
+        raise Interrupted(number)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        os._exit(128 + number)
 
 
 class StopSignals:
-    """Remembers the first SIGINT or SIGTERM; the second one interrupts. A context manager.
+    """Remembers the first of the ENDING signals; the second one interrupts. A context manager.
 
     `number` is the signal that came last, 0 before the first.
     """
@@ -94,14 +129,17 @@ class StopSignals:
     def __init__(self) -> None:
         self.number = 0
         self._is_armed = False
-        self._before: list[Any] = []
+        self._before: list[tuple[signal.Signals, Any]] = []
 
     def __enter__(self) -> Self:
-        self._before = [signal.signal(each, self._note) for each in _SIGNALS]
+        self._before = [(each, signal.getsignal(each)) for each in ENDING]
+        self._before = [each for each in self._before if each[1] is not signal.SIG_IGN]
+        for each, _ in self._before:
+            signal.signal(each, self._note)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for each, before in zip(_SIGNALS, self._before, strict=True):
+        for each, before in self._before:
             signal.signal(each, before if before is not None else signal.SIG_DFL)
 
     def arm(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import click
 
 from replay.backends.processes import prepare
-from replay.cli.errors import INTERRUPTED, UNWRITABLE, ExitError
+from replay.cli.errors import INTERRUPTED, UNWRITABLE, ExitError, Interrupted, Interrupts
 from replay.cli.terminal import echo
 from replay.errors import OutputError
 from services.rpc.version import package_version
@@ -19,11 +19,13 @@ _COMMANDS = {
     "examples": "Write the bundled examples into a folder.",
     "protos": "Write the contract's .proto files into a folder.",
     "replay": "Replay a trace; show the decisions and their reasons.",
+    "resume": "Go on with a run that broke off.",
     "record": "Record a live cluster as a trace.",
     "report": "Write a run's report: one page that opens offline.",
     "query": "Query a run's tables in SQL.",
     "get": "Show the pods, nodes or events of a run at one time.",
     "export": "Export a run for Perfetto or Chrome's tracing.",
+    "verify": "Check a run's files against its digests.",
     "models": "List the assumptions for what a trace does not have.",
     "compare": "Compare two runs: where they diverge, and why.",
     "sweep": "Replay a trace at every point of a grid.",
@@ -60,14 +62,16 @@ Exit codes:
     0  success
     1  conform: a vector failed, or the level was not reached;
        replay --compare-recorded: a decision differs;
-       --assert: a check failed; sweep: a replay failed
+       --assert: a check failed; sweep: a replay failed;
+       verify: a file is changed, missing, extra or unchecked
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering;
        record: the API server cannot be reached, or the recording ended early
     4  the run is complete, but spans were lost
     5  the run has an endless loop at one instant
     6  the output's disk is full, over a quota, read-only or failing
-  130  interrupted; the run until then can be read
+  129, 130, 143  ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; what was written until then
+       can be read; a second signal ends at once
 """
 
 
@@ -142,6 +146,11 @@ def serve_command() -> None:
 def main() -> None:
     """Run the command line; turn errors into messages and exit codes."""
     prepare()
+    with Interrupts():
+        _main()
+
+
+def _main() -> None:
     try:
         command.main(prog_name="reprieve", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -149,9 +158,11 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except click.Abort:
-        click.echo("Aborted.", err=True)
-        sys.exit(INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        ended = error.__cause__ if isinstance(error, click.Abort) else error
+        texts = [str(ended or "") or "aborted", *getattr(ended, "__notes__", [])]
+        echo(f"Error: {'; '.join(texts)}", err=True)
+        sys.exit(ended.code if isinstance(ended, Interrupted) else INTERRUPTED)
     except ExitError as error:
         echo(f"Error: {error}", err=True)
         sys.exit(error.code)

@@ -37,7 +37,7 @@ class Progress:
     """The progress of a replay, a line on standard error; nothing where that is not a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        console = TerminalConsole(stderr=True)
+        self._console = console = TerminalConsole(stderr=True)
         self._live = (
             Live(Text("starting the services"), console=console, transient=True)
             if console.is_terminal and not quiet
@@ -55,6 +55,10 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def print(self, text: str) -> None:
+        """Show a line of its own on standard error."""
+        self._console.print(Text(text))
 
     def follow(self, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the trace's records, and remember the time of the last one."""
@@ -133,10 +137,18 @@ def play(
             interrupts.check()
             progress(now_ns, cluster, tally)
 
+        def notice(text: str) -> None:
+            interrupts.check()
+            if text:
+                progress.print(text)
+
+        def records() -> Iterator[Record]:
+            changed = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
+            return progress.follow(through(changed))
+
         names = profile_names(settings.scheduler.kube_scheduler_configuration)
-        records = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
         try:
-            return run_replay(settings, progress.follow(through(records)), report)
+            return run_replay(settings, records, report, notice)
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error
 

@@ -16,12 +16,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -82,9 +83,10 @@ def run_sweep(
 
 
 def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
+    replays = ReplayProcesses()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         futures = {
-            pool.submit(run_cell, str(folder / CELLS / cell.name), cell.arguments): cell
+            pool.submit(run_cell, str(folder / CELLS / cell.name), cell.arguments, replays): cell
             for cell in missing
         }
         try:
@@ -95,6 +97,7 @@ def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterat
                     yield FinishedCell(cell=futures[future], figures={}, problem=str(error))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            replays.stop()
             raise
 
 
@@ -146,10 +149,59 @@ class CellError(RuntimeError):
     """A cell whose replay failed; the text is the end of its messages."""
 
 
-def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
+class ReplayProcesses:
+    """Replays as child processes, which threads start and wait for, and one may stop.
+
+    Each has a process group of its own: Ctrl-C on a terminal reaches the command alone, which
+    stops them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = set[subprocess.Popen[bytes]]()
+        self._stopped = False
+
+    def run(self, arguments: Sequence[str], log: IO[bytes]) -> int:
+        """Replay with its messages in `log`; return its exit code. Raises CellError after `stop`.
+
+        Where the caller is interrupted, the replay is stopped first.
+        """
+        command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
+        with self._lock:
+            if self._stopped:
+                raise CellError("the replay was not started: the command is ending")
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+            )
+            self._running.add(process)
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """Send SIGTERM to the replays that run; no other one is started."""
+        with self._lock:
+            self._stopped = True
+            for each in list(self._running):
+                each.terminate()
+
+
+def run_cell(
+    folder: str, arguments: Sequence[str], replays: ReplayProcesses | None = None
+) -> dict[str, float]:
     """Replay and return the figures; a finished cell's are read. Raises CellError.
 
-    Called in a worker process or on another machine: arguments and result are plain values.
+    Called in a worker process or on another machine, with arguments and a result that are plain
+    values; or in a thread, with `replays`.
     """
     path = Path(folder)
     finished = finished_figures(path)
@@ -158,7 +210,7 @@ def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
     run = path / RUN
     if run.exists():
         shutil.rmtree(run)
-    run_into(run, arguments, path / LOG)
+    run_into(run, arguments, path / LOG, replays)
     figures = all_figures(read_facts(RunDirectory.open(run)))
     draft = path / f"{FIGURES}.draft"
     draft.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
@@ -166,23 +218,20 @@ def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
     return figures
 
 
-def run_into(run: Path, arguments: Sequence[str], log: Path) -> None:
-    """Replay into a run directory, in a child process.
+def run_into(
+    run: Path, arguments: Sequence[str], log: Path, replays: ReplayProcesses | None = None
+) -> None:
+    """Replay into a run directory, in a child process, one of `replays` if given.
 
     Raises CellError where the replay fails, and OSError where `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
-    command += ["--in-process", "--run", str(run), "-o", "json", "-q", "--no-report"]
+    options = ["--in-process", "--run", str(run), "-o", "json", "-q", "--no-report"]
     with log.open("wb") as file:
-        done = subprocess.run(  # noqa: S603 - our own module
-            command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, check=False
-        )
-    if done.returncode:
+        code = (replays or ReplayProcesses()).run([*arguments, *options], file)
+    if code:
         messages = log.read_text(encoding="utf-8", errors="replace").strip()
-        raise CellError(
-            messages[-_MESSAGE_CHARS_MAX:] or f"the replay ended with {done.returncode}"
-        )
+        raise CellError(messages[-_MESSAGE_CHARS_MAX:] or f"the replay ended with {code}")
 
 
 def finished_figures(path: Path) -> dict[str, float] | None:

@@ -55,7 +55,7 @@ def run(
         run_path=run_path,
         sampling=sampling,
     )
-    return run_replay(settings, iter(records), lambda _now_ns, _cluster, _tally: None)
+    return run_replay(settings, lambda: iter(records), lambda _now_ns, _cluster, _tally: None)
 
 
 def trace(paths: Sequence[Path]) -> list[trace_pb2.Record]:

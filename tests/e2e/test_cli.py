@@ -189,31 +189,86 @@ def test_a_scheduler_that_breaks_the_contract_ends_with_3(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> None:
-    """As Ctrl-C does it; the services end with the replay, and not before it."""
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_an_interrupted_replay_says_so_and_can_be_read(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """As Ctrl-C, a stopped unit or a closed terminal ends it: with one line."""
+    ended, errors = _stopped_replay(tmp_path, number)
+    assert ended == code, errors
+    assert errors.split(b"\n") == [
+        b"",
+        b"Error: ended by %b; r has what was written until then" % number.name.encode(),
+        b"",
+    ]
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["finished"] is False
+    assert number.name in json.loads((tmp_path / "r" / "run.lock").read_text())["broke_off"]
+    shown = reprieve(tmp_path, "get", "nodes", "r")
+    assert "NAME" in shown.stdout
+
+
+def test_a_second_signal_ends_a_replay_at_once(tmp_path: Path) -> None:
+    """Whatever the first one is still waiting for."""
+    ended, _ = _stopped_replay(tmp_path, signal.SIGTERM, signal.SIGINT)
+    assert ended in {-signal.SIGINT, 143}, "143: the first signal was faster"
+
+
+def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path) -> None:
+    """Its replay unwinds as one of its own does, and no process is left."""
     reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
+    arguments = command("compare", "x.ktr", "--run", "c", "--b", "--seed 1")
+    ended, errors = _stopped(tmp_path, arguments, tmp_path / "c" / "a", signal.SIGTERM)
+    assert ended == 143, errors
+    lock = json.loads((tmp_path / "c" / "a" / "run.lock").read_text())
+    assert "SIGTERM" in lock["broke_off"]
+    assert "SIGTERM" in (tmp_path / "c" / "a.log").read_text()
+    with pytest.raises(ProcessLookupError):
+        os.kill(lock["pid"], 0)
+
+
+def test_a_sweep_that_is_stopped_stops_its_replays(tmp_path: Path) -> None:
+    """Those that wait for a worker do not begin."""
+    reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
+    arguments = command("sweep", "x.ktr", "--over", "seed=1..3", "-o", "s", "--workers", "1", "-q")
+    ended, errors = _stopped(tmp_path, arguments, tmp_path / "s" / "cells", signal.SIGTERM)
+    assert ended == 143, errors
+    (log,) = (tmp_path / "s" / "cells").glob("*/replay.log")
+    assert "SIGTERM" in log.read_text()
+
+
+def _stopped_replay(folder: Path, *numbers: signal.Signals) -> tuple[int, bytes]:
+    """Return exit code and standard error of a replay that gets signals in its midst."""
+    reprieve(folder, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
     arguments = command("replay", "x.ktr", "--run", "r", "--spans", "off", "-q")
+    return _stopped(folder, arguments, folder / "r", *numbers)
+
+
+def _stopped(
+    folder: Path, arguments: list[str], run: Path, *numbers: signal.Signals
+) -> tuple[int, bytes]:
     with subprocess.Popen(
         arguments,
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
         deadline = time.monotonic() + 30
-        history = tmp_path / "r" / "history.rounds.zst"
-        while not (history.exists() and history.stat().st_size) and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            if any(each.stat().st_size for each in run.rglob("history.rounds.zst")):
+                break
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
+        for number in numbers:
+            os.killpg(process.pid, number)
+            time.sleep(0.02)
         try:
             _, errors = process.communicate(timeout=120)
         finally:
             process.kill()
-    assert process.returncode == INTERRUPTED, errors
-    assert b"Traceback" not in errors
-    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["finished"] is False
-    assert "NAME" in reprieve(tmp_path, "get", "nodes", "r").stdout
+    return process.returncode, errors
 
 
 def test_until_counts_from_the_traces_first_record(tmp_path: Path, addresses: list[str]) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ SERVICES = ("queue", "scheduler", "eviction")
 MIB = 1024 * 1024
 MEMORY_MIB = {"queue": 512, "scheduler": 2048, "eviction": 512}
 PIDS = 256
+TLS_FILE = "docker-compose.tls.yml"
 FORK = f"""
 import os, signal
 
@@ -275,6 +276,33 @@ def test_what_takes_more_memory_than_its_service_may_is_killed(stack: Stack) -> 
 def test_a_service_can_not_start_processes_without_end(stack: Stack) -> None:
     """Its own threads and those of its health check count, too."""
     assert 0 < int(stack.sh("queue", f"python -c '{FORK}'")) < PIDS
+
+
+def test_over_tls_a_replay_decides_the_same_and_a_stranger_nothing(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """With the certificates of deploy/tls/make-certificates.sh, renewed while the services run."""
+    make = (str(ROOT / "deploy" / "tls" / "make-certificates.sh"), str(tmp_path / "tls"))
+    run(*make, env=stack.environment)
+    group = {"REPRIEVE_TLS_GROUP": str(os.getgid())} if os.getuid() else {}
+    tls = replace(
+        stack,
+        compose_command=(*stack.compose_command, "-f", "docker-compose.yml", "-f", TLS_FILE),
+        environment={**stack.environment, **group, "REPRIEVE_CERTIFICATES": make[1]},
+    )
+    access = ("--access", str(tmp_path / "tls" / "replay" / "access.yaml"))
+    try:
+        tls.compose("up", "--detach", timeout_s=HEALTHY_S)
+        tls.wait_until_healthy()
+        embedded = decisions(tmp_path / "embedded")
+        assert decisions(tmp_path / "before", *remote(tls), *access) == embedded
+        run(*make, env=stack.environment)
+        assert decisions(tmp_path / "renewed", *remote(tls), *access) == embedded
+        with pytest.raises(AssertionError, match="Error: "):
+            decisions(tmp_path / "plain", *remote(tls))
+        assert "--insecure" not in "".join(tls.inspect(each, ".Config.Cmd") for each in SERVICES)
+    finally:
+        stack.compose("up", "--detach", timeout_s=HEALTHY_S)
 
 
 def test_a_crashed_scheduler_comes_back_and_decides_the_same(stack: Stack, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def play(
         run_path=run_path,
         sampling=NO_SPANS,
     )
-    return run_replay(settings, iter(open_trace([TRACE])), lambda _now_ns, _cluster, _tally: None)
+    return run_replay(settings, lambda: open_trace([TRACE]), lambda _now_ns, _cluster, _tally: None)
 
 
 def test_the_summary_finds_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:

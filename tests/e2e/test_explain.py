@@ -120,7 +120,7 @@ def finished(
         run_path=tmp_path_factory.mktemp("explain") / "run",
         sampling=NO_SPANS,
     )
-    return run_replay(settings, bursts(), lambda _now_ns, _cluster, _tally: None).run
+    return run_replay(settings, bursts, lambda _now_ns, _cluster, _tally: None).run
 
 
 def logged(finished: RunDirectory) -> list[Logged]:

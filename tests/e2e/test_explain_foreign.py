@@ -130,7 +130,7 @@ def run(elsewhere: Elsewhere, tmp_path: Path) -> RunDirectory:
         sampling=NO_SPANS,
     )
     records = iter(trace([DEMOS / "nginx-preemption.jsonl"]))
-    return run_replay(settings, records, lambda _now_ns, _cluster, _tally: None).run
+    return run_replay(settings, lambda: records, lambda _now_ns, _cluster, _tally: None).run
 
 
 def explained(run: RunDirectory, *options: str) -> str:

@@ -40,7 +40,7 @@ def events(
         sampling=NO_SPANS,
     )
     told = iter(records())
-    finished = run_replay(settings, told, lambda _now_ns, _cluster, _tally: None)
+    finished = run_replay(settings, lambda: told, lambda _now_ns, _cluster, _tally: None)
     return [
         (each.at_ns // S, what)
         for each in finished.run.decisions()

@@ -108,7 +108,9 @@ def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[sch
         run_path=tmp_path / "run",
         sampling=NO_SPANS,
     )
-    finished = run_replay(settings, generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
+    finished = run_replay(
+        settings, lambda: generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None
+    )
     return list(finished.run.rounds())
 
 

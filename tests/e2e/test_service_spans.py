@@ -29,7 +29,7 @@ def test_each_service_sends_its_spans_into_the_runs_trace(
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         settings = ReplaySettings(version="test", run_path=tmp_path / "run", sampling=Sampling(1.0))
-        run_replay(settings, generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
+        run_replay(settings, lambda: generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
         spans = collector.spans()
     (run,) = [span for name, span in spans if (name, span.name) == ("reprieve", "replay")]
     by_service = {name: [span for service, span in spans if service == name] for name in NAMES}

@@ -168,7 +168,7 @@ def replayed(scheduler: str, tls: ClientTls, run: Path) -> int:
         sampling=NO_SPANS,
     )
     records = open_trace([NGINX])
-    finished = run_replay(settings, iter(records), lambda _now_ns, _cluster, _tally: None)
+    finished = run_replay(settings, lambda: iter(records), lambda _now_ns, _cluster, _tally: None)
     return finished.summary.decided.bound
 
 

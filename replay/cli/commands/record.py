@@ -6,6 +6,7 @@ import contextlib
 import functools
 import secrets
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import (
+    HUNG_UP,
     INTERRUPTED,
     REFUSED,
     SERVICE,
@@ -240,8 +242,11 @@ def command(
     if recorded.broken:
         code = UNWRITABLE if recorded.is_disk else SERVICE
         raise ExitError(code, f"the recording ended early: {recorded.broken}")
-    if signals.code == TERMINATED:
-        raise ExitError(TERMINATED, "SIGTERM ended the recording; the trace is complete until then")
+    if signals.code in {TERMINATED, HUNG_UP}:
+        name = signal.Signals(signals.number).name
+        raise ExitError(
+            signals.code, f"{name} ended the recording; the trace is complete until then"
+        )
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from replay.cli.commands.resume import resumed
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
 from replay.cli.parameters import (
@@ -107,6 +108,23 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Run the services in this process, without sockets: the same decisions, faster.",
 )
 @tls_options("", "those services")
+@click.option(
+    "--reconnect",
+    "reconnect_ns",
+    type=DURATION,
+    default="5m",
+    show_default=True,
+    help="How long to wait for a service that is lost before the run ends; 0s: not at all. The run "
+    "then goes on from its last checkpoint.",
+)
+@click.option(
+    "--checkpoint-every",
+    "checkpoint_every_ns",
+    type=DURATION,
+    default="10s",
+    show_default=True,
+    help="Wall time between two checkpoints, at least; they take at most 2 % of a run's time.",
+)
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
 @click.option(
     "--sample-nodes",
@@ -241,6 +259,8 @@ class ReplayOptions:
     run_path: Path | None
     force: bool
     output: str
+    reconnect_ns: int
+    checkpoint_every_ns: int
     seed: int
     ties: str | None
     rules: str
@@ -279,7 +299,7 @@ def _settings(
             _text(options.kubelet_config), evicts=not options.no_eviction
         )
     uses_defaults = not kubelet_text and options.kubelet_config is None
-    return ReplaySettings(
+    settings = ReplaySettings(
         version=package_version(),
         argv=tuple(sys.argv[1:]),
         trace_paths=trace.paths,
@@ -300,7 +320,10 @@ def _settings(
         overrides=overrides.to_mapping(),
         usage=tuple(overrides.usage.values()),
         follow_until=str(trace.options.follow_until or ""),
+        reconnect_ns=options.reconnect_ns,
+        checkpoint_every_ns=options.checkpoint_every_ns,
     )
+    return resumed(settings)
 
 
 def _scheduler_config(options: ReplayOptions, text: str) -> scheduler_pb2.SchedulerConfig:

@@ -34,6 +34,7 @@ from replay.results.run.history import RoundLog, checkpoints_in, read_rounds, wi
 from replay.results.run.lock import LOCK, RunLock, held_text, is_held, read_holder
 from replay.results.run.log_file import whole_lines
 from replay.results.run.manifest import Manifest, RunFile, file_sha256
+from replay.results.run.resume_point import RESUME
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -201,6 +202,10 @@ class RunDirectory:
     def remove_responses(self) -> None:
         """Remove the log of extender responses, if it exists."""
         self._remove(lambda name: name == EXTENDERS)
+
+    def remove_resume_point(self) -> None:
+        """Remove what `reprieve resume` needs, at the run's end."""
+        self._remove(lambda name: name == RESUME)
 
     def write_latencies(self, latencies: dict[str, Any]) -> None:
         """Write the wall times."""

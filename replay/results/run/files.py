@@ -7,6 +7,8 @@
 - history.rounds.zst: every round that was sent to the scheduler.
 - extenders.rounds.zst: the extender responses in each round, where there are extenders.
 - checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
+- resume.zst: the last checkpoint of everything, for `reprieve resume`; not in a run that has
+  its end.
 - spans.jsonl: spans, where they are written to a file.
 - latencies.json: wall times.
 - summary.json: the summary.
@@ -22,6 +24,7 @@ from pathlib import Path
 from replay.errors import RunError, unwritable
 from replay.results.run.history import is_checkpoint
 from replay.results.run.lock import LOCK
+from replay.results.run.resume_point import RESUME
 from replay.results.schema import FILE_NAMES
 
 MANIFEST = "manifest.json"
@@ -36,7 +39,7 @@ RECORDED = (DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY)
 """Files that a run writes, beside its manifest and its checkpoints."""
 DERIVED = (REPORT, *FILE_NAMES)
 """Files that are made of them, at any time."""
-FILES = (MANIFEST, LOCK, *RECORDED, *DERIVED)
+FILES = (MANIFEST, LOCK, RESUME, *RECORDED, *DERIVED)
 TABLES_DRAFT = ".tables-"
 """Prefix of a folder in which tables are being built."""
 DRAFT = ".draft"

@@ -5,9 +5,9 @@ it is full and each time that the log is flushed, so that the file of a killed r
 its last frame. Equal rounds are equal bytes in a frame; where frames end depends on wall time.
 
 `explain` replays a late decision from the last checkpoint before it. Checkpoints are taken between
-instants, ten seconds of wall time after the last one, or later where saving it took more than a
-fiftieth of that. When there are more than KEPT_MAX, every second one is removed and the interval
-doubles, so that a run of any length keeps few, evenly spaced. They influence no decision.
+instants, ten seconds of wall time or more after the last one. When there are more than KEPT_MAX,
+every second one is removed and the interval doubles, so that a run of any length keeps few, evenly
+spaced. They influence no decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Protocol, cast
+from typing import cast
 
 import zstandard
 from google.protobuf import proto
@@ -82,21 +82,8 @@ def with_responses(
 
 
 EVERY_NS = 10_000_000_000
-SHARE = 50
-"""Lowest ratio of a run's wall time to the time that its checkpoints take."""
 KEPT_MAX = 24
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
-
-
-class Resumable(Protocol):
-    """A scheduler's session that can be saved."""
-
-    @property
-    def rounds(self) -> int:
-        """Return how many rounds were sent and answered."""
-
-    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
-        """Return its state; every round must be answered before."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,21 +109,19 @@ class Checkpoint:
 class Checkpoints:
     """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time.
 
-    In a run that is continued, those of rounds that the scheduler has not had yet are removed.
+    In a run that is continued after `rounds` rounds, those of later ones are removed.
     """
 
     def __init__(
-        self, folder: Path, scheduler: Resumable, clock: Callable[[], int] = perf_counter_ns
+        self, folder: Path, rounds: int = 0, clock: Callable[[], int] = perf_counter_ns
     ) -> None:
         self._folder = folder
-        self._scheduler = scheduler
         self._clock = clock
         self._last_ns = clock()
         self._every_ns = EVERY_NS
-        self._took_ns = 0
         self._kept: list[Path] = []
         for each in checkpoints_in(folder):
-            if each.rounds <= scheduler.rounds:
+            if each.rounds <= rounds:
                 self._kept.append(each.path)
             else:
                 each.path.unlink(missing_ok=True)
@@ -144,13 +129,12 @@ class Checkpoints:
     @property
     def is_due(self) -> bool:
         """Return whether another one should be taken."""
-        return self._clock() - self._last_ns >= max(self._every_ns, SHARE * self._took_ns)
+        return self._clock() - self._last_ns >= self._every_ns
 
-    def save(self, at_ns: int) -> None:
-        """Save the scheduler's state between two instants. Raises RunError."""
-        began_ns = self._clock()
-        path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
-        content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
+    def save(self, at_ns: int, rounds: int, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
+        """Save the scheduler's state after `rounds` rounds, at `at_ns`. Raises OutputError."""
+        path = self._folder / f"checkpoint-{rounds}-{at_ns}.zst"
+        content = b"".join(delimited(chunk) for chunk in chunks)
         draft = path.with_name(f"{path.name}.draft")
         try:
             draft.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(content))
@@ -164,7 +148,6 @@ class Checkpoints:
             self._kept = self._kept[1::2]
             self._every_ns *= 2
         self._last_ns = self._clock()
-        self._took_ns = self._last_ns - began_ns
 
 
 def is_checkpoint(name: str) -> bool:

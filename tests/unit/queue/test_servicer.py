@@ -26,9 +26,9 @@ from services.queue.operations import read_operation
 from services.queue.reader import QueueReader
 from services.queue.servicer import HEADS_MAX, OPERATIONS_MAX, QueueServicer
 from services.queue.session import QueueSession, RequestClock
+from services.rpc.checkpoints import read_checkpoint, write_checkpoint
 from services.rpc.errors import FieldError, LimitError, SequenceReusedError, TimeGoesBackwardsError
 from services.rpc.parts import merged
-from services.rpc.checkpoints import read_checkpoint, write_checkpoint
 from tests.builders import make_pod
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 

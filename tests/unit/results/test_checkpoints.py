@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,34 +19,15 @@ from replay.results.run.history import (
 from reprieve.session.v1beta1 import session_pb2
 
 
-class Session:
-    """A session whose number of rounds grows at each read; saving it takes `takes_ns`."""
-
-    def __init__(self, takes_ns: int = 0) -> None:
-        self.sent = 0
-        self.takes_ns = takes_ns
-        self.now_ns = 0
-
-    @property
-    def rounds(self) -> int:
-        """Count up."""
-        self.sent += 1
-        return self.sent
-
-    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
-        """Return two chunks."""
-        self.now_ns += self.takes_ns
-        return [session_pb2.CheckpointChunk(data=bytes([n])) for n in (self.sent % 256, 7)]
-
-
-def taken(folder: Path, instants: int, takes_ns: int = 0) -> None:
+def taken(folder: Path, instants: int) -> None:
     """Let a run take so many instants, each as long as the wait for a checkpoint."""
-    session = Session(takes_ns)
-    writer = Checkpoints(folder, session, clock=lambda: session.now_ns)
+    now_ns = [0]
+    writer = Checkpoints(folder, clock=lambda: now_ns[0])
     for at_ns in range(instants):
-        session.now_ns += EVERY_NS
+        now_ns[0] += EVERY_NS
         if writer.is_due:
-            writer.save(at_ns)
+            chunks = [session_pb2.CheckpointChunk(data=bytes([n])) for n in (at_ns % 256, 7)]
+            writer.save(at_ns, at_ns, chunks)
 
 
 def test_a_long_run_keeps_few_checkpoints_of_all_its_parts(tmp_path: Path) -> None:
@@ -58,13 +38,6 @@ def test_a_long_run_keeps_few_checkpoints_of_all_its_parts(tmp_path: Path) -> No
     gaps = [late.at_ns - early.at_ns for early, late in pairwise(found)]
     assert max(gaps) <= 2 * min(gaps)
     assert found[-1].at_ns > 350
-
-
-def test_checkpoints_that_take_long_are_taken_seldom(tmp_path: Path) -> None:
-    """They take a fiftieth of a run at the most."""
-    taken(tmp_path, 400, takes_ns=2 * EVERY_NS)
-    found = checkpoints_in(tmp_path)
-    assert [late.at_ns - early.at_ns for early, late in pairwise(found)] == [100, 100, 100]
 
 
 def test_the_last_checkpoint_before_a_moment_is_found(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""`reprieve verify`: whether the files of runs are those of their ends."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from replay.cli.console import TerminalConsole
+from replay.cli.errors import DIFFERS, ExitError, refusing
+from replay.cli.parameters import FOLDER, echo_json, output_option
+from replay.errors import RunError
+from replay.results.run.directory import RunDirectory
+from replay.results.run.verification import FAULTS, verify
+from replay.results.summary.table import plain_table
+
+
+@click.command(name="verify")
+@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
+@output_option("table", "json", meaning="For people or for programs.")
+@refusing(RunError)
+def command(*, paths: tuple[Path, ...], output: str) -> None:
+    """Check the files of runs against the sizes and SHA-256 digests in their manifests.
+
+    Each file is ok, changed, missing, extra (the run did not write it, and its readers would use
+    it) or unchecked (the run broke off). So are the traces that were replayed; one that is no
+    longer at its path is gone, which is not a fault. Tables, report and exports are not checked:
+    they are made from these files.
+
+    Exit code 0 where all files are ok, 1 where one is not, 2 for a folder that is not a run's.
+
+    \b
+    Examples:
+      reprieve verify runs/today
+      reprieve verify runs/* -o json
+    """
+    found = [each for path in paths for each in verify(RunDirectory.open(path))]
+    faults = sum(each.verdict in FAULTS for each in found)
+    if output == "json":
+        echo_json([asdict(each) for each in found])
+    else:
+        table = plain_table("FILE", "STATUS", "REASON")
+        for each in found:
+            table.add_row(escape(each.path), each.verdict, escape(each.problem))
+        TerminalConsole().print(table)
+    if faults:
+        runs = ", ".join(map(str, paths))
+        raise ExitError(DIFFERS, f"{runs}: {faults:,} of {len(found):,} files are not as recorded")

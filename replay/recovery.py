@@ -1,0 +1,184 @@
+"""Goes on with a run: its checkpoints, and what happens when a service is lost.
+
+A checkpoint has the state of everything between two instants: the services' sessions, the cluster,
+and how far the run's files were written. A lost service, a broken stream and a dead replay are one
+case: new sessions are restored from the last checkpoint, the files are cut to it, and the run goes
+on from there with the same decisions. Without a checkpoint it goes on from the beginning.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import EvictionService, SchedulerService
+from replay.errors import RunError, ServiceLostError
+from replay.results.recorder import Recorder, RecorderPosition
+from replay.results.run.directory import RunDirectory
+from replay.results.run.history import Checkpoints
+from replay.results.run.resume_point import ResumePoint, packed, unpacked
+from replay.state_codec import UnreadableStateError, dump, load
+from replay.world.loop.replay import Replay
+
+SHARE = 50
+"""Lowest ratio of a run's wall time to the time that its checkpoints take."""
+AGAIN_MAX = 3
+"""How often a service may be lost at one instant of a run before the run ends."""
+_FIRST_WAIT_S, _WAIT_MAX_S = 0.1, 5.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """The sessions of a replay, and the child processes among the services.
+
+    scheduler_address, eviction_address: "" for those of `embedded`.
+    """
+
+    embedded: EmbeddedServices
+    scheduler: SchedulerService
+    eviction: EvictionService | None
+    scheduler_address: str = ""
+    eviction_address: str = ""
+
+    @property
+    def are_resumable(self) -> bool:
+        """Return whether every session can be saved and restored."""
+        sessions = (self.scheduler, self.eviction)
+        return all(each is None or each.opened.resumable for each in sessions)
+
+    def restart(self) -> None:
+        """Start the child processes again. Raises BackendError."""
+        if not (self.scheduler_address and (self.eviction_address or self.eviction is None)):
+            self.embedded.restart()
+
+    def reopen(self, point: ResumePoint) -> None:
+        """Open new sessions, as at the checkpoint or, without one, as at the beginning."""
+        addresses = self.embedded.addresses
+        address = self.scheduler_address or addresses["scheduler"]
+        self.scheduler.reopen(address, unpacked(point.scheduler), point.rounds)
+        if self.eviction is not None:
+            address = self.eviction_address or addresses["eviction"]
+            self.eviction.reopen(address, unpacked(point.eviction))
+
+
+class Checkpointer:
+    """Saves a run from time to time, `every_ns` of wall time or more apart.
+
+    They take at most one part in SHARE of the run's time. `point` is the last one. `outside` are
+    the objects that are not part of the cluster's state, by name.
+    """
+
+    def __init__(
+        self, run: RunDirectory, services: Services, point: ResumePoint, every_ns: int
+    ) -> None:
+        self.point = point
+        self._run = run
+        self._services = services
+        self._every_ns = every_ns
+        self._for_explain = Checkpoints(run.path, point.rounds)
+        self._last_ns = perf_counter_ns()
+        self._took_ns = 0
+        self._is_possible = services.are_resumable
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether another checkpoint should be taken."""
+        waited_ns = perf_counter_ns() - self._last_ns
+        return self._is_possible and waited_ns >= max(self._every_ns, SHARE * self._took_ns)
+
+    def save(
+        self, at_ns: int, replay: Replay, recorder: Recorder, outside: Mapping[str, object]
+    ) -> None:
+        """Save everything between two instants. Raises OutputError and BackendError."""
+        began_ns = perf_counter_ns()
+        scheduler = self._services.scheduler.checkpoint()
+        eviction = self._services.eviction
+        rounds = self._services.scheduler.rounds
+        self.point = self.point.taken(
+            at_ns=at_ns,
+            rounds=rounds,
+            scheduler=packed(scheduler),
+            eviction=packed(eviction.checkpoint()) if eviction is not None else (),
+            recorder=dump(recorder.position(), {}),
+            world=dump(replay, outside),
+        )
+        self.point.write(self._run.path)
+        if self._for_explain.is_due and not self._run.has_extenders:
+            self._for_explain.save(at_ns, rounds, scheduler)
+        self._last_ns = perf_counter_ns()
+        self._took_ns = self._last_ns - began_ns
+
+
+def position_at(point: ResumePoint) -> RecorderPosition | None:
+    """Return how far a run's files were written; None for the beginning. Raises RunError."""
+    if not point.recorder:
+        return None
+    position = _loaded(point.recorder, {})
+    if not isinstance(position, RecorderPosition):
+        raise RunError("resume.zst: has no position in the run's files")
+    return position
+
+
+def replay_at(point: ResumePoint, outside: Mapping[str, object]) -> Replay | None:
+    """Return the cluster of a checkpoint; None for the beginning. Raises RunError."""
+    if not point.world:
+        return None
+    replay = _loaded(point.world, outside)
+    if not isinstance(replay, Replay):
+        raise RunError("resume.zst: has no cluster")
+    return replay
+
+
+def _loaded(data: bytes, outside: Mapping[str, object]) -> object:
+    try:
+        state: object = load(data, outside)
+    except UnreadableStateError as error:
+        raise RunError(f"resume.zst: {error}") from error
+    return state
+
+
+class Recovery:
+    """Brings lost services back, for at most `wait_ns` each time.
+
+    `notice` receives a line for people before each attempt, and may raise to end the run.
+    """
+
+    def __init__(self, services: Services, wait_ns: int, notice: Callable[[str], None]) -> None:
+        self._services = services
+        self._wait_s = wait_ns / 1e9
+        self._notice = notice
+        self._instants = -1
+        self._times = 0
+
+    def recover(self, lost: ServiceLostError, point: ResumePoint, instants: int) -> None:
+        """Open new sessions at `point` after a service was lost at instant number `instants`.
+
+        Raises `lost` where the services do not come back in time, and where this instant cannot be
+        passed; BackendError where a child process does not start or a checkpoint is refused.
+        """
+        self._times = self._times + 1 if instants <= self._instants else 1
+        self._instants = max(instants, self._instants)
+        if not self._wait_s:
+            raise lost
+        if self._times > AGAIN_MAX:
+            lost.add_note(f"it was lost {self._times} times at the same moment of the run")
+            raise lost
+        began_s, wait_s = time.monotonic(), _FIRST_WAIT_S
+        self._notice(f"{lost}; waiting for it, to go on from the last checkpoint")
+        while True:
+            try:
+                self._services.restart()
+                self._services.reopen(point)
+            except ServiceLostError as error:
+                if time.monotonic() - began_s + wait_s > self._wait_s:
+                    lost.add_note(f"it did not come back within {self._wait_s:g} s: {error}")
+                    raise lost from error
+            else:
+                self._notice("the run goes on")
+                return
+            time.sleep(wait_s)
+            self._notice("")
+            wait_s = min(2 * wait_s, _WAIT_MAX_S)

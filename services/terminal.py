@@ -1,0 +1,50 @@
+"""The edge to a person's terminal: strangers' text is shown without control characters.
+
+A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
+the text after it, or a newline that begins a forged line. Such characters are shown as `\\x1b` or
+`\\u202e`. Output for programs (JSON, YAML, CSV) has its own rules and does not pass here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import click
+
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_BREAKS = {ord("\n"): "\\x0a", ord("\t"): "\\x09"}
+
+
+def escaped(text: str) -> str:
+    """Return the text with C0 and C1 controls (not tab and newline) and bidi controls escaped."""
+    return _UNSAFE.sub(_code, text)
+
+
+def one_line(text: str) -> str:
+    """Return the text with tabs and newlines escaped, too: for names and messages in a line."""
+    return escaped(text).translate(_BREAKS)
+
+
+def _code(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def echo(*lines: str, err: bool = False) -> None:
+    """Print lines for people; a newline within a line is escaped. Without lines: an empty one."""
+    click.echo("\n".join(map(one_line, lines)), err=err)
+
+
+class LogFormatter(logging.Formatter):
+    """Formats a service's log; a traceback keeps its lines, a message is one line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the escaped message."""
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's name
+        """Return the escaped traceback."""
+        return escaped(super().formatException(ei))  # type: ignore[arg-type] # typeshed's private alias

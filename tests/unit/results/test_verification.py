@@ -1,0 +1,88 @@
+"""`reprieve verify`: files that are those of the run's end, and those that are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from replay.cli.commands.verify import command
+from replay.cli.errors import DIFFERS, ExitError
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import DECISIONS, EXTENDERS, HISTORY, LATENCIES, SUMMARY
+from replay.results.run.manifest import Manifest, trace_files
+from replay.results.run.verification import verify
+from tests.unit.results.small_run import small_run
+
+_WRITTEN = (DECISIONS, HISTORY, SUMMARY, LATENCIES)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """Return a run of one trace, whose manifest has digests."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("{}\n")
+    run = small_run(tmp_path / "run")
+    manifest = Manifest(version="0", seed=7, rules="v1.34", traces=trace_files([trace]))
+    run.write_manifest(manifest.ended("over"))
+    return run
+
+
+def _verdicts(run: RunDirectory) -> dict[str, str]:
+    return {Path(each.path).name: each.verdict for each in verify(run)}
+
+
+def test_every_file_of_a_run_and_its_traces_are_ok(run: RunDirectory) -> None:
+    """Files that are made of them are not part."""
+    (run.path / "report.html").write_text("made later")
+    (run.path / "mine.json").write_text("an export")
+    assert _verdicts(run) == dict.fromkeys((*_WRITTEN, "trace.jsonl"), "ok")
+    assert CliRunner().invoke(command, [str(run.path)]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", [*_WRITTEN, "../trace.jsonl"])
+def test_one_bit_is_a_change(run: RunDirectory, name: str) -> None:
+    """Also where the size is the same."""
+    path = run.path / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    verdicts = _verdicts(run)
+    assert verdicts.pop(path.name) == "changed"
+    assert set(verdicts.values()) == {"ok"}
+
+
+def test_missing_extra_and_gone_files_are_named(run: RunDirectory) -> None:
+    """A trace may go, for nothing reads it any more."""
+    (run.path / SUMMARY).unlink()
+    (run.path / EXTENDERS).write_bytes(b"")
+    (run.path / "checkpoint-3-9.zst").write_bytes(b"")
+    (run.path.parent / "trace.jsonl").unlink()
+    verdicts = _verdicts(run)
+    assert verdicts[SUMMARY] == "missing"
+    assert verdicts[EXTENDERS] == verdicts["checkpoint-3-9.zst"] == "extra"
+    assert verdicts["trace.jsonl"] == "gone"
+
+
+def test_a_run_that_broke_off_is_unchecked(tmp_path: Path) -> None:
+    """It has no digests, and the reason is its state."""
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_manifest(Manifest(version="0", seed=7, rules="v1.34", traces=()))
+    run.decision_log().close()
+    run.end()
+    (found,) = verify(run)
+    assert (found.verdict, "broke off" in found.problem) == ("unchecked", True)
+
+
+def test_the_command_ends_with_1_where_a_file_is_not_ok(run: RunDirectory) -> None:
+    """JSON has each file with verdict and reason."""
+    (run.path / DECISIONS).write_bytes(b"")
+    done = CliRunner().invoke(command, [str(run.path), "-o", "json"])
+    assert isinstance(done.exception, ExitError)
+    assert done.exception.code == DIFFERS
+    found = {Path(each["path"]).name: each for each in json.loads(done.stdout)}
+    assert found[DECISIONS]["verdict"] == "changed"
+    assert "0 bytes" in found[DECISIONS]["problem"]
+    assert found[SUMMARY] == {"path": str(run.path / SUMMARY), "verdict": "ok", "problem": ""}
