@@ -16,7 +16,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 # Reprieve is built with the installed packages, because these are locked.
 BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 
-.PHONY: help setup protos lock sbom check contract format test test-long test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos lock sbom check contract format test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -92,6 +92,10 @@ test: $(STAMP) ## all tests but the long ones
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
+
+torture: $(STAMP) ## kills, and a million random messages, for about an hour (COUNT=, SEED=)
+	$(BIN)/python -m tests.torture.kills --count $(or $(COUNT),200) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2
 
 test-languages: $(STAMP) ## examples in JavaScript and Go, and generated code; needs node, npm, go, protoc
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m languages --durations 5 tests/languages

@@ -1,8 +1,8 @@
-"""The edge to a person's terminal: strangers' text is shown without control characters.
+r"""The edge to a person's terminal: strangers' text is shown without control characters.
 
 A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
-the text after it, or a newline that begins a forged line. Such characters are shown as `\\x1b` or
-`\\u202e`. Output for programs (JSON, YAML, CSV) has its own rules and does not pass here.
+the text after it, or a newline that begins a forged line. Such characters are shown as `\x1b` or
+`\u202e`. Output for programs (JSON, YAML, CSV) has its own rules and does not pass here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ def _code(match: re.Match[str]) -> str:
 def echo(*lines: str, err: bool = False) -> None:
     """Print lines for people; a newline within a line is escaped. Without lines: an empty one."""
     click.echo("\n".join(map(one_line, lines)), err=err)
+
+
+def escape_log() -> None:
+    """Escape this process's log, which goes to standard error where nothing else is set up."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(LogFormatter())
 
 
 class LogFormatter(logging.Formatter):

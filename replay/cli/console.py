@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from replay.cli.terminal import escaped
+from services.terminal import escaped
 
 
 class TerminalConsole(Console):

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
+from services.terminal import one_line
+
 DIFFERS = 1
 FAILED = 1
 REFUSED = 2
@@ -25,7 +27,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ExitError(Exception):
-    """Ends the command with `code`; the text is written to standard error."""
+    """Ends the command with `code`; the text is written to standard error, in its lines."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -35,18 +37,20 @@ class ExitError(Exception):
 @contextlib.contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
     """Turn `errors` into exit code REFUSED, and errors of services into SERVICE."""
-    from replay.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
+    from replay.errors import DISK, BackendError, ConfigurationError  # noqa: PLC0415 - when used
     from replay.world.answers import AnswerError  # noqa: PLC0415 - when used
 
     refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
     try:
         yield
     except refused as error:
-        text = os_problem(error) if isinstance(error, OSError) else str(error)
-        raise ExitError(REFUSED, text) from error
+        if not isinstance(error, OSError):
+            raise ExitError(REFUSED, one_line(str(error))) from error
+        code = UNWRITABLE if error.errno in DISK else REFUSED
+        raise ExitError(code, one_line(os_problem(error))) from error
     except (BackendError, AnswerError) as error:
         notes = getattr(error, "__notes__", [])
-        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
+        raise ExitError(SERVICE, "\n".join(map(one_line, [str(error), *notes]))) from error
 
 
 @contextlib.contextmanager

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Mapping
 
 import click
 
 from replay.backends.processes import prepare
-from replay.cli.errors import INTERRUPTED, UNWRITABLE, ExitError, Interrupted, Interrupts
-from replay.cli.terminal import echo
-from replay.errors import OutputError
+from replay.cli.errors import (
+    INTERRUPTED,
+    UNWRITABLE,
+    ExitError,
+    Interrupted,
+    Interrupts,
+    os_problem,
+)
+from replay.errors import DISK, OutputError
 from services.rpc.version import package_version
+from services.terminal import echo
 
 _COMMANDS = {
     "demo": "Replay a bundled trace that ends in seconds.",
@@ -153,10 +162,13 @@ def main() -> None:
 def _main() -> None:
     try:
         command.main(prog_name="reprieve", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        echo(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
         ended = error.__cause__ if isinstance(error, click.Abort) else error
@@ -164,10 +176,17 @@ def _main() -> None:
         echo(f"Error: {'; '.join(texts)}", err=True)
         sys.exit(ended.code if isinstance(ended, Interrupted) else INTERRUPTED)
     except ExitError as error:
-        echo(f"Error: {error}", err=True)
+        echo(*f"Error: {error}".split("\n"), err=True)
         sys.exit(error.code)
     except OutputError as error:
-        echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", [])]), err=True)
+        echo(f"Error: {error}", *getattr(error, "__notes__", []), err=True)
+        sys.exit(UNWRITABLE)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        # What is left for it would fail again when Python ends.
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the process ends
+        echo(f"Error: {os_problem(error)}; the output is not whole", err=True)
         sys.exit(UNWRITABLE)
 
 

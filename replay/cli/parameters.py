@@ -16,10 +16,12 @@ from replay.cli.errors import FAILED, ExitError, refusing
 from replay.importers.records import Moment
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
+from replay.results.run.directory import RunDirectory
 from replay.whatif.assertions import Assertion, failures, parse_assertion
 from replay.whatif.comparison import RunFacts
 from replay.world.models import duration_ns
 from services.telemetry.span import Sampling
+from services.terminal import echo
 
 _T = TypeVar("_T")
 _INTEGER = re.compile(r"-?\d{1,10}")
@@ -131,6 +133,15 @@ def output_option(
         show_default=True,
         help=meaning,
     )
+
+
+def open_run(path: Path) -> RunDirectory:
+    """Open a run to read it; a line on standard error reports a run without its end."""
+    run = RunDirectory.open(path)
+    state = str(run.state())
+    if state:
+        echo(f"Warning: {path}: {state}", err=True)
+    return run
 
 
 def echo_json(value: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from replay.explain.explanation import (
@@ -17,6 +16,7 @@ from replay.explain.explanation import (
     ScoredNode,
 )
 from replay.results import durations
+from replay.results.summary.table import escape
 from services.kube.quantity import Format, Quantity
 
 _LEFT_ALIGNED = frozenset({"NODE", "PLUGIN", "REASON", "EXAMPLES", "POD", "ROLE", "BUDGET"})
@@ -48,7 +48,7 @@ def print_explanation(found: PodExplanation, console: Console) -> None:
         print_eviction(found.eviction, found.pod, found.start_ns, console)
     _print_afterwards(found, console)
     for note in found.notes:
-        _print(console, f"Note: {note}.")
+        _print(console, escape(f"Note: {note}."))
 
 
 def _print_head(found: PodExplanation, console: Console) -> None:

@@ -12,7 +12,7 @@ from string import Template
 
 import orjson
 
-from replay.errors import RunError
+from replay.errors import unwritable
 from replay.report.displaced import evictions, loops, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import fragmentation, node_timeline, reasons
@@ -177,5 +177,6 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+        draft.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
     return path

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import orjson
 
-from replay.errors import RunError
+from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.whatif.comparison import all_figures, read_facts
 
@@ -142,7 +142,7 @@ def _prepare(folder: Path, grid: Sequence[SweepCell]) -> None:
         ]
         (folder / GRID).write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2))
     except OSError as error:
-        raise RunError(f"{folder} cannot be written: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
 
 
 class CellError(RuntimeError):

@@ -44,6 +44,7 @@ from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
 from services.telemetry.setup import TelemetryError
+from services.terminal import escape_log
 
 _REFLECTION = "grpc.reflection.v1.ServerReflection"
 
@@ -90,6 +91,7 @@ async def serve(
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     Raises AccessError and StartError before anything else is done.
     """
+    escape_log()
     credentials, gate = _entrance(service, listen)
     stop = _stop_event(watch_stdin=listen.watch_stdin)
     try:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from services.telemetry.setup import collector_sink
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
+from services.terminal import echo
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
 
@@ -77,10 +77,10 @@ class ServiceSpans:
             return
         delivery = self._sink.close()
         if delivery.lost:
-            print(  # noqa: T201 - a service's log
+            echo(
                 f"{delivery.lost} of {delivery.ended} spans did not reach {delivery.target}: "
                 f"{delivery.problem}",
-                file=sys.stderr,
+                err=True,
             )
 
 

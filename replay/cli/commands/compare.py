@@ -10,18 +10,23 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
-from replay.cli.parameters import FOLDER, assert_option, check_all, echo_json, output_option
+from replay.cli.parameters import (
+    FOLDER,
+    assert_option,
+    check_all,
+    echo_json,
+    open_run,
+    output_option,
+)
 from replay.errors import RunError
 from replay.explain.table import counted
 from replay.results.durations import simulated
-from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.figures import FIGURES
-from replay.results.summary.table import plain_table, print_left_out, right_aligned
+from replay.results.summary.table import escape, plain_table, print_left_out, right_aligned
 from replay.whatif.assertions import Assertion, FigureError
 from replay.whatif.comparison import (
     EFFECTS,
@@ -114,7 +119,7 @@ def _runs(
 
 
 def _compared(path_a: Path, path_b: Path, *, explains: bool) -> Compared:
-    run_a, run_b = RunDirectory.open(path_a), RunDirectory.open(path_b)
+    run_a, run_b = open_run(path_a), open_run(path_b)
     facts_a, facts_b = read_facts(run_a), read_facts(run_b)
     divergence = first_divergence(run_a, run_b)
     reasons: list[str] = []
@@ -207,7 +212,7 @@ def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool)
     shown = None if wide else _GROUPS_SHOWN
     for group in changed[:shown]:
         cells = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
-        table.add_row(*map(escape, cells), escape("\n".join(_effects(group, wide=wide))))
+        table.add_row(*map(escape, cells), "\n".join(map(escape, _effects(group, wide=wide))))
     console.print(table)
     print_left_out(len(changed), shown, console)
     console.print()

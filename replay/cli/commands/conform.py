@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import echo_json, output_option, write
-from replay.cli.terminal import echo
 from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
@@ -23,6 +22,7 @@ from replay.conform.vectors.vectors import VectorError, read_lines, recorded_fil
 from replay.results.kubectl.rows import TableWriter
 from services.rpc.access import ClientTls
 from services.rpc.client import channel, tls_options
+from services.terminal import echo
 
 CONTRACTS = {each.service: each for each in (SCHEDULER, QUEUE, EVICTION)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
@@ -152,7 +152,7 @@ def _print_report(report: ContractReport) -> None:
     """Print a row for each check, then the level that is reached."""
     table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
     table.rows([(str(each.level), each.check, each.text) for each in report.results])
-    echo(f"\n{report.sentence}")
+    echo("", report.sentence)
 
 
 def _print(found: list[FileConformance], show: int) -> None:
@@ -167,9 +167,9 @@ def _print(found: list[FileConformance], show: int) -> None:
             ]
         )
         for difference in each.differences[:show]:
-            echo(f"\n{difference.id} ({', '.join(difference.tags)})\n  {difference.text}")
+            echo("", f"{difference.id} ({', '.join(difference.tags)})", f"  {difference.text}")
         if show and each.failed > show:
-            echo(f"\n{each.failed - show:,} more: --show {each.failed} prints all")
+            echo("", f"{each.failed - show:,} more: --show {each.failed} prints all")
         echo()
     passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
     echo(f"{passed} passed, {failed} failed")

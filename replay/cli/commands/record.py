@@ -29,7 +29,6 @@ from replay.cli.errors import (
     refusing_traces,
 )
 from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
-from replay.cli.terminal import echo
 from replay.cli.traces import write_trace
 from replay.errors import (
     DISK,
@@ -43,6 +42,7 @@ from replay.errors import (
 )
 from replay.results.durations import simulated
 from services.kube import quantity
+from services.terminal import echo
 
 if TYPE_CHECKING:
     from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult

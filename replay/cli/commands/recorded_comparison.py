@@ -13,7 +13,6 @@ import yaml
 from replay.cli.errors import DIFFERS, ExitError, refusing_traces
 from replay.cli.parameters import echo_json, write
 from replay.cli.progress import counted, play, profile_names
-from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
 from replay.compare.recorded import DecisionKind
@@ -31,6 +30,7 @@ from replay.compare.run import (
 from replay.overrides.overrides import Overrides
 from replay.results.kubectl.rows import TableWriter
 from replay.runner import ReplaySettings
+from services.terminal import echo
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
@@ -146,7 +146,7 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
     for finding in findings if wide else findings[:_SHOWN_MAX]:
         _print_finding(finding)
     if not wide and len(findings) > _SHOWN_MAX:
-        echo(f"{len(findings) - _SHOWN_MAX:,} more differ: -o wide or json prints all\n")
+        echo(f"{len(findings) - _SHOWN_MAX:,} more differ: -o wide or json prints all", "")
 
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:

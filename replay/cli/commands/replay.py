@@ -23,7 +23,6 @@ from replay.cli.parameters import (
     override_options,
 )
 from replay.cli.progress import play
-from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
 from replay.overrides.assignment import OverrideError
@@ -41,6 +40,7 @@ from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
 from services.rpc.version import package_version
 from services.telemetry.span import Sampling
+from services.terminal import echo
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

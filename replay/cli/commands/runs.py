@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import gzip
 import json
 import sys
@@ -17,8 +16,7 @@ import orjson
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
-from replay.cli.parameters import DURATION, echo_json, output_option, run_argument, write
-from replay.cli.terminal import echo
+from replay.cli.parameters import DURATION, echo_json, open_run, output_option, run_argument, write
 from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.table import print_explanation
@@ -26,12 +24,12 @@ from replay.explain.target import ExplainQuery
 from replay.report.page import write_report
 from replay.results.kubectl.get import OUTPUTS, RESOURCES, GetQuery, get
 from replay.results.kubectl.rows import TableWriter
-from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
+from services.terminal import echo
 
 _NULL = "<none>"
 _EVENTS_PER_WRITE = 2000
@@ -62,7 +60,7 @@ def query_command(*, run: Path, sql: str | None, lists: bool, output: str) -> No
         return
     if not sql:
         raise click.UsageError("give a SELECT, or --tables for the list of tables")
-    with RunTables(RunDirectory.open(run)) as tables:
+    with RunTables(open_run(run)) as tables:
         _OUTPUTS[output](tables.select(sql))
 
 
@@ -76,7 +74,7 @@ def _print_tables() -> None:
 
 def _table(answer: QueryResult) -> None:
     columns = [name.upper() for name in answer.columns]
-    table = TableWriter(columns, functools.partial(echo, nl=False))
+    table = TableWriter(columns, write)
     for batch in answer.batches():
         table.rows([[_cell(value) for value in row] for row in batch])
 
@@ -155,7 +153,7 @@ def export_command(*, run: Path, _format: str, output: Path) -> None:
     """
     partial = output.with_name(f".partial.{output.name}")
     try:
-        with RunTables(RunDirectory.open(run)) as tables:
+        with RunTables(open_run(run)) as tables:
             count = _write_events(partial, trace_events(tables))
         partial.replace(output)
     finally:
@@ -199,7 +197,7 @@ def report_command(*, run: Path, output: Path | None) -> None:
       reprieve report runs/today
       reprieve report runs/today -o today.html
     """
-    path = write_report(RunDirectory.open(run), output)
+    path = write_report(open_run(run), output)
     echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
@@ -261,7 +259,7 @@ def explain_command(
     if attempt is not None and offset_ns is not None:
         raise click.UsageError("--at and --attempt cannot be combined")
     query = ExplainQuery(pod=pod, namespace=namespace, offset_ns=offset_ns, attempt=attempt or 0)
-    found = explain(RunDirectory.open(run), query, top=top, address=scheduler, tls=tls)
+    found = explain(open_run(run), query, top=top, address=scheduler, tls=tls)
     if output == "json":
         echo_json(found.to_mapping())
     else:
@@ -322,8 +320,6 @@ def get_command(
         kubernetes_version=kubernetes_version,
     )
     for_people = output in {"table", "wide"}
-    shown = get(
-        RunDirectory.open(run), query, functools.partial(echo, nl=False) if for_people else write
-    )
+    shown = get(open_run(run), query, write)
     if not shown and for_people:
         echo("No resources found.", err=True)

@@ -8,12 +8,12 @@ import click
 import yaml
 
 from replay.cli.parameters import DURATION, TRACE_FILE, echo_json, output_option, write
-from replay.cli.terminal import echo
 from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
 from replay.results.durations import simulated
 from replay.trace.validate import TraceReport, validate
+from services.terminal import echo, one_line
 
 _DEFAULTS = GenerateOptions()
 
@@ -72,7 +72,8 @@ def _mapping(report: TraceReport) -> dict[str, object]:
 
 def _print(report: TraceReport, *, wide: bool) -> None:
     def show(text: str) -> None:
-        echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
+        line = one_line(text)
+        echo(*[line] if wide else click.wrap_text(line, 80, "", " " * 10).split("\n"))
 
     header = report.header
     echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")

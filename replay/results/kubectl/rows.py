@@ -14,6 +14,7 @@ from replay.results import durations
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from services.rpc.kube.fields import time_ns
+from services.terminal import one_line
 
 _GAP = "   "
 
@@ -24,16 +25,17 @@ class TableWriter:
     def __init__(self, columns: Sequence[str], write: Callable[[str], object]) -> None:
         self._columns = columns
         self._write = write
-        self._widths = [len(column) for column in columns]
+        self._widths = [len(one_line(column)) for column in columns]
         self._begun = False
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Write rows; each has a cell for each column."""
+        """Write rows; each has a cell for each column. Control characters are escaped."""
+        rows = [tuple(map(one_line, row)) for row in rows]
         for row in rows:
             self._widths = [max(w, len(cell)) for w, cell in zip(self._widths, row, strict=True)]
         if rows and not self._begun:
             self._begun = True
-            self._line(self._columns)
+            self._line([one_line(column) for column in self._columns])
         for row in rows:
             self._line(row)
 

@@ -223,15 +223,15 @@ class RunDirectory:
 
     def decisions(self) -> Iterator[trace_pb2.Decision]:
         """Yield the decision log, in order."""
-        return read_decisions(self._intact(DECISIONS), is_whole=self.is_whole)
+        return read_decisions(self.intact(DECISIONS), is_whole=self.is_whole)
 
     def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
         """Yield a pod's decisions, each with how many attempts precede it at its moment."""
-        return read_entries(self._intact(DECISIONS), uid, is_whole=self.is_whole)
+        return read_entries(self.intact(DECISIONS), uid, is_whole=self.is_whole)
 
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
         """Yield the rounds that were sent to the scheduler, in order."""
-        return read_rounds(self._intact(HISTORY), is_whole=self.is_whole)
+        return read_rounds(self.intact(HISTORY), is_whole=self.is_whole)
 
     def check_moment(self, offset_ns: int) -> None:
         """Raise RunError for a moment after the run's end, counted from its first event."""
@@ -256,12 +256,12 @@ class RunDirectory:
         """Yield the rounds with the responses of the scheduler's extenders."""
         answered: Iterator[scheduler_pb2.Round] = iter(())
         if self.has_extenders:
-            answered = read_rounds(self._intact(EXTENDERS), is_whole=self.is_whole)
+            answered = read_rounds(self.intact(EXTENDERS), is_whole=self.is_whole)
         return with_responses(self.rounds(), answered)
 
     def spans(self) -> Iterator[dict[str, Any]]:
         """Yield the TracesData of each line of the spans' file."""
-        for where, text in whole_lines(self._intact(SPANS), is_whole=self.is_whole):
+        for where, text in whole_lines(self.intact(SPANS), is_whole=self.is_whole):
             yield _mapping(text, where)
 
     def latencies(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class RunDirectory:
         except RunError:
             return False
 
-    def _intact(self, name: str) -> Path:
+    def intact(self, name: str) -> Path:
         """Return a file's path. Raises RunError where its size is not that of the run's end."""
         path = self.path / name
         try:
@@ -302,7 +302,7 @@ class RunDirectory:
         return path
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        path = self.path / name if name == MANIFEST else self._intact(name)
+        path = self.path / name if name == MANIFEST else self.intact(name)
         try:
             text = path.read_bytes()
         except OSError as error:

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import orjson
 import yaml
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from replay.results import durations
@@ -16,9 +16,15 @@ from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
+from services.terminal import one_line
 
 _SHOWN = 5
 FORMATS = ("table", "wide", "json", "yaml")
+
+
+def escape(text: str) -> str:
+    """Return a text as one line of rich's markup, without control characters."""
+    return markup.escape(one_line(text))
 
 
 def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
@@ -91,7 +97,7 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         console,
         ("DECIDED", *right_aligned("PODS"), ""),
         [*rows, *(row for row in optional if row[1])],
-        lambda row: (row[0], f"{row[1]:,}", row[2]),
+        lambda row: (row[0], f"{row[1]:,}", escape(row[2])),
     )
     print_rows(
         console,
@@ -119,7 +125,7 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
 def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:
     nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
     every = durations.simulated(loop.every_ns)
-    return escape(loop.owner), f"{loop.evictions:,}", loop.signal, every, escape(nodes)
+    return escape(loop.owner), f"{loop.evictions:,}", escape(loop.signal), every, escape(nodes)
 
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +19,10 @@ from typing import Any, Self
 import duckdb
 import orjson
 
-from replay.errors import RunError
+from replay.errors import DISK, OutputError, RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, TABLES_DRAFT
+from replay.results.run.log_file import whole_lines
 from replay.results.schema import TABLES, Table
 from replay.results.tables.history_rows import HistoryRows
 from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, SELECTS
@@ -36,32 +38,38 @@ _BYTES_BUFFERED = 1 << 20
 
 
 def ensure_tables(run: RunDirectory) -> None:
-    """Build the tables unless they exist and are as new as the decision log. Raises RunError."""
+    """Build the tables unless they exist and are as new as the decision log, as build_tables."""
     if not _are_there(run):
         build_tables(run)
 
 
-def build_tables(run: RunDirectory) -> None:
-    """Build all tables of a run. Raises RunError where its files cannot be read or written."""
+def build_tables(run: RunDirectory, folder: Path | None = None) -> None:
+    """Build all tables of a run in `folder`, by default its own.
+
+    Raises RunError where its files cannot be read, and OutputError or RunError where the tables
+    cannot be written.
+    """
+    folder = folder or run.path
     try:
-        draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=run.path))
+        draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=folder))
     except OSError as error:
-        raise RunError(f"{run.path} cannot be written: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
     try:
         with contextlib.closing(connect(draft)) as connection:
             _build(run, connection, draft)
         for table in TABLES.values():
-            (draft / table.file_name).replace(run.path / table.file_name)
+            (draft / table.file_name).replace(folder / table.file_name)
     except duckdb.Error as error:
-        raise RunError(f"{run.path}: the tables cannot be built: {error}") from error
+        text = f"{run.path}: the tables cannot be built: {_one_line(error)}"
+        raise (OutputError if _is_disk(error) else RunError)(text) from error
     except OSError as error:
-        raise RunError(f"{run.path} cannot be written: {error.strerror or error}") from error
+        raise unwritable(folder, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
-    log_file = _reader(run.path / DECISIONS, LOG_COLUMNS)
+    log_file = _reader(_whole_log(run, draft), LOG_COLUMNS)
     connection.execute(f"CREATE VIEW log AS {LOG.format(log_file=log_file)}")
     _write_drafts(run, connection, draft)
     for name in _DRAFTS:
@@ -70,6 +78,17 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
         connection.execute(f"CREATE VIEW draft_{name} AS FROM {reader}")
     for table in TABLES.values():
         _write(connection, table, draft / table.file_name)
+
+
+def _whole_log(run: RunDirectory, draft: Path) -> Path:
+    """Return the decision log; of a run without its end a copy of the whole lines."""
+    path = run.intact(DECISIONS)
+    if run.is_whole:
+        return path
+    copy = draft / DECISIONS
+    with copy.open("wb", buffering=_BYTES_BUFFERED) as file:
+        file.writelines(text for _, text in whole_lines(path, is_whole=False))
+    return copy
 
 
 def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
@@ -221,9 +240,18 @@ class RunTables:
 
     def __init__(self, run: RunDirectory) -> None:
         """Open the tables. Raises RunError where they cannot be built or read."""
-        ensure_tables(run)
-        paths = {name: str(run.path / table.file_name) for name, table in TABLES.items()}
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
+        try:
+            # The files of a live run grow: tables in its folder would be old at once.
+            folder = Path(self._spill.name) if run.state().going else run.path
+            if folder == run.path:
+                ensure_tables(run)
+            else:
+                build_tables(run, folder)
+        except BaseException:
+            self._spill.cleanup()
+            raise
+        paths = {name: str(folder / table.file_name) for name, table in TABLES.items()}
         self._connection = connect(Path(self._spill.name))
         try:
             for name, path in paths.items():
@@ -262,6 +290,16 @@ class RunTables:
             return QueryResult(self._connection.execute(sql, parameters or None))
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
+
+
+def _is_disk(error: duckdb.Error) -> bool:
+    """Return whether the disk is the reason; DuckDB gives the system's text and no number."""
+    text = str(error)
+    return any(os.strerror(number) in text for number in DISK)
+
+
+def _one_line(error: duckdb.Error) -> str:
+    return " ".join(str(error).split())
 
 
 def _problem(error: duckdb.Error) -> str:

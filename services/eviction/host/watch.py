@@ -45,6 +45,7 @@ from services.eviction.host.cgroups import (
 from services.eviction.host.pods import RunningPod, kill, running_pods, usage
 from services.kube.kubelet import EvictionConfig
 from services.kube.quantity import Format, Quantity
+from services.terminal import one_line
 
 _SECOND_NS = 1_000_000_000
 
@@ -268,7 +269,7 @@ def printer(output: str, write: Callable[[str], None]) -> Callable[[StepReport],
     """Return the function that prints a step as lines ("table") or as one object ("json")."""
     if output == "json":
         return lambda report: write(orjson.dumps(_mapping(report)).decode())
-    return lambda report: write("\n".join(_lines(report)))
+    return lambda report: write("\n".join(map(one_line, _lines(report))))
 
 
 def _lines(report: StepReport) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import logging
+import sys
 
 import pytest
 from rich.table import Table
 from rich.text import Text
 
 from replay.cli.console import TerminalConsole
-from replay.cli.terminal import echo, escaped
+from services.terminal import LogFormatter, echo, escaped, one_line
 
 EVIL = "a\x1b]0;owned\x07b\rc\u202ed\x9be"
 SHOWN = "a\\x1b]0;owned\\x07b\\x0dc\\u202ed\\x9be"
@@ -19,6 +21,7 @@ def test_control_characters_are_shown_as_escapes() -> None:
     """C0, C1 and bidi controls; tabs, line ends and other languages stay."""
     assert escaped(EVIL) == SHOWN
     assert escaped("tab\tline\nübung 漢字") == "tab\tline\nübung 漢字"
+    assert one_line("a\tb\nc") == "a\\x09b\\x0ac"
 
 
 @pytest.mark.parametrize("err", [False, True])
@@ -28,8 +31,23 @@ def test_text_for_people_is_escaped(capsys: pytest.CaptureFixture[str], *, err: 
     assert capsys.readouterr()[err] == f"{SHOWN}\n"
 
 
-def test_tables_and_styled_texts_are_escaped_and_rich_keeps_its_own_codes() -> None:
+def test_a_services_log_is_escaped() -> None:
+    """A message is one line; a traceback keeps its own lines."""
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        problem = sys.exc_info()
+    record = logging.LogRecord("reprieve", 40, "x.py", 1, f"{EVIL}\n%s", (EVIL,), problem)
+    first, *rest = LogFormatter().format(record).split("\n")
+    assert first == f"{SHOWN}\\x0a{SHOWN}"
+    assert rest[-1] == f"ValueError: {SHOWN}"
+
+
+def test_tables_and_styled_texts_are_escaped_and_rich_keeps_its_own_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Cells, titles, markup and Text; colours are rich's."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
     console = TerminalConsole(file=out, force_terminal=True, width=200, color_system="standard")
     table = Table(EVIL)

@@ -1,0 +1,30 @@
+"""Kills of services and replays at random moments leave the decision log as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.torture.kills import disturbed, generated, undisturbed
+
+WITHIN_S = 1.5
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """Return a replay's arguments, and its run without kills."""
+    folder = tmp_path_factory.mktemp("kills")
+    arguments = generated(folder, seed=3, nodes=20, pods=500, deployments=5, budgets=10, leaky=30)
+    return arguments, undisturbed(arguments, folder)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+def test_two_random_kills_leave_the_decisions_as_they_are(
+    base: tuple[list[str], Path], tmp_path: Path, seed: int
+) -> None:
+    """Of a service, of all, or of the replay, which is resumed; a service that stops for a time."""
+    arguments, run = base
+    found = disturbed(arguments, run, tmp_path, seed, WITHIN_S, kills=2)
+    assert found.is_good, f"{found.kills}: exit code {found.code}\n{found.errors}"
