@@ -13,7 +13,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping, Sized
 from functools import cache
-from types import MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
@@ -54,7 +54,7 @@ _PLAIN = frozenset(
 )
 _ARRAYS = ("array", "_array_reconstructor")
 _DAMAGED = (
-    pickle.UnpicklingError,
+    pickle.PickleError,
     AttributeError,
     DecodeError,
     EOFError,
@@ -117,6 +117,10 @@ class _Writer(pickle.Pickler):
             return _array, (array.dtype.str, array.shape, array.tobytes())
         if isinstance(obj, type):
             _check(obj)
+        elif isinstance(obj, FunctionType | BuiltinFunctionType) and not (
+            obj.__module__ == __name__ or (obj.__module__, obj.__name__) == _ARRAYS
+        ):
+            raise pickle.PicklingError(f"the function {obj.__module__}.{obj.__qualname__}")
         return NotImplemented
 
 

@@ -75,7 +75,9 @@ def _names(file: Path) -> bytes:
     return b",".join(each.pod.metadata.name.encode() for each in created)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_a_recording_with_a_whole_trace(
     tmp_path: Path, number: int, code: int
 ) -> None:

@@ -15,7 +15,7 @@ WITHIN_S = 1.5
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """Return a replay's arguments, and its run without kills."""
     folder = tmp_path_factory.mktemp("kills")
-    arguments = generated(folder, seed=3, nodes=20, pods=500, deployments=5, budgets=10, leaky=30)
+    arguments = generated(folder, seed=3, nodes=40, pods=600, service_time="30s", leaky=5)
     return arguments, undisturbed(arguments, folder)
 
 

@@ -47,4 +47,5 @@ def command(*, paths: tuple[Path, ...], output: str) -> None:
         TerminalConsole().print(table)
     if faults:
         runs = ", ".join(map(str, paths))
-        raise ExitError(DIFFERS, f"{runs}: {faults:,} of {len(found):,} files are not as recorded")
+        counts = f"{faults:,} of {len(found):,} files"
+        raise ExitError(DIFFERS, f"{runs}: {counts} are not those of the run's end, see STATUS")
