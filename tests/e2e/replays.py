@@ -39,6 +39,7 @@ def run(
     models: Models | None = None,
     sampling: Sampling = NO_SPANS,
     configuration: str = "",
+    checkpoint_every_ns: int = 10_000_000_000,
 ) -> FinishedReplay:
     """Replay records through the services and leave the run in `run_path`."""
     settings = ReplaySettings(
@@ -54,6 +55,7 @@ def run(
         models=models or Models(),
         run_path=run_path,
         sampling=sampling,
+        checkpoint_every_ns=checkpoint_every_ns,
     )
     return run_replay(settings, lambda: iter(records), lambda _now_ns, _cluster, _tally: None)
 

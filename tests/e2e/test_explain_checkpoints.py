@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from replay import recovery
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
@@ -37,9 +38,11 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
 ) -> None:
     """Fewer rounds are told for them; nothing else is another."""
     monkeypatch.setattr(history, "EVERY_NS", 0)
-    monkeypatch.setattr(history, "SHARE", 0)
+    monkeypatch.setattr(recovery, "SHARE", 0)
     models = Models(eviction=False)
-    finished = run(here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
+    finished = run(
+        here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models, checkpoint_every_ns=0
+    ).run
     kept = checkpoints_in(finished.path)
     assert len(kept) > 5
     address = here.addresses["scheduler"]

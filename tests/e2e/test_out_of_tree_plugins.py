@@ -82,6 +82,6 @@ def test_a_plugin_that_cannot_be_loaded_ends_the_service_with_its_name(tmp_path:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert 'plugin "nowhere:Nothing": ModuleNotFoundError' in done.stderr
     assert "Traceback" not in done.stderr

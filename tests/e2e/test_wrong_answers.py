@@ -70,6 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def replayed(trace: Path, run: Path, *options: str, code: int = 0) -> str:
     """Replay a trace, which ends with `code`, and return what is said of it in one line."""
     arguments = ["replay", str(trace), "--run", str(run), "--force", "-q", "--spans", "off"]
+    arguments += ["--reconnect", "0s"]
     return reprieve(run.parent, *arguments, *options, code=code).stderr.replace("\n", " ")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -166,10 +167,14 @@ def test_a_lock_file_of_any_content_can_be_read(tmp_path: Path, text: bytes) -> 
     assert not is_held(tmp_path)
 
 
-def test_a_folder_without_permission_is_a_refusal(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And not a full disk's error."""
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
-    tmp_path.chmod(0o500)
+
+    def denied(*_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", denied)
     with pytest.raises(RunError, match="cannot be written: Permission denied"):
         RunLock.take(tmp_path)
