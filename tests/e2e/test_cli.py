@@ -256,7 +256,7 @@ def _stopped(
         stdout=subprocess.DEVNULL,
         start_new_session=True,
         # A shell's background jobs ignore SIGINT, and so would what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
     ) as process:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
