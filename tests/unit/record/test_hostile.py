@@ -495,7 +495,7 @@ def test_a_kubelet_that_fails_is_asked_less_often() -> None:
         for _ in range(20):
             assert [each.node for each in usage.sample(["n", "away"])] == ["n"]
         assert server.requests[SUMMARY] == 20
-        assert server.requests[SUMMARY.replace("/n/", "/away/")] == 1
+        assert server.requests[SUMMARY.replace("/n/", "/away/")] <= 5
 
 
 def test_a_node_cannot_choose_another_path() -> None:
