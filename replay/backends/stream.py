@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 
 from replay.errors import BackendError, ServiceLostError
+from services.rpc.errors import reason_of
 
 DEADLINE_S = 120.0
 Request = TypeVar("Request")
@@ -118,26 +117,13 @@ _TRANSPORT = ("Stream removed", "Received RST_STREAM")
 def is_lost(error: grpc.RpcError) -> bool:
     """Return whether a failed call shows that the connection, the service or its session is gone.
 
-    The last of _TRANSPORT are gRPC's own texts for streams that the other end reset.
+    _TRANSPORT are gRPC's own texts for streams that the other end has reset.
     """
     if not isinstance(error, grpc.Call):
         return False
     if error.code() in _LOST or (error.details() or "").startswith(_TRANSPORT):
         return True
-    return _reason(error) in _LOST_REASONS
-
-
-def _reason(error: grpc.Call) -> str:
-    """Return the reason in a status's ErrorInfo, "" without one."""
-    try:
-        status = rpc_status.from_call(error)
-    except ValueError:
-        return ""
-    info = error_details_pb2.ErrorInfo()
-    for detail in status.details if status is not None else ():
-        if detail.Unpack(info):
-            return str(info.reason)
-    return ""
+    return reason_of(error) in _LOST_REASONS
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -192,6 +192,19 @@ class UnservedError(RefusalError, NotImplementedError):
     reason = "NOT_SERVED"
 
 
+def reason_of(error: grpc.Call | grpc.aio.AioRpcError) -> str:
+    """Return the reason in the ErrorInfo of a failed call's status, "" without one."""
+    try:
+        status = rpc_status.from_call(error)  # type: ignore[arg-type] # both have what it reads
+    except ValueError:
+        return ""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details if status is not None else ():
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
+
+
 def status_of(refusal: RefusalError) -> status_pb2.Status:
     """Return the google.rpc.Status of a refusal."""
     status = status_pb2.Status(code=refusal.code, message=str(refusal))

@@ -1,7 +1,7 @@
 """The stream of one session to the queue, opened again where it breaks.
 
 Requests without a response are sent again over the new stream, with their numbers, so that each is
-applied once. The queue has a number of seconds to respond before whoever waits is refused; the
+applied once. A caller waits some seconds for the queue and then receives an error; the
 stream goes on trying, for the session can continue when the queue is back.
 """
 
@@ -15,12 +15,10 @@ from time import monotonic
 from typing import Any
 
 import grpc
-from google.rpc import error_details_pb2
 from grpc.aio import AioRpcError, Metadata
-from grpc_status import rpc_status
 
 from reprieve.queue.v1beta1 import queue_service_pb2
-from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError
+from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError, reason_of
 
 DEADLINE_S = 30.0
 """How long a response may take on a stream that is open."""
@@ -172,7 +170,7 @@ def refusal_of(address: str, error: Exception) -> RefusalError:
     if not isinstance(error, AioRpcError):
         return UnavailableError(f"{queue} does not respond: {error}")
     text = f"{queue} answers {error.code().name}: {error.details() or 'nothing more'}"
-    if _reason(error) in {"SESSION_EXPIRED", "SESSION_BROKEN", "PERMISSION_DENIED"}:
+    if reason_of(error) in {"SESSION_EXPIRED", "SESSION_BROKEN", "PERMISSION_DENIED"}:
         return SessionBrokenError(f"{text}: create a new session")
     return UnavailableError(text)
 
@@ -181,20 +179,7 @@ def _is_lost(error: Exception) -> bool:
     """Return whether it was the connection that failed, or a queue that is about to end."""
     if not isinstance(error, AioRpcError):
         return True
-    if _reason(error) not in {"", "UNAVAILABLE"}:
+    if reason_of(error) not in {"", "UNAVAILABLE"}:
         return False
     reset = any(each in (error.details() or "") for each in _RESET)
     return error.code() in _LOST or reset
-
-
-def _reason(error: AioRpcError) -> str:
-    """Return the reason in a status's ErrorInfo, "" without one."""
-    try:
-        status = rpc_status.from_call(error)  # type: ignore[arg-type] # it has what a Call has
-    except ValueError:
-        return ""
-    info = error_details_pb2.ErrorInfo()
-    for detail in status.details if status is not None else ():
-        if detail.Unpack(info):
-            return str(info.reason)
-    return ""
