@@ -178,7 +178,7 @@ def nominated(state: scheduler_pb2.SchedulerState) -> list[tuple[str, list[str]]
 
 
 def is_answered(caller: Caller, outcome: scheduler_pb2.Outcome) -> bool:
-    """Return whether an outcome needs no answer: its pop names no pod of the session."""
+    """Return whether a pop was answered already: it then takes an answer with any victim."""
     stray = refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "stranger")
     try:
         caller.tell(0, answers=[stray])
