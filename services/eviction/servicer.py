@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -38,10 +38,13 @@ from services.rpc.checkpoints import (
 )
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.parts import PART_BYTES, split
-from services.rpc.prometheus import PrometheusHistogram, header, line
+from services.rpc.prometheus import HistogramCounts, counter, histogram
 from services.rpc.session import Session
 from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 SERVICE = "eviction"
 FULL_NAME = "reprieve.eviction.v1beta1.EvictionService"
@@ -88,9 +91,9 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             for part in split(pb.GetStateResponse(nodes=nodes)):
                 yield part
 
-    def metrics_text(self) -> str:
-        """Return the process's metrics in Prometheus' text format."""
-        return self._metrics.text()
+    def collect(self) -> Iterable[Metric]:
+        """Describe the metrics of the process."""
+        return self._metrics.collect()
 
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
@@ -181,9 +184,6 @@ def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
     return max(session.at_ns, *times_ns) if times_ns else session.at_ns
 
 
-_EVICTIONS = "kubelet_evictions"
-_STATS_AGE = "kubelet_eviction_stats_age_seconds"
-_LABEL = "eviction_signal"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _NS_PER_S = 1e9
 
@@ -194,8 +194,8 @@ class EvictionMetrics:
     __slots__ = ("_evictions", "_stats_age")
 
     def __init__(self) -> None:
-        self._evictions: Counter[str] = Counter()
-        self._stats_age: dict[str, PrometheusHistogram] = {}
+        self._evictions: Counter[tuple[str]] = Counter()
+        self._stats_age: dict[tuple[str], HistogramCounts] = {}
 
     def absorb(self, result: StepResult) -> None:
         """Count a step that has ended.
@@ -204,26 +204,25 @@ class EvictionMetrics:
         exceeds.
         """
         for eviction in result.evictions:
-            self._evictions[eviction.cause] += 1
+            self._evictions[eviction.cause,] += 1
         for signal, age_ns in result.stats_ages_ns:
-            histogram = self._stats_age.get(signal.value)
-            if histogram is None:
-                histogram = self._stats_age[signal.value] = PrometheusHistogram(_SECONDS)
-            histogram.observe(age_ns / _NS_PER_S)
+            counts = self._stats_age.get((signal.value,))
+            if counts is None:
+                counts = self._stats_age[signal.value,] = HistogramCounts(_SECONDS)
+            counts.observe(age_ns / _NS_PER_S)
 
-    def text(self) -> str:
-        """Return the metrics."""
-        return "".join(f"{each}\n" for each in self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        help_text = "Cumulative number of pod evictions by eviction signal"
-        yield from header(_EVICTIONS, "counter", help_text)
-        for signal, count in sorted(self._evictions.items()):
-            yield line(_EVICTIONS, ((_LABEL, signal),), count)
-        help_text = (
-            "Time between when stats are collected, and when pod is evicted based on those stats "
-            "by eviction signal"
+    def collect(self) -> Iterator[Metric]:
+        """Describe the metrics."""
+        yield counter(
+            "kubelet_evictions",
+            "Cumulative number of pod evictions by eviction signal",
+            ("eviction_signal",),
+            self._evictions,
         )
-        yield from header(_STATS_AGE, "histogram", help_text)
-        for signal, histogram in sorted(self._stats_age.items()):
-            yield from histogram.lines(_STATS_AGE, ((_LABEL, signal),))
+        yield histogram(
+            "kubelet_eviction_stats_age_seconds",
+            "Time between when stats are collected, and when pod is evicted based on those stats "
+            "by eviction signal",
+            ("eviction_signal",),
+            self._stats_age,
+        )

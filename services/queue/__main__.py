@@ -15,7 +15,7 @@ from services.rpc.server import Listen, listen_options, serve
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @limit_options
-@listen_options(50051, metrics=True)
+@listen_options(50051)
 def main(listen: Listen, limits: Limits) -> None:
     """Serve the scheduling queue (reprieve.queue.v1beta1.QueueService).
 
@@ -26,7 +26,7 @@ def main(listen: Listen, limits: Limits) -> None:
     servicer = QueueServicer(limits)
     add = queue_service_pb2_grpc.add_QueueServiceServicer_to_server
     register = partial(add, servicer)
-    asyncio.run(serve(SERVICE, FULL_NAME, register, listen, servicer.metrics_text, limits=limits))
+    asyncio.run(serve(SERVICE, FULL_NAME, register, listen, servicer.collect, limits=limits))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The queue's metrics, with upstream's names and labels, as Prometheus' text.
+"""The queue's metrics, with upstream's names, labels and buckets.
 
 The cores count, and their counts are taken after each request, so that an operation spends no time
 on metrics; only hints are timed where they run.
@@ -8,15 +8,19 @@ Source: kubernetes v1.34 pkg/scheduler/metrics/metrics.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration
 from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.rpc.prometheus import PrometheusHistogram, header, line
+from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 _PENDING = {
     SubQueue.ACTIVE: "active",
@@ -25,8 +29,8 @@ _PENDING = {
     SubQueue.UNSCHEDULABLE: "unschedulable",
     SubQueue.GATED: "gated",
 }
-_ATTEMPTS = tuple(2.0**power for power in range(5))
-_SECONDS = tuple(0.00001 * 2**power for power in range(12))
+_ATTEMPTS = exponential(1, 2, 5)
+_SECONDS = exponential(0.00001, 1.5, 20)
 _NS_PER_S = 1e9
 
 
@@ -54,8 +58,8 @@ class QueueMetrics:
 
     def __init__(self) -> None:
         self._incoming: dict[tuple[str, str], int] = {}
-        self._attempts = PrometheusHistogram(_ATTEMPTS)
-        self._hints: dict[tuple[str, str, bool], PrometheusHistogram] = {}
+        self._attempts = HistogramCounts(_ATTEMPTS)
+        self._hints: dict[tuple[str, str, str], HistogramCounts] = {}
 
     def timed(self, registrations: Iterable[Registration]) -> tuple[Registration, ...]:
         """Return the registrations with their hints timed."""
@@ -68,11 +72,11 @@ class QueueMetrics:
 
     def record_hint(self, plugin: str, event: str, took_s: float, *, queued: bool) -> None:
         """Record one call of a hint; `took_s` in seconds."""
-        key = (plugin, event, queued)
-        histogram = self._hints.get(key)
-        if histogram is None:
-            histogram = self._hints[key] = PrometheusHistogram(_SECONDS)
-        histogram.observe(took_s)
+        key = (plugin, event, "Queue" if queued else "QueueSkip")
+        counts = self._hints.get(key)
+        if counts is None:
+            counts = self._hints[key] = HistogramCounts(_SECONDS)
+        counts.observe(took_s)
 
     def absorb(self, queue: SchedulingQueue) -> None:
         """Add what a queue has counted since the last call."""
@@ -82,31 +86,33 @@ class QueueMetrics:
         for attempts, count in queue.take_finished().items():
             self._attempts.observe(attempts, count)
 
-    def text(self, queues: Iterable[SchedulingQueue]) -> str:
-        """Return the metrics, with the pods pending in `queues` now."""
+    def collect(self, queues: Iterable[SchedulingQueue]) -> Iterator[Metric]:
+        """Describe the metrics, with the pods pending in `queues` now."""
         pending = dict.fromkeys(_PENDING.values(), 0)
         for queue in queues:
             for where, size in queue.sizes().items():
                 pending[_PENDING[where]] += size
-        return "".join(f"{line}\n" for line in self._lines(pending))
-
-    def _lines(self, pending: Mapping[str, int]) -> Iterator[str]:
-        name = "scheduler_pending_pods"
-        yield from header(name, "gauge", "Number of pending pods, by the queue type.")
-        for where, count in pending.items():
-            yield line(name, (("queue", where),), count)
-        name = "scheduler_queue_incoming_pods_total"
-        help_text = "Number of pods added to scheduling queues by event and queue type."
-        yield from header(name, "counter", help_text)
-        for (where, event), count in sorted(self._incoming.items()):
-            yield line(name, (("event", event), ("queue", where)), count)
-        name = "scheduler_pod_scheduling_attempts"
-        help_text = "Number of attempts to successfully schedule a pod."
-        yield from header(name, "histogram", help_text)
-        yield from self._attempts.lines(name)
-        name = "scheduler_queueing_hint_execution_duration_seconds"
-        yield from header(name, "histogram", "Latency for running a queueing hint of a plugin.")
-        for (plugin, event, queued), histogram in sorted(self._hints.items()):
-            hint = "Queue" if queued else "QueueSkip"
-            labels = (("event", event), ("hint", hint), ("plugin", plugin))
-            yield from histogram.lines(name, labels)
+        yield gauge(
+            "scheduler_pending_pods",
+            "Number of pending pods, by the queue type.",
+            ("queue",),
+            {(where,): count for where, count in pending.items()},
+        )
+        yield counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to scheduling queues by event and queue type.",
+            ("queue", "event"),
+            self._incoming,
+        )
+        yield histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            (),
+            {(): self._attempts},
+        )
+        yield histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Duration for running a queueing hint function of a plugin.",
+            ("plugin", "event", "hint"),
+            self._hints,
+        )

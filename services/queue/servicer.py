@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -45,6 +45,9 @@ from services.rpc.parts import PART_BYTES, split
 from services.rpc.session import Session
 from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 SERVICE = "queue"
 FULL_NAME = "reprieve.queue.v1beta1.QueueService"
@@ -146,9 +149,9 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
                         yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
                 await asyncio.sleep(period_ns / 1e9)
 
-    def metrics_text(self) -> str:
-        """Return the process's metrics in Prometheus' text format."""
-        return self._metrics.text(session.core.queue for session in self._sessions)
+    def collect(self) -> Iterable[Metric]:
+        """Describe the metrics of the process."""
+        return self._metrics.collect(session.core.queue for session in self._sessions)
 
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context

@@ -1,24 +1,37 @@
-"""Prometheus' text format, version 0.0.4, as lines, and over HTTP: GET /metrics, nothing else."""
+"""Metrics for Prometheus: counted here, described and written by prometheus-client, over HTTP.
+
+A process counts in plain mappings and `HistogramCounts`, and describes them when it is scraped, so
+that a request spends no time on it. prometheus-client is imported at the first scrape, since most
+processes serve no metrics. HTTP is GET /metrics and nothing else, with a deadline for each request.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING, TypeVar
 
-Labels = tuple[tuple[str, str], ...]
+from services.rpc.listening import host_and_port
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+Labels = tuple[str, ...]
+"""Values of the labels of a series, in the order of the metric's label names."""
+_Series = TypeVar("_Series", bound=Labels)
+Collect = Callable[[], "Iterable[Metric]"]
 _LINES_MAX = 100
 _DEADLINE_S = 5.0
-_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class PrometheusHistogram:
+class HistogramCounts:
     """Counts of observed values by upper bounds, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
@@ -28,62 +41,118 @@ class PrometheusHistogram:
         self._counts[bisect_left(self._bounds, value)] += count
         self._sum += value * count
 
-    def lines(self, name: str, labels: Labels = ()) -> Iterator[str]:
-        """Yield the series of the histogram."""
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return the cumulative counts by upper bound."""
         bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
-        for bound, count in zip(bounds, accumulate(self._counts), strict=True):
-            yield line(f"{name}_bucket", (*labels, ("le", bound)), count)
-        yield line(f"{name}_sum", labels, self._sum)
-        yield line(f"{name}_count", labels, sum(self._counts))
+        return [*zip(bounds, accumulate(self._counts), strict=True)]
+
+    @property
+    def sum(self) -> float:
+        """The sum of the observed values."""
+        return self._sum
 
 
-def header(name: str, kind: str, help_text: str) -> Iterator[str]:
-    """Yield the HELP and TYPE lines of a metric."""
-    yield f"# HELP {name} {help_text}"
-    yield f"# TYPE {name} {kind}"
+def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return upper bounds. Source: prometheus/client_golang, ExponentialBuckets."""
+    return tuple(start * factor**power for power in range(count))
 
 
-def line(name: str, labels: Labels, value: float) -> str:
-    """Return one sample."""
-    pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    return f"{name}{{{pairs}}} {value:g}" if pairs else f"{name} {value:g}"
+def counter(name: str, text: str, labels: Labels, values: Mapping[_Series, float]) -> Metric:
+    """Describe a counter.
+
+    The formats know counters by the suffix _total; one without it has no type, as client_golang
+    writes it in OpenMetrics.
+    """
+    from prometheus_client.metrics_core import CounterMetricFamily, UnknownMetricFamily  # noqa: PLC0415 - when scraped
+
+    family: CounterMetricFamily | UnknownMetricFamily
+    if name.endswith("_total"):
+        family = CounterMetricFamily(name, text, labels=labels)
+    else:
+        family = UnknownMetricFamily(name, text, labels=labels)
+    for series, value in sorted(values.items()):
+        family.add_metric(series, value)
+    return family
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def gauge(name: str, text: str, labels: Labels, values: Mapping[_Series, float]) -> Metric:
+    """Describe a gauge."""
+    from prometheus_client.metrics_core import GaugeMetricFamily  # noqa: PLC0415 - when scraped
+
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for series, value in values.items():
+        family.add_metric(series, value)
+    return family
 
 
-async def serve_metrics(address: str, text: Callable[[], str]) -> asyncio.Server:
-    """Listen on `address` (host:port) and answer each scrape with `text()`."""
-    host, _, port = address.rpartition(":")
+def histogram(
+    name: str, text: str, labels: Labels, counts: Mapping[_Series, HistogramCounts]
+) -> Metric:
+    """Describe a histogram."""
+    from prometheus_client.metrics_core import HistogramMetricFamily  # noqa: PLC0415 - when scraped
+
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for series, each in sorted(counts.items()):
+        family.add_metric(series, buckets=each.buckets(), sum_value=each.sum)
+    return family
+
+
+def process() -> Iterator[Metric]:
+    """Describe this process: memory, processor time, open files, its start."""
+    from prometheus_client.process_collector import ProcessCollector  # noqa: PLC0415 - when scraped
+
+    yield from ProcessCollector(registry=None).collect()
+
+
+class _Scrape:
+    """What prometheus-client writes: a registry of one scrape."""
+
+    def __init__(self, collect: Collect) -> None:
+        self.collect = collect
+
+
+def exposition(collect: Collect, accept: str = "") -> tuple[bytes, str]:
+    """Return the metrics and their content type, in the format that the header `accept` prefers."""
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - when scraped
+
+    encode, content_type = choose_encoder(accept)
+    return encode(_Scrape(collect)), content_type
+
+
+async def serve_metrics(address: str, collect: Collect) -> asyncio.Server:
+    """Listen on `address` (host:port) and answer each scrape with what `collect` describes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request_line = await asyncio.wait_for(_request_line(reader), _DEADLINE_S)
-            writer.write(_response(request_line, text))
-            await writer.drain()
+            request, accept = await asyncio.wait_for(_request(reader), _DEADLINE_S)
+            writer.write(_response(request, accept, collect))
+            await asyncio.wait_for(writer.drain(), _DEADLINE_S)
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-            pass  # the scraper has disconnected, or does not speak HTTP
+            pass  # the scraper has disconnected, stalls, or does not speak HTTP
         finally:
             writer.close()
 
-    return await asyncio.start_server(answer, host.strip("[]"), int(port))
+    return await asyncio.start_server(answer, *host_and_port("--metrics", address))
 
 
-async def _request_line(reader: asyncio.StreamReader) -> bytes:
-    """Return the first line of a request, after reading its headers."""
-    first = await reader.readline()
+async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
+    """Return the first line of a request and its header Accept."""
+    first, accept = await reader.readline(), ""
     for _ in range(_LINES_MAX):
-        if (await reader.readline()).strip() == b"":
-            return first
+        header = (await reader.readline()).strip()
+        if not header:
+            return first, accept
+        name, _, value = header.partition(b":")
+        if name.lower() == b"accept":
+            accept = value.decode("latin-1").strip()
     raise ValueError("too many header lines")
 
 
-def _response(request_line: bytes, text: Callable[[], str]) -> bytes:
+def _response(request_line: bytes, accept: str, collect: Collect) -> bytes:
     method, path = (*request_line.split(), b"", b"")[:2]
     if method != b"GET" or path.partition(b"?")[0] != b"/metrics":
-        body, status = b"GET /metrics\n", "404 Not Found"
+        body, status, content_type = b"GET /metrics\n", "404 Not Found", "text/plain"
     else:
-        body, status = text().encode(), "200 OK"
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {_TYPE}\r\nContent-Length: {len(body)}\r\n"
+        (body, content_type), status = exposition(collect, accept), "200 OK"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode() + body

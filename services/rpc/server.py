@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from services.rpc.access import Access, AccessError, read_access
-from services.rpc.client import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
+from services.rpc.call_metrics import CallMetrics
 from services.rpc.credentials import server_credentials
 from services.rpc.errors import RefusalInterceptor
 from services.rpc.identity import AccessInterceptor, policy_of
@@ -39,7 +40,8 @@ from services.rpc.listening import (
     is_loopback,
 )
 from services.rpc.parts import ACCEPTED_BYTES_MAX
-from services.rpc.prometheus import serve_metrics
+from services.rpc.prometheus import Collect, process, serve_metrics
+from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
 from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
@@ -56,7 +58,8 @@ class Listen:
     `access` has the TLS files and who may call; with `insecure` callers without an identity may
     reach the service from other machines. `reflects` is None for reflection without TLS only.
     `grace_s` limits how long calls may take to end on SIGTERM. `metrics` is host:port for
-    Prometheus, None for no metrics.
+    Prometheus, None for no metrics. `timeouts` are those of connections, and of a service that
+    calls another one.
     """
 
     address: str
@@ -66,6 +69,7 @@ class Listen:
     grace_s: float = 5.0
     watch_stdin: bool = False
     metrics: str | None = None
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
 
 
 Register = Callable[[grpc.aio.Server], None]
@@ -78,7 +82,7 @@ async def serve(
     full_name: str,
     register: Register,
     listen: Listen,
-    metrics_text: Callable[[], str] = str,
+    collect: Collect,
     *,
     limits: Limits = DEFAULT_LIMITS,
     watch: Watch | None = None,
@@ -88,6 +92,7 @@ async def serve(
     `service` is its short name for people, `full_name` the proto service's, for health checks.
     `watch` reports whether what the service depends on responds; while it does not, the health of
     `full_name` is NOT_SERVING.
+    `collect` describes the metrics of the service.
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     Raises AccessError and StartError before anything else is done.
     """
@@ -98,12 +103,15 @@ async def serve(
         spans = ServiceSpans.from_environment(service, package_version())
     except TelemetryError as error:
         raise StartError(str(error)) from None
+    calls = [CallMetrics()] if listen.metrics else []
     server = grpc.aio.server(
-        interceptors=[*gate, *interceptors(spans, limits)], options=_server_options(limits)
+        interceptors=[*calls, *gate, *interceptors(spans, limits)],
+        options=_server_options(limits, listen.timeouts),
     )
     register(server)
     if listen.metrics:
-        await serve_metrics(listen.metrics, metrics_text)
+        sources = (collect, *(each.collect for each in calls), process)
+        await serve_metrics(listen.metrics, lambda: chain(*(source() for source in sources)))
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     if listen.reflects if listen.reflects is not None else credentials is None:
@@ -146,7 +154,11 @@ async def _watch(watch: Watch, checks: health.aio.HealthServicer, full_name: str
     await watch(report)
 
 
-def _server_options(limits: Limits) -> list[tuple[str, int]]:
+_PING_INTERVAL_MS_MIN = 100
+"""A caller that sends pings more often is cut off; its --timeout keepalive may be short."""
+
+
+def _server_options(limits: Limits, timeouts: Timeouts) -> list[tuple[str, int]]:
     """Return gRPC's options: half-open connections are noticed, and large messages refused by name.
 
     gRPC itself refuses messages that are four times larger than the limit.
@@ -154,10 +166,9 @@ def _server_options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", 4 * (limits.message_bytes or ACCEPTED_BYTES_MAX)),
-        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        *timeouts.keepalive_options,
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
     ]
 
 
@@ -235,16 +246,10 @@ def calm(young: int = 100_000) -> None:
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-_METRICS: _Decorator = click.option(
-    "--metrics",
-    "metrics_address",
-    metavar="HOST:PORT",
-    help="Where to serve metrics for Prometheus, as GET /metrics. Default: nowhere.",
-)
 
 
-def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
-    """Add --listen, the options of access and, with `metrics`, --metrics to a command.
+def listen_options(port: int) -> _Decorator:
+    """Add --listen, --metrics and the options of access to a command.
 
     The command receives one argument, `listen`.
     """
@@ -261,7 +266,8 @@ def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
             reflection: bool | None,
             grace: float,
             child: bool,
-            metrics_address: str | None = None,
+            metrics_address: str | None,
+            timeouts: Timeouts,
             **rest: Any,
         ) -> Any:
             if (tls_cert is None) != (tls_key is None):
@@ -286,13 +292,14 @@ def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
                 grace_s=grace,
                 watch_stdin=child,
                 metrics=metrics_address,
+                timeouts=timeouts,
             )
             return command(listen=listen, **rest)
 
         functools.update_wrapper(with_listen, command)
-        for option in reversed([*_options(port), _METRICS] if metrics else _options(port)):
+        for option in reversed(_options(port)):
             with_listen = option(with_listen)
-        return with_listen
+        return timeout_option(with_listen)
 
     return decorate
 
@@ -338,6 +345,13 @@ def _options(port: int) -> list[_Decorator]:
             show_default=True,
             type=click.FloatRange(min=0),
             help="Seconds that running calls may take to end on SIGTERM.",
+        ),
+        click.option(
+            "--metrics",
+            "metrics_address",
+            envvar="REPRIEVE_METRICS",
+            metavar="HOST:PORT",
+            help="Where to serve metrics for Prometheus, as GET /metrics. Default: nowhere.",
         ),
         click.option("--child", is_flag=True, hidden=True, help="End with standard input."),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -16,6 +17,7 @@ from services.rpc.limits import Limits, limit_options
 from services.rpc.listening import StartError, host_and_port
 from services.rpc.server import Listen, listen_options, serve
 from services.scheduler.core.session.warm_up import warm_up
+from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
@@ -81,9 +83,15 @@ def main(
     host_and_port("--queue", queue_address)
     shared = listen.access if listen.access.source else Access()
     own = tls if tls.authority else shared.client(insecure=listen.insecure)
+    own = replace(own, timeouts=listen.timeouts)
     link = partial(QueueLink, queue_address, own)
+    metrics = SchedulerMetrics() if listen.metrics else None
     servicer = partial(
-        SchedulerServicer, registry=registry, asks_extenders=extenders, limits=limits
+        SchedulerServicer,
+        registry=registry,
+        asks_extenders=extenders,
+        limits=limits,
+        metrics=metrics,
     )
     asyncio.run(_serve(link, servicer, listen, limits, warms_up=warms_up))
 
@@ -97,13 +105,16 @@ async def _serve(
     warms_up: bool,
 ) -> None:
     link = connect()
+    scheduler = servicer(link)
 
     def register(server: grpc.aio.Server) -> None:
         if warms_up:
             warm_up()
-        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(link), server)
+        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)
 
-    await serve("scheduler", FULL_NAME, register, listen, limits=limits, watch=link.watch)
+    await serve(
+        "scheduler", FULL_NAME, register, listen, scheduler.collect, limits=limits, watch=link.watch
+    )
     await link.close()
 
 

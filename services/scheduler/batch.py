@@ -6,7 +6,7 @@ one outcome, which hold each reason once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 """Where in a batch a decision begins: the place of its operation, and of its pod within that."""
 
 
-class _BatchEntry(NamedTuple):
+class BatchEntry(NamedTuple):
     """A decision, its place in the batch and its wall time; `answers` are the extenders'."""
 
     decision: Decision
@@ -54,7 +54,7 @@ class Batch:
         self.operations: list[queue_pb2.Operation] = []
         self._encoder = encoder
         self._at_ns = at_ns
-        self._entries: list[_BatchEntry] = []
+        self._entries: list[BatchEntry] = []
         self.size = 0
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
@@ -62,6 +62,9 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[BatchEntry]:
+        return iter(self._entries)
 
     @property
     def all_bound(self) -> bool:
@@ -86,7 +89,7 @@ class Batch:
         for step in steps:
             self.operations.append(self._encoder.operation(step, self._at_ns))
             self._run = None
-        self._entries.append(_BatchEntry(decision, begin, wall_ns, answers))
+        self._entries.append(BatchEntry(decision, begin, wall_ns, answers))
         self.size += _OUTCOME_BYTES
         if answers or type(decision.verdict) is Refused:
             self.size += _variable_size(decision, answers)
@@ -119,7 +122,7 @@ class Batch:
 
     def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> int:
         """Write what was decided, and count the pods that were tried."""
-        run: list[_BatchEntry] = []
+        run: list[BatchEntry] = []
         tried = 0
         for taken in self._entries:
             if taken.is_plain_refusal:
@@ -136,7 +139,7 @@ class Batch:
         self._put_run(run, out)
         return tried
 
-    def _put_run(self, run: Sequence[_BatchEntry], out: scheduler_pb2.RoundOutcomes) -> None:
+    def _put_run(self, run: Sequence[BatchEntry], out: scheduler_pb2.RoundOutcomes) -> None:
         if not run:
             return
         refusals = out.outcomes.add(at_ns=self._at_ns).refusals

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -46,9 +46,13 @@ from services.scheduler.extenders.answers import (
 )
 from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession, QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 from services.scheduler.under_way import UnderWay
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
@@ -62,7 +66,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """All sessions of one scheduler process, over one link to its queue.
 
     `registry` has the plugins that profiles may name. Without `asks_extenders`, configurations that
-    list extenders are refused.
+    list extenders are refused. Without `metrics` nothing is counted.
     """
 
     def __init__(
@@ -72,11 +76,13 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         *,
         asks_extenders: bool = True,
         limits: Limits = DEFAULT_LIMITS,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         self._queue = queue
         self._registry = registry
         self._asks_extenders = asks_extenders
         self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE, limits, self._expired)
+        self._metrics = metrics
         self._busy: set[SchedulerSession] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -210,7 +216,14 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             extenders=extenders,
             sources=sources,
             answers=answers,
+            metrics=self._metrics,
         )
+
+    def collect(self) -> Iterable[Metric]:
+        """Describe the metrics of the process; none where they are not counted."""
+        if self._metrics is None:
+            return ()
+        return self._metrics.collect(session.core.core for session in self._sessions)
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
         file = read_configuration(config, self._registry)

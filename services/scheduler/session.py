@@ -34,6 +34,7 @@ from services.scheduler.extenders.answers import ExtenderAnswers
 from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.intake import Intake, WindowRound, confirms_binding
+from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession
 from services.scheduler.under_way import UnderWay
 
@@ -67,7 +68,8 @@ class SchedulerSession:
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
-    time of the last round, `under_way` the request that is being carried out.
+    time of the last round, `under_way` the request that is being carried out. `metrics` counts what
+    is decided.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class SchedulerSession:
         extenders: tuple[ConnectedExtender, ...] = (),
         sources: ExtenderObjects | None = None,
         answers: ExtenderAnswers | None = None,
+        metrics: SchedulerMetrics | None = None,
     ) -> None:
         self.config = config
         self.extenders = extenders
@@ -88,6 +91,7 @@ class SchedulerSession:
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
         self._is_v134 = options.queue.is_v134
+        self._metrics = metrics
         self.intake = Intake(self.core, is_v134=self._is_v134)
         self._sources = sources if options.extenders else None
         if self._sources is not None:
@@ -313,6 +317,9 @@ class SchedulerSession:
         """Write the outcomes of the batch, and return the number of pods that were tried."""
         batch = self._batch
         tried = batch.put_outcomes(outcomes)
+        if self._metrics is not None:
+            for entry in batch:
+                self._metrics.absorb(entry.decision, entry.wall_ns, self.at_ns)
         if len(batch):
             self._cycle = batch.last_cycle
         self._batch = Batch(self.intake.encoder, self.at_ns)

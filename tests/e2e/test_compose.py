@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,9 +126,9 @@ def run(
     return done.stdout
 
 
-def port_variable(service: str) -> str:
+def port_variable(service: str, kind: str = "PORT") -> str:
     """Return the variable by which docker-compose.yml takes a service's published port."""
-    return f"REPRIEVE_{service.upper()}_PORT"
+    return f"REPRIEVE_{service.upper()}_{kind}"
 
 
 def free_port() -> int:
@@ -177,7 +178,11 @@ def compose_command(env: Mapping[str, str]) -> tuple[str, ...]:
 def project(engine: dict[str, str]) -> Iterator[Stack]:
     """Build the image, start the services on free ports, and leave nothing behind."""
     name = f"reprieve-test-{os.getpid()}"
-    ports = {port_variable(service): str(free_port()) for service in SERVICES}
+    ports = {
+        port_variable(service, kind): str(free_port())
+        for service in SERVICES
+        for kind in ("PORT", "METRICS_PORT")
+    }
     env = engine | ports | {"REPRIEVE_TAG": name, "COMPOSE_PROJECT_NAME": name}
     stack = Stack(compose_command=compose_command(env), environment=env)
     try:
@@ -251,7 +256,20 @@ def test_a_service_is_published_on_loopback_only(stack: Stack, service: str) -> 
     hosts = stack.inspect(
         service, "range .NetworkSettings.Ports}}{{range .}}{{println .HostIp}}{{end}}{{end"
     )
-    assert hosts.split() == ["127.0.0.1"]
+    assert set(hosts.split()) == {"127.0.0.1"}
+
+
+def test_the_services_serve_their_metrics(stack: Stack, tmp_path: Path) -> None:
+    """What a replay decided is in the scheduler's counters; all three count their calls."""
+    decisions(tmp_path / "run", *remote(stack))
+    ports = {each: stack.environment[port_variable(each, "METRICS_PORT")] for each in SERVICES}
+    found = {}
+    for service, port in ports.items():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            found[service] = response.read().decode()
+    assert 'scheduler_schedule_attempts_total{profile="default-scheduler"' in found["scheduler"]
+    assert "scheduler_queue_incoming_pods_total{" in found["queue"]
+    assert all("grpc_server_handled_total{" in text for text in found.values())
 
 
 @pytest.mark.parametrize("service", SERVICES)

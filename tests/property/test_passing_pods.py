@@ -9,6 +9,7 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.scheduler.passing import without_passing
+from tests.scrapes import samples
 from tests.unit.queue.test_servicer import FIT, Harness
 
 SECOND_NS = 1_000_000_000
@@ -79,7 +80,8 @@ def after(rules: str, operations: list[queue_pb2.Operation]) -> tuple[object, ..
     flush = queue_pb2.Operation(at_ns=160 * SECOND_NS)
     flush.flush_backoff.SetInParent()
     heads = harness.send(flush, heads=10).heads
-    counts = [line for line in harness.servicer.metrics_text().splitlines() if _TIMED not in line]
+    found = samples(harness.servicer.collect)
+    counts = {series: value for series, value in found.items() if _TIMED not in series}
     return state, list(heads), counts
 
 

@@ -11,6 +11,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
 from tests.builders import make_pod
+from tests.scrapes import samples
 
 GI = 1 << 30
 S = 1_000_000_000
@@ -24,8 +25,7 @@ def metrics(config: ev.EvictionConfig, *operations: pb.Operation) -> dict[str, f
     opened = asyncio.run(servicer.CreateSession(request, NO_CONTEXT))
     stamp = session_pb2.Stamp(session=opened.session, sequence=1)
     servicer.apply(pb.ApplyRequest(stamp=stamp, operations=operations))
-    lines = [each for each in servicer.metrics_text().splitlines() if not each.startswith("#")]
-    return {series: float(value) for series, _, value in (each.rpartition(" ") for each in lines)}
+    return samples(servicer.collect)
 
 
 def step(

@@ -30,6 +30,7 @@ from services.rpc.checkpoints import read_checkpoint, write_checkpoint
 from services.rpc.errors import FieldError, LimitError, SequenceReusedError, TimeGoesBackwardsError
 from services.rpc.parts import merged
 from tests.builders import make_pod
+from tests.scrapes import samples
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
 POP, META = session_pb2.PopId, meta_pb2.ObjectMeta
@@ -483,17 +484,17 @@ def test_metrics_have_upstreams_names_and_labels() -> None:
         queue_pb2.Operation(pop=queue_pb2.Pop()),
         queue_pb2.Operation(done=POP(uid="uid-b", cycle=2)),
     )
-    said = harness.servicer.metrics_text().splitlines()
-    for line in (
-        'scheduler_pending_pods{queue="backoff"} 1',
-        'scheduler_pending_pods{queue="gated"} 0',
-        'scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"} 2',
-        'scheduler_queue_incoming_pods_total{event="NodeAdd",queue="backoff"} 1',
-        'scheduler_pod_scheduling_attempts_bucket{le="1"} 1',
-        "scheduler_pod_scheduling_attempts_count 1",
-        f'{HINT_SECONDS}_count{{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"}} 1',
-    ):
-        assert line in said, line
+    found = samples(harness.servicer.collect)
+    for series, value in {
+        'scheduler_pending_pods{queue="backoff"}': 1,
+        'scheduler_pending_pods{queue="gated"}': 0,
+        'scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"}': 2,
+        'scheduler_queue_incoming_pods_total{event="NodeAdd",queue="backoff"}': 1,
+        'scheduler_pod_scheduling_attempts_bucket{le="1"}': 1,
+        "scheduler_pod_scheduling_attempts_count": 1,
+        f'{HINT_SECONDS}_count{{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"}}': 1,
+    }.items():
+        assert found[series] == value, series
 
 
 def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:

@@ -6,14 +6,16 @@ import asyncio
 
 import pytest
 
-from services.rpc.prometheus import serve_metrics
+from services.rpc.prometheus import gauge, serve_metrics
+
+UP = b"# HELP up \n# TYPE up gauge\nup 1.0\n"
 
 
 @pytest.mark.parametrize(
     ("request_bytes", "status", "body"),
     [
-        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK", b"up 1\n"),
-        (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", b"200 OK", b"up 1\n"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK", UP),
+        (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", b"200 OK", UP),
         (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"GET /metrics\n"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"404 Not Found", b"GET /metrics\n"),
         (b"\r\n\r\n", b"404 Not Found", b"GET /metrics\n"),
@@ -32,7 +34,7 @@ def test_a_scrape_is_answered_and_nothing_else(
 
 async def asked(request_bytes: bytes) -> bytes:
     """Serve once and return what a client reads."""
-    server = await serve_metrics("127.0.0.1:0", lambda: "up 1\n")
+    server = await serve_metrics("127.0.0.1:0", lambda: [gauge("up", "", (), {(): 1})])
     port = server.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request_bytes)

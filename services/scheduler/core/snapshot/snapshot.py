@@ -111,6 +111,11 @@ class Snapshot:
         """The number of rows: nodes, and those removed whose row is not used again yet."""
         return len(self._nodes)
 
+    @property
+    def pod_count(self) -> int:
+        """The number of assigned and assumed pods."""
+        return len(self._place)
+
     def node(self, row: int) -> Node:
         """Return the node of a live row."""
         node = self._nodes[row]

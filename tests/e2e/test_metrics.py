@@ -1,0 +1,184 @@
+"""The metrics of three real services after a replay: upstream's names, and what was decided."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_metrics
+
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.queue.v1beta1 import queue_service_pb2_grpc
+from reprieve.session.v1beta1 import session_pb2
+from tests.e2e.commands import environment, reprieve
+from tests.e2e.replays import ROOT
+
+TRACE = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
+UPSTREAM = {
+    "queue": {
+        "scheduler_pending_pods",
+        "scheduler_pod_scheduling_attempts",
+        "scheduler_queue_incoming_pods",
+        "scheduler_queueing_hint_execution_duration_seconds",
+    },
+    "scheduler": {
+        "scheduler_cache_size",
+        "scheduler_framework_extension_point_duration_seconds",
+        "scheduler_pod_scheduling_sli_duration_seconds",
+        "scheduler_preemption_attempts",
+        "scheduler_preemption_victims",
+        "scheduler_schedule_attempts",
+        "scheduler_scheduling_algorithm_duration_seconds",
+        "scheduler_scheduling_attempt_duration_seconds",
+    },
+    "eviction": {"kubelet_evictions", "kubelet_eviction_stats_age_seconds"},
+}
+"""Families of kubernetes v1.34 pkg/scheduler/metrics and v1.32 pkg/kubelet/metrics."""
+Addresses = dict[str, str]
+"""Addresses of metrics by service, and that of the queue service itself."""
+CALLS = {
+    f"grpc_server_{name}"
+    for name in ("started", "handled", "msg_received", "msg_sent", "handling_seconds")
+}
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def start(stack: ExitStack, service: str, *options: str) -> tuple[str, str]:
+    """Start a service until `stack` ends; return its address and that of its metrics."""
+    metrics = f"127.0.0.1:{free_port()}"
+    command = ("-m", f"services.{service}", "--listen", "127.0.0.1:0", "--metrics", metrics)
+    process = stack.enter_context(
+        subprocess.Popen(
+            [sys.executable, *command, "--child", *options],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    )
+    stack.callback(process.terminate)
+    assert process.stdout is not None
+    return process.stdout.readline().decode().split()[-1], metrics
+
+
+def scrape(address: str, accept: str = "") -> dict[str, Metric]:
+    """Return the families that a service serves, by name."""
+    request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http
+        text = response.read().decode()
+        is_open = "openmetrics" in response.headers["Content-Type"]
+    parse: Any = open_metrics if is_open else plain_metrics
+    families: Iterator[Metric] = parse(text)
+    return {each.name: each for each in families}
+
+
+def samples(family: Metric, suffix: str) -> dict[tuple[str, ...], float]:
+    """Return the values of the samples with that suffix, by the labels' values in order of name."""
+    return {
+        tuple(value for _, value in sorted(each.labels.items())): each.value
+        for each in family.samples
+        if each.name == family.name + suffix
+    }
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, Path]]:
+    """Replay a trace against three services; yield the addresses of their metrics, and the run."""
+    run = tmp_path_factory.mktemp("metrics") / "run"
+    with ExitStack() as stack:
+        queue, queue_metrics = start(stack, "queue")
+        scheduler, scheduler_metrics = start(stack, "scheduler", "--queue", queue, "--no-warm-up")
+        eviction, eviction_metrics = start(stack, "eviction")
+        command = ("replay", str(TRACE), "--run", str(run), "--no-report", "--quiet")
+        reprieve(ROOT, *command, "--scheduler", scheduler, "--eviction", eviction)
+        found = {
+            "queue": queue_metrics,
+            "scheduler": scheduler_metrics,
+            "eviction": eviction_metrics,
+            "queue service": queue,
+        }
+        yield found, run
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("service", sorted(UPSTREAM))
+@pytest.mark.parametrize(
+    "accept", ["", "application/openmetrics-text; version=1.0.0"], ids=["plain", "openmetrics"]
+)
+def test_families_have_upstreams_names(
+    replayed: tuple[Addresses, Path], service: str, accept: str
+) -> None:
+    """Beside those of gRPC servers and processes, in both formats."""
+    families = scrape(replayed[0][service], accept)
+    others = {name for name in families if name.startswith("process_")} | CALLS
+    assert set(families) == UPSTREAM[service] | others
+
+
+@pytest.mark.e2e
+def test_the_scheduler_counts_what_the_run_decided(replayed: tuple[Addresses, Path]) -> None:
+    """Attempts by result, preemptions, victims; a time for each attempt and extension point."""
+    addresses, run = replayed
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    decided = summary["decided"]
+    families = scrape(addresses["scheduler"])
+    profile, failed = "default-scheduler", decided["failed_attempts"]
+    by_result = {
+        (profile, "scheduled"): summary["attempts"] - failed,
+        (profile, "unschedulable"): failed,
+    }
+    assert samples(families["scheduler_schedule_attempts"], "_total") == by_result
+    durations = families["scheduler_scheduling_attempt_duration_seconds"]
+    assert samples(durations, "_count") == by_result
+    assert sum(samples(durations, "_sum").values()) > 0
+    victims = families["scheduler_preemption_victims"]
+    assert samples(victims, "_count") == {(): decided["nominations"]}
+    assert samples(victims, "_sum") == {(): decided["preempted"]}
+    assert samples(families["scheduler_preemption_attempts"], "_total") == {(): failed}
+    points = samples(families["scheduler_framework_extension_point_duration_seconds"], "_count")
+    assert points["Filter", profile, "Success"] <= summary["attempts"]
+    assert points["PostFilter", profile, "Success"] == decided["nominations"]
+    sli = families["scheduler_pod_scheduling_sli_duration_seconds"]
+    assert sum(samples(sli, "_count").values()) == decided["bound"]
+
+
+@pytest.mark.e2e
+def test_calls_are_counted_by_method_and_code(replayed: tuple[Addresses, Path]) -> None:
+    """A stream counts each of its messages."""
+    families = scrape(replayed[0]["scheduler"])
+    service = "reprieve.scheduler.v1beta1.SchedulerService"
+    handled = samples(families["grpc_server_handled"], "_total")
+    assert handled["OK", "CreateSession", service, "unary"] == 1
+    streamed = ("StreamingRunRound", service, "bidi_stream")
+    assert samples(families["grpc_server_started"], "_total")[streamed] >= 1
+    received = samples(families["grpc_server_msg_received"], "_total")[streamed]
+    assert 1 <= received <= samples(families["grpc_server_msg_sent"], "_total")[streamed]
+
+
+@pytest.mark.e2e
+def test_a_refused_call_is_counted_with_its_code(replayed: tuple[Addresses, Path]) -> None:
+    """By the name that Go's servers use."""
+    addresses, _ = replayed
+    with grpc.insecure_channel(addresses["queue service"]) as channel:
+        stub = queue_service_pb2_grpc.QueueServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+            stub.Apply(pb.ApplyRequest(stamp=session_pb2.Stamp(session="nobody", sequence=1)))
+    handled = samples(scrape(addresses["queue"])["grpc_server_handled"], "_total")
+    service = "reprieve.queue.v1beta1.QueueService"
+    assert handled["NotFound", "Apply", service, "unary"] == 1
