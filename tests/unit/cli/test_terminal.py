@@ -61,3 +61,30 @@ def test_tables_and_styled_texts_are_escaped_and_rich_keeps_its_own_codes(
     assert "\x1b[31m" in printed
     assert not {"\x07", "\r", "\u202e", "\x9b"} & set(printed)
     assert "\x1b]" not in printed
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    """Return what a console writes into a pipe: a table with a long cell and a short last one."""
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out = io.StringIO()
+    table = Table("NAME", "LAST", box=None)
+    table.add_row("x" * 300, "a longer cell")
+    table.add_row("y", "short")
+    TerminalConsole(file=out).print(table)
+    return out.getvalue()
+
+
+def test_nothing_is_wrapped_or_cut_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of 300 characters is one word of one line; no line ends with a space."""
+    lines = piped(monkeypatch).splitlines()
+    assert [len(line.split()) for line in lines] == [2, 4, 2]
+    assert "x" * 300 in lines[1]
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_columns_asks_for_a_width_in_a_pipe_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As documentation needs it."""
+    assert max(map(len, piped(monkeypatch, COLUMNS="60").splitlines())) <= 60
