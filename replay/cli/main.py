@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 
 import click
+from click.shell_completion import get_completion_class, shell_complete
 
 from replay.backends.processes import prepare
 from replay.cli.errors import (
+    BROKEN_PIPE,
     INTERRUPTED,
     UNWRITABLE,
     ExitError,
@@ -45,6 +50,7 @@ _COMMANDS = {
     "conform": "Test services against upstream's vectors or the contract.",
     "node": "Watch this machine as a kubelet's eviction manager does.",
     "serve": "Run one of the services.",
+    "completion": "Print a shell's completion of commands and options.",
 }
 _SHARED = {
     "examples": ("demo", "examples", "models", "protos"),
@@ -54,6 +60,7 @@ _SHARED = {
 _ELSEWHERE = {
     "node": "services.eviction.host.__main__:main",
     "serve": "replay.cli.main:serve_command",
+    "completion": "replay.cli.main:completion_command",
     **{
         name: f"replay.cli.commands.{module}:{name}_command"
         for module, names in _SHARED.items()
@@ -66,6 +73,8 @@ _SERVICES = {
     "scheduler": "The scheduler, with its preemptor.",
     "eviction": "Node-pressure eviction for many nodes.",
 }
+_COMPLETE = "_REPRIEVE_COMPLETE"
+"""The variable by which a shell asks for completions."""
 EPILOG = """\b
 Exit codes:
     0  success
@@ -81,6 +90,7 @@ Exit codes:
     6  the output's disk is full, over a quota, read-only or failing
   129, 130, 143  ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; what was written until then
        can be read; a second signal ends at once
+  141  the program that reads the output has ended
 """
 
 
@@ -107,6 +117,17 @@ class _LazyGroup(click.Group):
         module, _, name = self.place(cmd_name).partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; for a mistyped one suggest another."""
+        name = args[0]
+        if name in self.summaries or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        close = difflib.get_close_matches(name, self.summaries, n=2)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -152,17 +173,49 @@ def serve_command() -> None:
     """
 
 
+@click.command(name="completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(*, shell: str) -> None:
+    """Print a script that completes commands, options and their values in a shell.
+
+    \b
+    Examples:
+      source <(reprieve completion bash)                                  # in ~/.bashrc
+      source <(reprieve completion zsh)                                   # in ~/.zshrc
+      reprieve completion fish > ~/.config/fish/completions/reprieve.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None  # noqa: S101 - click has these three
+    click.echo(made(command, {}, "reprieve", _COMPLETE).source())
+
+
 def main() -> None:
     """Run the command line; turn errors into messages and exit codes."""
     prepare()
-    with Interrupts():
-        _main()
+    with Interrupts() as interrupts:
+        _main(interrupts)
 
 
-def _main() -> None:
+def child_main() -> None:
+    """Run the command line for a process that keeps its standard input open; end with it."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    main()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _main(interrupts: Interrupts) -> None:
     try:
-        command.main(prog_name="reprieve", standalone_mode=False)
-        sys.stdout.flush()
+        try:
+            _invoke()
+            sys.stdout.flush()
+        except ExitError:
+            interrupts.check()  # What ended the command may have ended its services first.
+            raise
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -181,13 +234,31 @@ def _main() -> None:
     except OutputError as error:
         echo(f"Error: {error}", *getattr(error, "__notes__", []), err=True)
         sys.exit(UNWRITABLE)
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(BROKEN_PIPE)
     except OSError as error:
         if error.errno not in DISK:
             raise
-        # What is left for it would fail again when Python ends.
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the process ends
+        _discard_output()
         echo(f"Error: {os_problem(error)}; the output is not whole", err=True)
         sys.exit(UNWRITABLE)
+
+
+def _invoke() -> None:
+    """Run the command that the arguments name, or complete them for a shell.
+
+    click's own main would turn a broken pipe into exit code 1, which is that of a failed check.
+    """
+    if instruction := os.environ.get(_COMPLETE):
+        sys.exit(shell_complete(command, {}, "reprieve", _COMPLETE, instruction))
+    with command.make_context("reprieve", sys.argv[1:]) as context:
+        command.invoke(context)
+
+
+def _discard_output() -> None:
+    """Discard what is left for standard output: it would fail again when Python ends."""
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the process ends
 
 
 if __name__ == "__main__":

@@ -116,7 +116,8 @@ def demo_command(*, run: Path) -> None:
         ("get", get_command, ["pods", str(run), "-w", "-o", "wide"]),
     ):
         click.echo(f"$ reprieve {name} {shlex.join(arguments)}")
-        step.main(arguments, prog_name=f"reprieve {name}", standalone_mode=False)
+        with step.make_context(f"reprieve {name}", arguments) as context:
+            step.invoke(context)
 
 
 @click.command(name="models")

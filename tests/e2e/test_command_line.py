@@ -1,0 +1,64 @@
+"""The command line as people and other programs use it: typing errors, pipes, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import REFUSED, command, environment, reprieve
+
+BROKEN_PIPE = 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["repaly", "x"], "No such command 'repaly'. Did you mean replay?"),
+        (["serve", "que"], "No such command 'que'. Did you mean queue?"),
+        (["frobnicate"], "No such command 'frobnicate'."),
+    ],
+)
+def test_a_mistyped_command_suggests_the_right_one(
+    tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    """Where one is close."""
+    done = reprieve(tmp_path, *arguments, code=REFUSED)
+    assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
+
+
+@pytest.mark.e2e
+def test_a_reader_that_ends_is_no_failed_check(tmp_path: Path) -> None:
+    """Exit code 141, as of a program that SIGPIPE ends, and no word on standard error."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        done = subprocess.run(
+            command("models", "-o", "json"),
+            cwd=tmp_path,
+            env=environment(),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE, b"")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(tmp_path: Path, shell: str) -> None:
+    """A script that asks `reprieve` itself."""
+    assert "_REPRIEVE_COMPLETE" in reprieve(tmp_path, "completion", shell).stdout
+
+
+@pytest.mark.e2e
+def test_commands_and_options_are_completed(tmp_path: Path) -> None:
+    """As bash asks for them."""
+    for words, wanted in (("reprieve exp", "export"), ("reprieve replay --no-ev", "--no-eviction")):
+        asked = {"_REPRIEVE_COMPLETE": "bash_complete", "COMP_WORDS": words}
+        asked["COMP_CWORD"] = str(len(words.split()) - 1)
+        done = subprocess.run(
+            command(), cwd=tmp_path, env=environment(**asked), capture_output=True, check=True
+        )
+        assert f"plain,{wanted}" in done.stdout.decode().splitlines()
