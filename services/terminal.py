@@ -38,12 +38,6 @@ def echo(*lines: str, err: bool = False) -> None:
     click.echo("\n".join(map(one_line, lines)), err=err)
 
 
-def escape_log() -> None:
-    """Escape this process's log, which goes to standard error where nothing else is set up."""
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(LogFormatter())
-
-
 class LogFormatter(logging.Formatter):
     """Formats a service's log; a traceback keeps its lines, a message is one line."""
 

@@ -10,7 +10,8 @@ import click
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from services.eviction.servicer import FULL_NAME, SERVICE, EvictionServicer
 from services.rpc.limits import Limits, limit_options
-from services.rpc.server import Listen, listen_options, serve
+from services.rpc.options import Listen, listen_options
+from services.rpc.server import serve
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

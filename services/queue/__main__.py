@@ -10,7 +10,8 @@ import click
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from services.queue.servicer import FULL_NAME, SERVICE, QueueServicer
 from services.rpc.limits import Limits, limit_options
-from services.rpc.server import Listen, listen_options, serve
+from services.rpc.options import Listen, listen_options
+from services.rpc.server import serve
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,67 +10,43 @@ closes its end of standard input, so that no process is left behind by a killed 
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from services.rpc.access import Access, AccessError, read_access
+from services.rpc.access import AccessError
 from services.rpc.call_metrics import CallMetrics
 from services.rpc.credentials import server_credentials
 from services.rpc.errors import RefusalInterceptor
 from services.rpc.identity import AccessInterceptor, policy_of
 from services.rpc.limits import DEFAULT_LIMITS, Limits
-from services.rpc.listening import (
-    ListenError,
-    StartError,
-    check_can_listen,
-    host_and_port,
-    is_loopback,
-)
+from services.rpc.listening import ListenError, StartError, check_can_listen, is_loopback
+from services.rpc.options import Listen
 from services.rpc.parts import ACCEPTED_BYTES_MAX
 from services.rpc.prometheus import Collect, process, serve_metrics
-from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
+from services.rpc.timeouts import Timeouts
 from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
+from services.telemetry.collector import Signal, TelemetryError, collector_of
+from services.telemetry.logs import LogFormat, set_up_logs
 from services.telemetry.service_spans import ServiceSpans
-from services.telemetry.setup import TelemetryError
-from services.terminal import escape_log
 
 _REFLECTION = "grpc.reflection.v1.ServerReflection"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listen:
-    """Where and how a service listens; `address` is host:port, port 0 takes a free one.
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
-    `access` has the TLS files and who may call; with `insecure` callers without an identity may
-    reach the service from other machines. `reflects` is None for reflection without TLS only.
-    `grace_s` limits how long calls may take to end on SIGTERM. `metrics` is host:port for
-    Prometheus, None for no metrics. `timeouts` are those of connections, and of a service that
-    calls another one.
-    """
-
-    address: str
-    access: Access = field(default_factory=Access)
-    insecure: bool = False
-    reflects: bool | None = None
-    grace_s: float = 5.0
-    watch_stdin: bool = False
-    metrics: str | None = None
-    timeouts: Timeouts = DEFAULT_TIMEOUTS
-
+    from services.telemetry.metrics_push import MetricsPush
 
 Register = Callable[[grpc.aio.Server], None]
 Watch = Callable[[Callable[[bool], Awaitable[None]]], Awaitable[None]]
@@ -96,22 +72,31 @@ async def serve(
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     Raises AccessError and StartError before anything else is done.
     """
-    escape_log()
     credentials, gate = _entrance(service, listen)
     stop = _stop_event(watch_stdin=listen.watch_stdin)
+    version = package_version()
     try:
-        spans = ServiceSpans.from_environment(service, package_version())
+        set_up_logs(listen.log_level, listen.log_format)
+        close_logs = _push_logs(version, service)
+        marks_logs = listen.log_format is LogFormat.JSON
+        spans = ServiceSpans.from_environment(service, version, marks_logs=marks_logs)
+        counts = listen.counts
     except TelemetryError as error:
         raise StartError(str(error)) from None
-    calls = [CallMetrics()] if listen.metrics else []
+    calls = [CallMetrics()] if counts else []
     server = grpc.aio.server(
         interceptors=[*calls, *gate, *interceptors(spans, limits)],
         options=_server_options(limits, listen.timeouts),
     )
     register(server)
+    sources = (collect, *(each.collect for each in calls), process)
+
+    def collect_all() -> Iterable[Metric]:
+        return chain(*(source() for source in sources))
+
     if listen.metrics:
-        sources = (collect, *(each.collect for each in calls), process)
-        await serve_metrics(listen.metrics, lambda: chain(*(source() for source in sources)))
+        await serve_metrics(listen.metrics, collect_all)
+    push = _push(collect_all, version, service)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     if listen.reflects if listen.reflects is not None else credentials is None:
@@ -129,7 +114,33 @@ async def serve(
         watching.cancel()
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
+    if push is not None:
+        await push.close()
     spans.close()
+    close_logs()
+
+
+def _push_logs(version: str, service: str) -> Callable[[], None]:
+    """Begin to send the log to a collector, if the variables name one; return what ends it."""
+    collector = collector_of(Signal.LOGS, os.environ)
+    if collector is None:
+        return lambda: None
+    from services.telemetry import logs_push  # noqa: PLC0415 - when needed
+
+    return logs_push.start(collector, version, service)
+
+
+def _push(collect: Collect, version: str, service: str) -> MetricsPush | None:
+    """Begin to send metrics to a collector, if the variables name one. Raises StartError."""
+    collector = collector_of(Signal.METRICS, os.environ)
+    if collector is None:
+        return None
+    from services.telemetry.metrics_push import MetricsPush  # noqa: PLC0415 - when needed
+
+    try:
+        return MetricsPush.start(collector, collect, version, service)
+    except TelemetryError as error:
+        raise StartError(str(error)) from None
 
 
 def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
@@ -176,7 +187,7 @@ def interceptors(
     spans: ServiceSpans, limits: Limits = DEFAULT_LIMITS
 ) -> list[grpc.aio.ServerInterceptor]:
     """Return the interceptors of every method; the one that makes spans only with a collector."""
-    timing = [SpanInterceptor(spans)] if spans.are_kept else []
+    timing = [SpanInterceptor(spans)] if spans.are_needed else []
     return [*timing, RefusalInterceptor(limits.message_bytes)]
 
 
@@ -242,116 +253,3 @@ def calm(young: int = 100_000) -> None:
     """
     gc.freeze()
     gc.set_threshold(young, 50, 100)
-
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def listen_options(port: int) -> _Decorator:
-    """Add --listen, --metrics and the options of access to a command.
-
-    The command receives one argument, `listen`.
-    """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        def with_listen(
-            *,
-            address: str,
-            access_file: Path | None,
-            tls_cert: Path | None,
-            tls_key: Path | None,
-            tls_client_ca: Path | None,
-            insecure: bool,
-            reflection: bool | None,
-            grace: float,
-            child: bool,
-            metrics_address: str | None,
-            timeouts: Timeouts,
-            **rest: Any,
-        ) -> Any:
-            if (tls_cert is None) != (tls_key is None):
-                raise click.UsageError("--tls-cert and --tls-key go together")
-            if tls_client_ca is not None and tls_cert is None:
-                raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
-            if access_file is not None and tls_cert is not None:
-                raise click.UsageError("--access cannot be combined with --tls-cert")
-            host_and_port("--listen", address)
-            if metrics_address:
-                host_and_port("--metrics", metrics_address)
-            access = Access(certificate=tls_cert, key=tls_key, authority=tls_client_ca)
-            if access_file is not None:
-                access = read_access(access_file)
-                if access.certificate is None:
-                    raise AccessError(f"{access_file}: certificate: is required for a service")
-            listen = Listen(
-                address=address,
-                access=access,
-                insecure=insecure,
-                reflects=reflection,
-                grace_s=grace,
-                watch_stdin=child,
-                metrics=metrics_address,
-                timeouts=timeouts,
-            )
-            return command(listen=listen, **rest)
-
-        functools.update_wrapper(with_listen, command)
-        for option in reversed(_options(port)):
-            with_listen = option(with_listen)
-        return timeout_option(with_listen)
-
-    return decorate
-
-
-def _options(port: int) -> list[_Decorator]:
-    return [
-        click.option(
-            "--listen",
-            "address",
-            default=f"127.0.0.1:{port}",
-            show_default=True,
-            envvar="REPRIEVE_LISTEN",
-            metavar="HOST:PORT",
-            help="Where to listen; port 0 takes a free one. 0.0.0.0 listens on every address.",
-        ),
-        click.option(
-            "--access",
-            "access_file",
-            type=_FILE,
-            envvar="REPRIEVE_ACCESS",
-            help="Access file: TLS, who may drive and who may look (docs/security.md).",
-        ),
-        click.option("--tls-cert", type=_FILE, help="PEM certificate; needs --tls-key."),
-        click.option("--tls-key", type=_FILE, help="PEM private key."),
-        click.option(
-            "--tls-client-ca",
-            type=_FILE,
-            help="PEM authority of clients' certificates, which it requires.",
-        ),
-        click.option(
-            "--insecure",
-            is_flag=True,
-            help="Serve other machines although callers show no identity.",
-        ),
-        click.option(
-            "--reflection/--no-reflection",
-            default=None,
-            help="Whether gRPC reflection is served. Default: without TLS only.",
-        ),
-        click.option(
-            "--grace",
-            default=5.0,
-            show_default=True,
-            type=click.FloatRange(min=0),
-            help="Seconds that running calls may take to end on SIGTERM.",
-        ),
-        click.option(
-            "--metrics",
-            "metrics_address",
-            envvar="REPRIEVE_METRICS",
-            metavar="HOST:PORT",
-            help="Where to serve metrics for Prometheus, as GET /metrics. Default: nowhere.",
-        ),
-        click.option("--child", is_flag=True, hidden=True, help="End with standard input."),
-    ]

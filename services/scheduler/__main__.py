@@ -15,7 +15,8 @@ from services.rpc.access import Access, ClientTls
 from services.rpc.client import tls_options
 from services.rpc.limits import Limits, limit_options
 from services.rpc.listening import StartError, host_and_port
-from services.rpc.server import Listen, listen_options, serve
+from services.rpc.options import Listen, listen_options
+from services.rpc.server import serve
 from services.scheduler.core.session.warm_up import warm_up
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with

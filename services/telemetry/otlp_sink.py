@@ -1,15 +1,17 @@
-"""Spans to a collector over OTLP/gRPC, in batches, synchronously.
+"""Spans to a collector over OTLP, in batches.
 
 The SDK's BatchSpanProcessor drops spans without an error when it cannot keep up, and ignores an
-exporter's failure, so the exporter is called here, and its caller waits.
+exporter's failure, so exporters are called here. A replay waits for its collector and loses no
+span; a service does not wait, and counts what was lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sized
+from threading import Event, Thread
 from typing import cast
 
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -18,17 +20,39 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 from opentelemetry.util.types import Attributes
 
 from services.telemetry import span as own
+from services.telemetry.collector import Collector, Protocol
 from services.telemetry.resource import SCOPE
 
 _SPANS_PER_BATCH = 512
+_WAITING_MAX = 64 * _SPANS_PER_BATCH
+_BATCH_S = 1.0
+_SCOPE = InstrumentationScope(SCOPE)
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 
 
+def span_exporter(collector: Collector) -> SpanExporter:
+    """Return an exporter that reads the process's own OTEL_EXPORTER_OTLP_ variables."""
+    if collector.protocol is Protocol.HTTP:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+            OTLPSpanExporter as OverHttp,
+        )
+
+        return OverHttp()
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc  # noqa: PLC0415
+
+    return OverGrpc()
+
+
 def open_collector(
-    endpoint: str, resource: Resource, position: own.SinkPosition | None = None
+    collector: Collector, resource: Resource, position: own.SinkPosition | None = None
 ) -> OtlpSpanSink:
-    """Return a sink to the collector that the process' own variables name, shown as `endpoint`."""
-    return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource, position)
+    """Return a sink to a collector; its caller waits for each batch."""
+    return OtlpSpanSink(span_exporter(collector), collector.endpoint, resource, position)
+
+
+def open_background(collector: Collector, resource: Resource) -> BackgroundSink:
+    """Return a sink to a collector that never makes its caller wait."""
+    return BackgroundSink(span_exporter(collector), collector.endpoint, resource)
 
 
 class OtlpSpanSink:
@@ -48,7 +72,6 @@ class OtlpSpanSink:
         self._exporter = exporter
         self._target = target
         self._resource = resource
-        self._scope = InstrumentationScope(SCOPE)
         self._pending: list[own.Span] = []
         self._ended, self._delivered, _, self._problem = position or own.SinkPosition(0, 0)
 
@@ -79,29 +102,102 @@ class OtlpSpanSink:
         spans, self._pending = self._pending, []
         if self._problem or not spans:
             return
-        result = self._exporter.export([self._readable(span) for span in spans])
+        result = self._exporter.export([_readable(span, self._resource) for span in spans])
         if result is SpanExportResult.SUCCESS:
             self._delivered += len(spans)
         else:
-            self._problem = f"{self._target} did not take a batch of {len(spans)} spans"
+            self._problem = _refusal(self._target, spans)
 
-    def _readable(self, span: own.Span) -> ReadableSpan:
-        context = _context(span.context)
-        parent = None
-        if span.parent_id:
-            parent = _context(own.SpanContext(span.context.trace_id, span.parent_id))
-        return ReadableSpan(
-            name=span.name,
-            context=context,
-            parent=parent,
-            resource=self._resource,
-            attributes=cast("Attributes", cast("Mapping[str, object]", span.attributes)),
-            links=[Link(_context(link)) for link in span.links],
-            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
-            start_time=span.start_ns,
-            end_time=span.end_ns,
-            instrumentation_scope=self._scope,
+
+class BackgroundSink:
+    """Passes spans to an exporter in a thread of its own, a batch a second or when one is full.
+
+    What the collector does not take is lost and counted; later spans are tried again. So are spans
+    beyond those that may wait, as with the specification's batching processor.
+    """
+
+    def __init__(self, exporter: SpanExporter, target: str, resource: Resource) -> None:
+        self._exporter = exporter
+        self._target = target
+        self._resource = resource
+        self._ended = self._delivered = 0
+        self._problem = ""
+        self._pending: deque[own.Span] = deque()
+        self._wanted = Event()
+        self._is_closing = False
+        self._thread = Thread(target=self._run, name="span exporter", daemon=True)
+        self._thread.start()
+
+    def end(self, span: own.Span) -> None:
+        """Export a span that has ended, soon."""
+        self._ended += 1
+        if len(self._pending) >= _WAITING_MAX:
+            self._problem = self._problem or f"{self._target} was slower than spans ended"
+            return
+        self._pending.append(span)
+        if len(self._pending) >= _SPANS_PER_BATCH:
+            self._wanted.set()
+
+    def flush(self) -> None:
+        """Do nothing: the thread sends what ended within a second."""
+
+    def position(self) -> own.SinkPosition:
+        """Return how many spans ended and arrived until now."""
+        return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
+
+    def close(self) -> own.Delivery:
+        """Export the remaining spans, for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows."""
+        self._is_closing = True
+        self._wanted.set()
+        self._thread.join()
+        self._exporter.shutdown()
+        return own.Delivery(
+            ended=self._ended, delivered=self._delivered, target=self._target, problem=self._problem
         )
+
+    def _run(self) -> None:
+        """Export batches until the sink closes; the body of the thread."""
+        while True:
+            self._wanted.wait(_BATCH_S)
+            self._wanted.clear()
+            is_last = self._is_closing
+            while self._pending:
+                if not self._export() and is_last:
+                    return
+            if is_last:
+                return
+
+    def _export(self) -> bool:
+        count = min(len(self._pending), _SPANS_PER_BATCH)
+        spans = [_readable(self._pending.popleft(), self._resource) for _ in range(count)]
+        taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
+        if taken:
+            self._delivered += count
+        else:
+            self._problem = self._problem or _refusal(self._target, spans)
+        return taken
+
+
+def _refusal(target: str, spans: Sized) -> str:
+    return f"{target} did not take a batch of {len(spans)} spans"
+
+
+def _readable(span: own.Span, resource: Resource) -> ReadableSpan:
+    parent = None
+    if span.parent_id:
+        parent = _context(own.SpanContext(span.context.trace_id, span.parent_id))
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.context),
+        parent=parent,
+        resource=resource,
+        attributes=cast("Attributes", cast("Mapping[str, object]", span.attributes)),
+        links=[Link(_context(link)) for link in span.links],
+        status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=_SCOPE,
+    )
 
 
 def _context(context: own.SpanContext) -> SpanContext:

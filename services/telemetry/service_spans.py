@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from services.telemetry.setup import collector_sink
+from services.telemetry.logs import CURRENT
+from services.telemetry.setup import service_sink
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 from services.terminal import echo
 
@@ -20,25 +21,34 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
 
 
 class ServiceSpans:
-    """Makes a service's spans; without a sink it makes none."""
+    """Makes a service's spans; without a sink it makes none.
 
-    def __init__(self, sink: SpanSink | None = None) -> None:
+    With `marks_logs` a request's log records have the ids of its trace without a sink, too.
+    """
+
+    def __init__(self, sink: SpanSink | None = None, *, marks_logs: bool = False) -> None:
         self._sink = sink
+        self._marks_logs = marks_logs
 
     @classmethod
     def from_environment(
-        cls, service: str, version: str, environment: Mapping[str, str] = os.environ
+        cls,
+        service: str,
+        version: str,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        marks_logs: bool = False,
     ) -> ServiceSpans:
         """Return spans to the collector that `environment` names, or none.
 
-        Raises TelemetryError for a protocol other than gRPC.
+        Raises TelemetryError for a protocol that is not served.
         """
-        return cls(collector_sink(environment, version, service))
+        return cls(service_sink(environment, version, service), marks_logs=marks_logs)
 
     @property
-    def are_kept(self) -> bool:
-        """Whether there is a sink."""
-        return self._sink is not None
+    def are_needed(self) -> bool:
+        """Whether requests are to be timed or marked."""
+        return self._sink is not None or self._marks_logs
 
     @contextmanager
     def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:
@@ -46,30 +56,33 @@ class ServiceSpans:
 
         Without a sink, or with an invalid `parent`, `parent` is yielded as it is.
         """
-        found = _TRACEPARENT.match(parent) if self._sink is not None else None
-        if self._sink is None or found is None:
+        found = _TRACEPARENT.match(parent)
+        if found is None or not self.are_needed:
             yield parent
             return
-        context = SpanContext(found[1], os.urandom(8).hex())
+        own_id = found[2] if self._sink is None else os.urandom(8).hex()
+        context = SpanContext(found[1], own_id)
         began_ns, error = time.time_ns(), ""
+        CURRENT.set(context)
         try:
             yield traceparent(context)
         except BaseException as problem:
             error = str(problem) or type(problem).__name__
             raise
         finally:
-            end_ns = time.time_ns()
-            self._sink.end(
-                Span(
+            if CURRENT.get() is context:
+                CURRENT.set(None)
+            if self._sink is not None:
+                span = Span(
                     name=name,
                     context=context,
                     parent_id=found[2],
                     start_ns=began_ns,
-                    end_ns=end_ns,
+                    end_ns=time.time_ns(),
                     attributes=attributes,
                     error=error,
                 )
-            )
+                self._sink.end(span)
 
     def close(self) -> None:
         """Deliver the remaining spans, and report lost ones on standard error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from services.telemetry import otlp_sink
+from services.telemetry.collector import TelemetryError
 from services.telemetry.file_sink import FileSpanSink
-from services.telemetry.otlp_sink import OtlpSpanSink
+from services.telemetry.otlp_sink import BackgroundSink, OtlpSpanSink
 from services.telemetry.resource import resource
-from services.telemetry.setup import TelemetryError, open_span_sink
+from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Span, SpanContext
-from tests.otlp_collector import Collector, running_collector
+from tests.otlp_collector import Collector, running_collector, running_http_collector
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -120,11 +123,43 @@ def test_a_collector_that_refuses_a_batch_is_not_asked_again() -> None:
     assert "collector:4317" in delivery.problem
 
 
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def test_a_service_never_waits_for_its_collector() -> None:
+    """A batch that is refused is lost and counted; later ones are sent."""
+    exporter = _Exporter(good=0)
+    sink = BackgroundSink(exporter, "collector:4317", resource("0.1.0"))
+    for number in range(1, 600):
+        sink.end(_span(number))
+    while sum(exporter.batches) < 599:
+        time.sleep(0.01)
+    exporter.good = 99
+    for number in range(600, 1000):
+        sink.end(_span(number))
+    delivery = sink.close()
+    assert (delivery.ended, delivery.lost) == (999, 599)
+    assert sum(exporter.batches) == 999
+    assert "collector:4317" in delivery.problem
+
+
+def test_spans_beyond_those_that_may_wait_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow collector costs no memory without end."""
+    monkeypatch.setattr(otlp_sink, "_WAITING_MAX", 100)
+    sink = BackgroundSink(_Exporter(good=9), "collector:4317", resource("0.1.0"))
+    for number in range(1, 301):
+        sink.end(_span(number))
+    delivery = sink.close()
+    assert (delivery.delivered, delivery.lost) == (100, 200)
+    assert "slower" in delivery.problem
+
+
+@pytest.fixture(params=["grpc", "http/protobuf"])
+def collector(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Collector]:
     """Run a collector, and name it in the environment."""
-    with running_collector() as found:
+    running = running_collector if request.param == "grpc" else running_http_collector
+    with running() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
         yield found
 
 
@@ -154,9 +189,9 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
     """Rather than sending spans that no server receives."""
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318",
-        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
     }
-    with pytest.raises(TelemetryError, match="use grpc"):
+    with pytest.raises(TelemetryError, match="use grpc or http/protobuf"):
         open_span_sink(tmp_path / "spans.jsonl", "0.1.0", environment)
 
 

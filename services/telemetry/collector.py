@@ -1,0 +1,66 @@
+"""Which collector the standard OTEL_ variables name for spans, metrics and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class TelemetryError(ValueError):
+    """OpenTelemetry variables with a value that is not supported; the text is for people."""
+
+
+class Signal(Enum):
+    """What is exported; the value is its part in the names of variables."""
+
+    TRACES = "TRACES"
+    METRICS = "METRICS"
+    LOGS = "LOGS"
+
+
+class Protocol(Enum):
+    """How OTLP is sent."""
+
+    GRPC = "grpc"
+    HTTP = "http/protobuf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """Where a signal is sent; the exporters read the other variables themselves."""
+
+    endpoint: str
+    protocol: Protocol
+
+
+def collector_of(signal: Signal, environment: Mapping[str, str]) -> Collector | None:
+    """Return the collector that the variables name for a signal, None for none.
+
+    OTEL_METRICS_EXPORTER, OTEL_LOGS_EXPORTER and OTEL_SDK_DISABLED turn metrics and logs off;
+    spans follow --spans. Raises TelemetryError for a protocol that is not served.
+    Source: OpenTelemetry specification 1.40, protocol/exporter and sdk-environment-variables.
+    """
+    names = (f"{signal.value}_", "")
+    endpoint = _first(environment, [f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in names])
+    if not endpoint or (signal is not Signal.TRACES and _is_off(signal, environment)):
+        return None
+    asked = _first(environment, [f"OTEL_EXPORTER_OTLP_{name}PROTOCOL" for name in names])
+    try:
+        protocol = Protocol(asked or Protocol.GRPC.value)
+    except ValueError:
+        served = " or ".join(each.value for each in Protocol)
+        raise TelemetryError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={asked} is not served: use {served}"
+        ) from None
+    return Collector(endpoint=endpoint, protocol=protocol)
+
+
+def _is_off(signal: Signal, environment: Mapping[str, str]) -> bool:
+    exporter = environment.get(f"OTEL_{signal.value}_EXPORTER", "") or "otlp"
+    disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return disabled or "otlp" not in [each.strip() for each in exporter.split(",")]
+
+
+def _first(environment: Mapping[str, str], names: list[str]) -> str:
+    return next((value for name in names if (value := environment.get(name, "").strip())), "")
