@@ -16,7 +16,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 # Reprieve is built with the installed packages, because these are locked.
 BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 
-.PHONY: help setup protos lock sbom check contract format test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos lock docs pictures sbom check contract format test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,12 @@ lock: $(TOOLS)/.installed ## write requirements/*.txt again; newer versions only
 	  --output-file requirements/build.txt
 	$(COMPILE) --no-annotate --constraint requirements/dev.txt pyproject.toml \
 	  --output-file requirements/run.txt
+
+docs: $(STAMP) ## build the documentation site, dist/site/index.html; it needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+pictures: $(STAMP) ## make the pictures of README.md again; needs chromium and chromium-driver
+	$(BIN)/python docs/make_pictures.py
 
 sbom: $(STAMP) $(TOOLS)/.installed ## list what Reprieve consists of in dist/reprieve.cdx.json (CycloneDX)
 	@mkdir -p dist
@@ -127,8 +133,11 @@ bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
 up: ## the three services in containers, on 127.0.0.1:50051 to 50053
 	$(COMPOSE) up --build --detach
 
+observe: ## the same with OpenTelemetry Collector, Jaeger, Prometheus and Grafana (docs/observe.md)
+	REPRIEVE_OTLP_ENDPOINT=http://collector:4317 $(COMPOSE) --profile observe up --build --detach
+
 down: ## stop and remove them
-	$(COMPOSE) down
+	$(COMPOSE) --profile observe down
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) gen runs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

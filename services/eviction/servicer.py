@@ -28,6 +28,7 @@ from services.eviction.codec.configs import (
 )
 from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
+from services.eviction.core.signals import Signal
 from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
 from services.rpc.checkpoints import (
     checkpoint_info,
@@ -194,7 +195,8 @@ class EvictionMetrics:
     __slots__ = ("_evictions", "_stats_age")
 
     def __init__(self) -> None:
-        self._evictions: Counter[tuple[str]] = Counter()
+        # Each signal is there before it grows: a scraper sees no growth in a series' first value.
+        self._evictions: Counter[tuple[str]] = Counter({(each.value,): 0 for each in Signal})
         self._stats_age: dict[tuple[str], HistogramCounts] = {}
 
     def absorb(self, result: StepResult) -> None:

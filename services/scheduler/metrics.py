@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
+from services.scheduler.codec import PHASES
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Skipped
 from services.scheduler.core.session.scheduler import Scheduler
 
@@ -35,11 +37,17 @@ class SchedulerMetrics:
     """The metrics of one process, over all its sessions."""
 
     def __init__(self) -> None:
-        self._attempts: Counter[tuple[str, str]] = Counter()
-        self._durations: dict[tuple[str, str], HistogramCounts] = {}
+        # Counts of the usual profile are there before they grow: a scraper sees no growth in the
+        # first value of a series, and a replay may end within two scrapes.
+        usual = [(result, DEFAULT_SCHEDULER) for result in _RESULTS.values()]
+        self._attempts: Counter[tuple[str, str]] = Counter(dict.fromkeys(usual, 0))
+        self._durations = {each: HistogramCounts(_ATTEMPT_SECONDS) for each in usual}
         self._algorithm = HistogramCounts(_ATTEMPT_SECONDS)
-        self._extension_points: dict[tuple[str, str, str], HistogramCounts] = {}
-        self._sli: dict[tuple[str], HistogramCounts] = {}
+        self._extension_points = {
+            (point, "Success", DEFAULT_SCHEDULER): HistogramCounts(_EXTENSION_POINT_SECONDS)
+            for point in PHASES
+        }
+        self._sli = {("1",): HistogramCounts(_SLI_SECONDS)}
         self._preemptions = 0
         self._victims = HistogramCounts(_VICTIMS)
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,8 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
-from tests.e2e.commands import environment, reprieve
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
+from tests.e2e.services_with_metrics import Started, start_all
 
 TRACE = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
 UPSTREAM = {
@@ -45,42 +43,18 @@ UPSTREAM = {
     "eviction": {"kubelet_evictions", "kubelet_eviction_stats_age_seconds"},
 }
 """Families of kubernetes v1.34 pkg/scheduler/metrics and v1.32 pkg/kubelet/metrics."""
-Addresses = dict[str, str]
-"""Addresses of metrics by service, and that of the queue service itself."""
+Services = dict[str, Started]
 CALLS = {
     f"grpc_server_{name}"
     for name in ("started", "handled", "msg_received", "msg_sent", "handling_seconds")
 }
 
 
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def start(stack: ExitStack, service: str, *options: str) -> tuple[str, str]:
-    """Start a service until `stack` ends; return its address and that of its metrics."""
-    metrics = f"127.0.0.1:{free_port()}"
-    command = ("-m", f"services.{service}", "--listen", "127.0.0.1:0", "--metrics", metrics)
-    process = stack.enter_context(
-        subprocess.Popen(
-            [sys.executable, *command, "--child", *options],
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-    )
-    stack.callback(process.terminate)
-    assert process.stdout is not None
-    return process.stdout.readline().decode().split()[-1], metrics
-
-
-def scrape(address: str, accept: str = "") -> dict[str, Metric]:
+def scrape(service: Started, accept: str = "") -> dict[str, Metric]:
     """Return the families that a service serves, by name."""
-    request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept": accept})
+    request = urllib.request.Request(
+        f"http://{service.metrics}/metrics", headers={"Accept": accept}
+    )
     with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - http
         text = response.read().decode()
         is_open = "openmetrics" in response.headers["Content-Type"]
@@ -99,22 +73,15 @@ def samples(family: Metric, suffix: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Addresses, Path]]:
-    """Replay a trace against three services; yield the addresses of their metrics, and the run."""
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, Path]]:
+    """Replay a trace against three services; yield them, and the run."""
     run = tmp_path_factory.mktemp("metrics") / "run"
     with ExitStack() as stack:
-        queue, queue_metrics = start(stack, "queue")
-        scheduler, scheduler_metrics = start(stack, "scheduler", "--queue", queue, "--no-warm-up")
-        eviction, eviction_metrics = start(stack, "eviction")
+        services = start_all(stack)
         command = ("replay", str(TRACE), "--run", str(run), "--no-report", "--quiet")
+        scheduler, eviction = services["scheduler"].address, services["eviction"].address
         reprieve(ROOT, *command, "--scheduler", scheduler, "--eviction", eviction)
-        found = {
-            "queue": queue_metrics,
-            "scheduler": scheduler_metrics,
-            "eviction": eviction_metrics,
-            "queue service": queue,
-        }
-        yield found, run
+        yield services, run
 
 
 @pytest.mark.e2e
@@ -123,7 +90,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Address
     "accept", ["", "application/openmetrics-text; version=1.0.0"], ids=["plain", "openmetrics"]
 )
 def test_families_have_upstreams_names(
-    replayed: tuple[Addresses, Path], service: str, accept: str
+    replayed: tuple[Services, Path], service: str, accept: str
 ) -> None:
     """Beside those of gRPC servers and processes, in both formats."""
     families = scrape(replayed[0][service], accept)
@@ -132,16 +99,17 @@ def test_families_have_upstreams_names(
 
 
 @pytest.mark.e2e
-def test_the_scheduler_counts_what_the_run_decided(replayed: tuple[Addresses, Path]) -> None:
+def test_the_scheduler_counts_what_the_run_decided(replayed: tuple[Services, Path]) -> None:
     """Attempts by result, preemptions, victims; a time for each attempt and extension point."""
-    addresses, run = replayed
+    services, run = replayed
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     decided = summary["decided"]
-    families = scrape(addresses["scheduler"])
+    families = scrape(services["scheduler"])
     profile, failed = "default-scheduler", decided["failed_attempts"]
     by_result = {
         (profile, "scheduled"): summary["attempts"] - failed,
         (profile, "unschedulable"): failed,
+        (profile, "error"): 0,
     }
     assert samples(families["scheduler_schedule_attempts"], "_total") == by_result
     durations = families["scheduler_scheduling_attempt_duration_seconds"]
@@ -159,7 +127,7 @@ def test_the_scheduler_counts_what_the_run_decided(replayed: tuple[Addresses, Pa
 
 
 @pytest.mark.e2e
-def test_calls_are_counted_by_method_and_code(replayed: tuple[Addresses, Path]) -> None:
+def test_calls_are_counted_by_method_and_code(replayed: tuple[Services, Path]) -> None:
     """A stream counts each of its messages."""
     families = scrape(replayed[0]["scheduler"])
     service = "reprieve.scheduler.v1beta1.SchedulerService"
@@ -172,13 +140,13 @@ def test_calls_are_counted_by_method_and_code(replayed: tuple[Addresses, Path]) 
 
 
 @pytest.mark.e2e
-def test_a_refused_call_is_counted_with_its_code(replayed: tuple[Addresses, Path]) -> None:
+def test_a_refused_call_is_counted_with_its_code(replayed: tuple[Services, Path]) -> None:
     """By the name that Go's servers use."""
-    addresses, _ = replayed
-    with grpc.insecure_channel(addresses["queue service"]) as channel:
+    services, _ = replayed
+    with grpc.insecure_channel(services["queue"].address) as channel:
         stub = queue_service_pb2_grpc.QueueServiceStub(channel)
         with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
             stub.Apply(pb.ApplyRequest(stamp=session_pb2.Stamp(session="nobody", sequence=1)))
-    handled = samples(scrape(addresses["queue"])["grpc_server_handled"], "_total")
+    handled = samples(scrape(services["queue"])["grpc_server_handled"], "_total")
     service = "reprieve.queue.v1beta1.QueueService"
     assert handled["NotFound", "Apply", service, "unary"] == 1

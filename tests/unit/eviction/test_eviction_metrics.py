@@ -19,13 +19,13 @@ NO_CONTEXT: Any = None
 
 
 def metrics(config: ev.EvictionConfig, *operations: pb.Operation) -> dict[str, float]:
-    """Carry out a batch and return the samples of a new process by their series."""
+    """Carry out a batch and return the samples of a new process that are not 0, by series."""
     servicer = EvictionServicer()
     request = pb.CreateSessionRequest(config=config)
     opened = asyncio.run(servicer.CreateSession(request, NO_CONTEXT))
     stamp = session_pb2.Stamp(session=opened.session, sequence=1)
     servicer.apply(pb.ApplyRequest(stamp=stamp, operations=operations))
-    return samples(servicer.collect)
+    return {series: value for series, value in samples(servicer.collect).items() if value}
 
 
 def step(

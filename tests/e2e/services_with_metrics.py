@@ -1,0 +1,52 @@
+"""Real services that serve metrics, for as long as an exit stack lasts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tests.e2e.commands import environment
+from tests.e2e.replays import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Addresses of a service and of its metrics."""
+
+    address: str
+    metrics: str
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def start(stack: ExitStack, service: str, *options: str) -> Started:
+    """Start a service until `stack` ends."""
+    metrics = f"127.0.0.1:{free_port()}"
+    command = ("-m", f"services.{service}", "--listen", "127.0.0.1:0", "--metrics", metrics)
+    process = stack.enter_context(
+        subprocess.Popen(
+            [sys.executable, *command, "--child", *options],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    )
+    stack.callback(process.terminate)
+    assert process.stdout is not None
+    return Started(process.stdout.readline().decode().split()[-1], metrics)
+
+
+def start_all(stack: ExitStack) -> dict[str, Started]:
+    """Start queue, scheduler and eviction service."""
+    queue = start(stack, "queue")
+    scheduler = start(stack, "scheduler", "--queue", queue.address, "--no-warm-up")
+    return {"queue": queue, "scheduler": scheduler, "eviction": start(stack, "eviction")}
