@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import mul
 from typing import TYPE_CHECKING, TypeVar
 
 from services.rpc.listening import host_and_port
@@ -43,7 +44,7 @@ class HistogramCounts:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Return the cumulative counts by upper bound."""
-        bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        bounds = [*(repr(float(bound)).removesuffix(".0") for bound in self._bounds), "+Inf"]
         return [*zip(bounds, accumulate(self._counts), strict=True)]
 
     @property
@@ -53,8 +54,11 @@ class HistogramCounts:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return upper bounds. Source: prometheus/client_golang, ExponentialBuckets."""
-    return tuple(start * factor**power for power in range(count))
+    """Return upper bounds, multiplied one after the other.
+
+    Source: prometheus/client_golang, ExponentialBuckets.
+    """
+    return (*accumulate(repeat(factor, count - 1), mul, initial=start),)
 
 
 def counter(name: str, text: str, labels: Labels, values: Mapping[_Series, float]) -> Metric:

@@ -70,7 +70,7 @@ def test_an_eviction_counts_under_its_signal_with_the_age_of_its_statistics() ->
     found = metrics(MEMORY, step(10, pod("a"), pod("b"), available_gi=0), step(20, pod("a")))
     assert found['kubelet_evictions{eviction_signal="memory.available"}'] == 1
     assert found[AGE.format("sum", "memory.available", "")] == 3
-    assert found[AGE.format("bucket", "memory.available", ',le="2.5"')] == 0
+    assert AGE.format("bucket", "memory.available", ',le="2.5"') not in found
     assert found[AGE.format("bucket", "memory.available", ',le="5"')] == 1
 
 
