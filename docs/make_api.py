@@ -151,7 +151,8 @@ def _short(file: str) -> str:
 
 
 def _cell(comment: str) -> str:
-    return re.sub(r"\s+", " ", comment).strip().replace("|", "\\|")
+    text = re.sub(r"\s+", " ", comment).strip()
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def pages() -> dict[str, str]:

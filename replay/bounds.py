@@ -21,21 +21,24 @@ _MIB = 1 << 20
 _EXPANSION_FROM_BYTES = 256 * _MIB
 _EXPANDED_NODES_MIN = 100_000
 _READ_BYTES = 1 << 14
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS = re.compile(rb"[][{}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What is refused is larger than these.
 
-    depth: levels of nesting of JSON, YAML and MessagePack. line_bytes: one line of a file.
-    object_bytes: one JSON value, YAML document or MessagePack value. expansion: bytes read of
-    compressed content for each compressed byte, beyond 256 MiB; also the nodes of a YAML document
-    with aliases, for each node written. pods_per_object: pods that one object may ask for.
+    depth: levels of nesting of JSON, YAML and MessagePack. line_bytes: one line of a file, or one
+    record of a ".ktr". object_bytes: one JSON value, YAML document or MessagePack value.
+    expansion: bytes read of compressed content for each compressed byte, beyond 256 MiB; also the
+    nodes of a YAML document with aliases, for each node written. pods_per_object: pods that one
+    object may ask for, and objects that one row or operation of a workload may.
     """
 
     depth: int = 500
     line_bytes: int = 256 * _MIB
-    object_bytes: int = 1024 * _MIB
+    object_bytes: int = 256 * _MIB
     expansion: int = 1000
     pods_per_object: int = 1_000_000
 
@@ -48,6 +51,11 @@ class Bounds:
 def option_name(name: str) -> str:
     """Return the option that raises a bound."""
     return f"--max-{name.replace('_', '-')}"
+
+
+def variable_name(name: str) -> str:
+    """Return the environment variable that sets a bound."""
+    return f"REPRIEVE_MAX_{name.upper()}"
 
 
 NAMES = tuple(each.name for each in fields(Bounds))
@@ -71,8 +79,14 @@ def lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     while line := file.readline(limit + 1):
         number += 1
         if len(line) > limit:
-            raise _bounds.refuse(f"{name}, line {number}", "line_bytes", "the line is too long")
+            check_line(len(line), f"{name}, line {number}", "the line")
         yield line
+
+
+def check_line(size: int, where: str, what: str) -> None:
+    """Raise TraceError for a line, or a record of a ".ktr", of so many bytes, if too many."""
+    if size > _bounds.line_bytes:
+        raise _bounds.refuse(where, "line_bytes", f"{what} is too long")
 
 
 def text_lines(file: BinaryIO, name: str) -> Iterator[str]:
@@ -103,8 +117,17 @@ def check_depth(depth: int, where: str) -> None:
         raise _bounds.refuse(where, "depth", "it is nested too deeply")
 
 
+def check_count(count: int, where: str, what: str) -> None:
+    """Raise TraceError for so many objects of one object, row or operation, if too many."""
+    if count > _bounds.pods_per_object:
+        raise _bounds.refuse(where, "pods_per_object", f"{what} is {count:,}")
+
+
 class PlainReader(io.RawIOBase):
-    """Reads uncompressed content from `reader`, which reads `source`; counts what it expands to."""
+    """Reads uncompressed content from `reader`, which reads `source`; counts what it expands to.
+
+    `reader` has read1, which loses nothing where the content breaks off.
+    """
 
     def __init__(self, reader: Any, source: BinaryIO, name: str) -> None:
         super().__init__()
@@ -119,7 +142,7 @@ class PlainReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read into `buffer`, and return the number of bytes. Raises TraceError."""
-        data: bytes = self._reader.read(min(len(buffer), _READ_BYTES))
+        data: bytes = self._reader.read1(min(len(buffer), _READ_BYTES))
         buffer[: len(data)] = data
         self._count += len(data)
         check_expansion(self._count, self._source.tell(), self._name)
@@ -132,7 +155,31 @@ def check_expansion(plain: int, compressed: int, where: str) -> None:
         raise _bounds.refuse(where, "expansion", "its compressed content expands too much")
 
 
+def check_json(data: bytes, where: str) -> None:
+    """Raise TraceError for JSON that is nested too deeply; brackets in strings do not count."""
+    if data.count(b"{") + data.count(b"[") <= _bounds.depth:
+        return
+    deepest = depth = 0
+    for bracket in _BRACKETS.finditer(_STRING.sub(b"", data)):
+        depth += 1 if bracket[0] in b"[{" else -1
+        deepest = max(deepest, depth)
+    check_depth(deepest, where)
+
+
 _LEAD = re.compile(r"^[ ?-]*", re.MULTILINE)
+
+
+def yaml_value(text: str, where: str) -> Any:
+    """Return the value of a YAML document within the bounds.
+
+    Raises TraceError beyond them, and yaml.YAMLError for any text that cannot be read: PyYAML has
+    other errors for scalars with an explicit type.
+    """
+    check_yaml(text, where)
+    try:
+        return yaml.load(text, yaml.CSafeLoader)
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        raise yaml.YAMLError(f"a value is not of its type: {error}") from error
 
 
 def check_yaml(text: str, where: str) -> None:

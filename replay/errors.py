@@ -10,6 +10,8 @@ from pathlib import Path
 
 DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 """Errors of the disk itself: full, over a quota or a limit, failing, or read-only."""
+_WHERE_MAX = 4300
+_PROBLEM_MAX = 1500
 
 
 class ReplayError(Exception):
@@ -29,12 +31,25 @@ class ConfigurationError(BackendError):
 
 
 class TraceError(ReplayError, ValueError):
-    """A trace cannot be read or written; `where` is the file with frame, line or record."""
+    """A trace cannot be read or written; `where` is the file with frame, line or record.
+
+    Text of the file that is quoted in either may be long; the middle of it is left out.
+    """
 
     def __init__(self, where: str, problem: str) -> None:
-        super().__init__(f"{where}: {problem}")
-        self.where = where
-        self.problem = problem
+        self.where = _shortened(where, _WHERE_MAX)
+        self.problem = _shortened(problem, _PROBLEM_MAX)
+        super().__init__(f"{self.where}: {self.problem}")
+
+
+class UnreadableError(TraceError):
+    """An importer failed on a file in a way that it does not expect: an error of ours, too."""
+
+
+def _shortened(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    return f"{text[: length - 200]} ... {text[-195:]}"
 
 
 class RunError(ReplayError, ValueError):
@@ -75,7 +90,12 @@ class UnreachableError(RecordError):
 
 
 class AllRefusedError(RecordError):
-    """A server refuses every resource; the text is its answer for one of them."""
+    """A server refuses every resource; the text is its answer for one of them.
+
+    `advice` is what the user can do.
+    """
+
+    advice = ""
 
 
 class ApiError(RecordError):

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter_ns
 
-from replay.backends.processes import EmbeddedServices
-from replay.backends.services import EvictionService, SchedulerService
-from replay.errors import RunError, ServiceLostError
+from replay.errors import BackendError, RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import Checkpoints
-from replay.results.run.resume_point import ResumePoint, packed, unpacked
+from replay.results.run.resume_point import ResumePoint, packed
+from replay.sessions import Services
 from replay.state_codec import UnreadableStateError, dump, load
 from replay.world.loop.replay import Replay
 
@@ -30,51 +28,23 @@ AGAIN_MAX = 3
 _FIRST_WAIT_S, _WAIT_MAX_S = 0.1, 5.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Services:
-    """The sessions of a replay, and the child processes among the services.
-
-    scheduler_address, eviction_address: "" for those of `embedded`.
-    """
-
-    embedded: EmbeddedServices
-    scheduler: SchedulerService
-    eviction: EvictionService | None
-    scheduler_address: str = ""
-    eviction_address: str = ""
-
-    @property
-    def are_resumable(self) -> bool:
-        """Return whether every session can be saved and restored."""
-        sessions = (self.scheduler, self.eviction)
-        return all(each is None or each.opened.resumable for each in sessions)
-
-    def restart(self) -> None:
-        """Start the child processes again. Raises BackendError."""
-        if not (self.scheduler_address and (self.eviction_address or self.eviction is None)):
-            self.embedded.restart()
-
-    def reopen(self, point: ResumePoint) -> None:
-        """Open new sessions, as at the checkpoint or, without one, as at the beginning."""
-        addresses = self.embedded.addresses
-        address = self.scheduler_address or addresses["scheduler"]
-        self.scheduler.reopen(address, unpacked(point.scheduler), point.rounds)
-        if self.eviction is not None:
-            address = self.eviction_address or addresses["eviction"]
-            self.eviction.reopen(address, unpacked(point.eviction))
-
-
 class Checkpointer:
     """Saves a run from time to time, `every_ns` of wall time or more apart.
 
-    They take at most one part in SHARE of the run's time. `point` is the last one. `outside` are
-    the objects that are not part of the cluster's state, by name.
+    They take at most one part in SHARE of the run's time. `point` is the last one. `notice`
+    receives a line for people where no more can be taken; the run then goes on without.
     """
 
     def __init__(
-        self, run: RunDirectory, services: Services, point: ResumePoint, every_ns: int
+        self,
+        run: RunDirectory,
+        services: Services,
+        point: ResumePoint,
+        every_ns: int,
+        notice: Callable[[str], None],
     ) -> None:
         self.point = point
+        self._notice = notice
         self._run = run
         self._services = services
         self._every_ns = every_ns
@@ -92,8 +62,17 @@ class Checkpointer:
     def save(
         self, at_ns: int, replay: Replay, recorder: Recorder, outside: Mapping[str, object]
     ) -> None:
-        """Save everything between two instants. Raises OutputError and BackendError."""
+        """Save everything between two instants; `outside` are the objects beside it, by name.
+
+        Raises OutputError and BackendError.
+        """
         began_ns = perf_counter_ns()
+        try:
+            position, world = dump(recorder.position(), {}), dump(replay, outside)
+        except TypeError as error:
+            self._is_possible = False
+            self._notice(f"no checkpoint can be taken from here on: {error}; please report this")
+            return
         scheduler = self._services.scheduler.checkpoint()
         eviction = self._services.eviction
         rounds = self._services.scheduler.rounds
@@ -102,8 +81,8 @@ class Checkpointer:
             rounds=rounds,
             scheduler=packed(scheduler),
             eviction=packed(eviction.checkpoint()) if eviction is not None else (),
-            recorder=dump(recorder.position(), {}),
-            world=dump(replay, outside),
+            recorder=position,
+            world=world,
         )
         self.point.write(self._run.path)
         if self._for_explain.is_due and not self._run.has_extenders:
@@ -153,6 +132,13 @@ class Recovery:
         self._instants = -1
         self._times = 0
 
+    def reopen(self, point: ResumePoint) -> None:
+        """Open the sessions of a run that is resumed at `point`. Raises as `recover` does."""
+        try:
+            self._services.reopen(point)
+        except ServiceLostError as error:
+            self.recover(error, point, -1)
+
     def recover(self, lost: ServiceLostError, point: ResumePoint, instants: int) -> None:
         """Open new sessions at `point` after a service was lost at instant number `instants`.
 
@@ -176,6 +162,9 @@ class Recovery:
                 if time.monotonic() - began_s + wait_s > self._wait_s:
                     lost.add_note(f"it did not come back within {self._wait_s:g} s: {error}")
                     raise lost from error
+            except BackendError:
+                self._notice("")  # A signal that ends the run may have ended the services, too.
+                raise
             else:
                 self._notice("the run goes on")
                 return

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 
-from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import RunError, ServiceLostError
-from replay.recovery import Checkpointer, Recovery, Services, position_at, replay_at
+from replay.recovery import Checkpointer, Recovery, position_at, replay_at
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
@@ -26,6 +25,7 @@ from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
+from replay.sessions import Services, WantedServices, open_services
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
@@ -123,22 +123,22 @@ def run_replay(
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
-        services = _services(stack, settings, warms_up=len(first) == _SMALL)
+        services = open_services(stack, _wanted(settings, warms_up=len(first) == _SMALL))
         run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, services.scheduler)
+        recovery = Recovery(services, settings.reconnect_ns, notice)
         if settings.resumes:
             point = ResumePoint.read(run.path)
             _check_same(run.manifest(), manifest)
-            services.reopen(point)
+            recovery.reopen(point)
         else:
             run.write_manifest(manifest)
             command = RunCommand.here(settings.argv, settings.run_path or run.path)
             point = ResumePoint(version=settings.version, command=command)
             point.write(run.path)
         before = {name: each.cpu_s() for name, each in services.embedded.processes.items()}
-        recovery = Recovery(services, settings.reconnect_ns, notice)
         while True:
-            attempt = _Attempt(settings, services, run, point)
+            attempt = _Attempt(settings, services, run, point, notice)
             try:
                 with attempt.recorder:
                     attempt.play(records, progress)
@@ -177,7 +177,12 @@ class _Attempt:
     """
 
     def __init__(
-        self, settings: ReplaySettings, services: Services, run: RunDirectory, point: ResumePoint
+        self,
+        settings: ReplaySettings,
+        services: Services,
+        run: RunDirectory,
+        point: ResumePoint,
+        notice: Callable[[str], None],
     ) -> None:
         position = position_at(point)
         self._settings = settings
@@ -212,7 +217,8 @@ class _Attempt:
             cluster=Cluster(scheduler.names),
             usage=settings.usage,
         )
-        self._checkpointer = Checkpointer(run, services, point, settings.checkpoint_every_ns)
+        every_ns = settings.checkpoint_every_ns
+        self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
 
     @property
     def point(self) -> ResumePoint:
@@ -287,27 +293,16 @@ def _span_sink(
     return open_span_sink(run.path / SPANS, settings.version, os.environ, spans)
 
 
-def _services(stack: contextlib.ExitStack, settings: ReplaySettings, *, warms_up: bool) -> Services:
-    """Start the services that have no address, and open a session with each of those needed."""
-    embedded = stack.enter_context(
-        EmbeddedServices(
-            scheduler=not settings.scheduler_address,
-            eviction=settings.models.eviction and not settings.eviction_address,
-            in_process=settings.in_process,
-            warms_up=warms_up,
-        )
-    )
-    scheduler = _scheduler(settings, embedded)
-    stack.callback(scheduler.close)
-    eviction = _eviction(settings, embedded)
-    if eviction is not None:
-        stack.callback(eviction.close)
-    return Services(
-        embedded=embedded,
-        scheduler=scheduler,
-        eviction=eviction,
+def _wanted(settings: ReplaySettings, *, warms_up: bool) -> WantedServices:
+    return WantedServices(
         scheduler_address=settings.scheduler_address,
         eviction_address=settings.eviction_address,
+        tls=settings.tls,
+        scheduler=settings.scheduler,
+        eviction=settings.eviction if settings.models.eviction else None,
+        in_process=settings.in_process,
+        warms_up=warms_up,
+        restarts=bool(settings.reconnect_ns),
     )
 
 
@@ -383,17 +378,3 @@ def _addresses(settings: ReplaySettings) -> dict[str, str]:
         "scheduler": settings.scheduler_address or started,
         "eviction": settings.eviction_address or started,
     }
-
-
-def _scheduler(settings: ReplaySettings, embedded: EmbeddedServices) -> SchedulerService:
-    address = settings.scheduler_address or embedded.addresses["scheduler"]
-    tls = settings.tls if settings.scheduler_address else PLAIN
-    return SchedulerService(address, settings.scheduler, tls)
-
-
-def _eviction(settings: ReplaySettings, embedded: EmbeddedServices) -> EvictionService | None:
-    if not settings.models.eviction:
-        return None
-    address = settings.eviction_address or embedded.addresses["eviction"]
-    tls = settings.tls if settings.eviction_address else PLAIN
-    return EvictionService(address, settings.eviction, tls)

@@ -2,9 +2,9 @@
 
 The bytes are a pickle of a closed set of types: the classes of replay.world and services.kube,
 those of a recorder's position, the contract's messages (by name and wire bytes), numpy's arrays and
-plain containers. What is not part of the state, such as the services, is written as a name and
-supplied by the reader. Any other type is refused, when it is written and when it is read: these
-classes only hold values, so that reading a checkpoint opens no file and starts nothing.
+plain or read-only containers. What is not part of the state, such as the services, is written as a
+name and supplied by the reader. Any other type is refused, when it is written and when it is read:
+these classes only hold values, so that reading a checkpoint opens no file and starts nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping, Sized
 from functools import cache
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
@@ -81,8 +81,8 @@ def dump(state: object, outside: Mapping[str, object]) -> bytes:
     file = io.BytesIO()
     try:
         _Writer(file, outside).dump(state)
-    except (pickle.PicklingError, AttributeError) as error:
-        raise TypeError(f"the state of a replay has {error}") from error
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise TypeError(f"the state of a replay has what cannot be saved: {error}") from error
     return file.getvalue()
 
 
@@ -112,6 +112,8 @@ class _Writer(pickle.Pickler):
             return _method, (obj.__self__, obj.__name__)
         if isinstance(obj, PodSpecInterner):
             return PodSpecInterner, ()
+        if isinstance(obj, MappingProxyType):
+            return _read_only, (dict(obj),)
         if type(obj).__module__ == "numpy" and isinstance(obj, Sized):
             array: Any = obj
             return _array, (array.dtype.str, array.shape, array.tobytes())
@@ -136,6 +138,7 @@ class _Reader(pickle.Unpickler):
                 "_message": _message,
                 "_method": _method,
                 "_outside": self._outside.__getitem__,
+                "_read_only": _read_only,
             }[name]
         found = super().find_class(module, name)
         if (module, name) != _ARRAYS:
@@ -166,6 +169,10 @@ def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
 def _message(name: str, data: bytes) -> Message:
     message: Message = _class_of(name).FromString(data)
     return message
+
+
+def _read_only(mapping: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(mapping)
 
 
 @cache

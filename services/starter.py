@@ -24,6 +24,8 @@ from typing import Any
 
 _SHARED = ("services.rpc.server", "services.rpc.sessions")
 _MESSAGE_BYTES_MAX = 1 << 16
+ENDED_BY = "it was ended by "
+"""What the last line of a service's error begins with where a signal ended it."""
 _Running = dict[int, tuple[int, int]]  # standard output and error, by process id
 
 
@@ -105,7 +107,7 @@ def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"it exited with code {code} and wrote no error"
     hint = ", as the kernel does when memory is short" if code == -signal.SIGKILL else ""
-    return f"it was ended by {signal.Signals(-code).name}{hint}"
+    return f"{ENDED_BY}{signal.Signals(-code).name}{hint}"
 
 
 def _leave() -> None:

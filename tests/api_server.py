@@ -65,7 +65,8 @@ class ApiServerDouble:
     request must bring; `seen` are the Authorization headers that came. `series` are what a
     Prometheus answers, by a piece of the query. `hostile` answers, by path, come before all others,
     `hostile_watches` are those of watches;
-    `headers` are added to every other answer. `requests` counts requests by path.
+    `headers` are added to every other answer. `requests` counts requests by path. `readable`, where
+    it is set, are the paths that the user may read, with all below them; others are forbidden.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class ApiServerDouble:
         self.hostile_watches: dict[str, Hostile] = {}
         self.headers: dict[str, str] = {}
         self.requests = Counter[str]()
+        self.readable: tuple[str, ...] | None = None
         self.lines = 0
         self.lock = Lock()
         self.stopping = Event()
@@ -102,10 +104,16 @@ class ApiServerDouble:
         """Return the server's address."""
         return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
+    def may_read(self, path: str) -> bool:
+        """Return whether the user may read a path."""
+        allowed = self.readable
+        return allowed is None or any(f"{path}/".startswith(f"{each}/") for each in allowed)
+
     def is_told(self, lines: int) -> bool:
         """Return whether all that was written down was said, and `lines` of it were heard."""
         with self.lock:
-            told = all(each.held or each.refusal for each in self.scripts.values())
+            asked = [each for path, each in self.scripts.items() if self.may_read(path)]
+            told = all(each.held or each.refusal for each in asked)
             return told and lines >= self.lines
 
     def __enter__(self) -> Self:
@@ -148,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         script = double.scripts.get(parsed.path)
         if double.bearer and double.seen[-1] != f"Bearer {double.bearer}":
             self._send((401, "Unauthorized", "Unauthorized"))
+        elif not double.may_read(parsed.path):
+            self._send((403, "Forbidden", _forbidden(parsed.path, query)))
         elif parsed.path == "/api/v1/query" and double.series:
             self._send(self._queried(query["query"]))
         elif hostile := (
@@ -242,6 +252,31 @@ class _Handler(BaseHTTPRequestHandler):
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
+
+
+def _forbidden(path: str, query: dict[str, str]) -> str:
+    """Return the message of an API server whose RBAC denies a request.
+
+    Source: kubernetes v1.34 apiserver pkg/endpoints/handlers/responsewriters/errors.go,
+    forbiddenMessage.
+    """
+    _, api, *rest = path.split("/")
+    group = rest[0] if api == "apis" else ""
+    rest = rest[2:] if group else rest[1:]
+    place = "at the cluster scope"
+    if rest[0] == "namespaces" and len(rest) > 1:
+        place = f'in the namespace "{rest[1]}"'
+        rest = rest[2:] or ["namespaces"]
+        verb = "get" if rest == ["namespaces"] else "list"
+    else:
+        verb = "list"
+    verb = "watch" if "watch" in query else verb
+    named = ".".join(filter(None, [rest[0], group]))
+    user = "system:serviceaccount:team-a:recorder"
+    return (
+        f'{named} is forbidden: User "{user}" cannot {verb} resource "{rest[0]}" in API group '
+        f'"{group}" {place}'
+    )
 
 
 def _without_kind(raw: Raw) -> Raw:

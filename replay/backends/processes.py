@@ -22,7 +22,8 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import IO
 
-from replay.errors import BackendError
+from replay.errors import BackendError, ServiceLostError
+from services.starter import ENDED_BY
 
 _TESTED_VERSIONS = ("1.85.",)
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
@@ -36,6 +37,8 @@ _ENVIRONMENT = {
 START_S = 60.0
 STOP_S = 10.0
 RESTART_S = 1.0
+STARTS_MAX = 3
+"""How often services are started where one of them is killed meanwhile."""
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
 
 
@@ -66,7 +69,7 @@ class Starter:
         """Start a service with these standard streams and return its process number.
 
         The starter imports the modules of the service `then` while this one runs. Raises
-        BackendError.
+        BackendError; a ServiceLostError where the starter was killed.
         """
         message = json.dumps([then, *arguments]).encode()
         try:
@@ -75,10 +78,10 @@ class Starter:
         except OSError:
             answer = b""
         if not answer:
-            raise BackendError(f"the {arguments[0]} service did not start: {self._why_it_ended()}")
+            raise self._why_it_ended(f"the {arguments[0]} service did not start: ")
         return int(answer)
 
-    def _why_it_ended(self) -> str:
+    def _why_it_ended(self, consequence: str) -> BackendError:
         what = "the process that starts services ended"
         try:
             code = self._process.wait(STOP_S)
@@ -86,16 +89,21 @@ class Starter:
             what, code = "the process that starts services does not respond", 0
         by = f" by {signal.Signals(-code).name}" if code < 0 else ""
         line = _last_line(self._log)
-        return f"{what}{by}{': ' if line else ''}{line}"
+        kind = ServiceLostError if by else BackendError
+        return kind(f"{consequence}{what}{by}{': ' if line else ''}{line}")
 
     def close(self) -> None:
         """Stop accepting services to start; running ones go on."""
         self._socket.close()
 
     def wait(self) -> None:
-        """Wait for the process to end, which it does after the last service."""
+        """Wait for the process to end, which it does after the last service; kill a frozen one."""
         self.close()
-        self._process.wait()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class ServiceProcess:
@@ -120,16 +128,21 @@ class ServiceProcess:
             os.close(theirs)
 
     def wait_listening(self) -> str:
-        """Return the address once the child listens. Raises BackendError where it never does."""
+        """Return the address once the child listens.
+
+        Raises BackendError where it never does; a ServiceLostError where it was killed.
+        """
         is_late = not self._is_readable(START_S)
         line = "" if is_late else self._stdout.readline().decode()
         match = _LISTENING.match(line)
         if match is None:
             self.stop()
             when = f" within {START_S:g} s" if is_late else ""
-            raise BackendError(
-                f"the {self.name} service did not start{when}: "
-                f"{self.last_line() or 'it wrote no error'}"
+            line = self.last_line()
+            # The starter writes how a service ended; without a line it was killed, too.
+            was_killed = not is_late and (not line or line.startswith(ENDED_BY))
+            raise (ServiceLostError if was_killed else BackendError)(
+                f"the {self.name} service did not start{when}: {line or 'it wrote no error'}"
             )
         self.address = match[1]
         return self.address
@@ -161,7 +174,8 @@ class ServiceProcess:
             if not self._stdout.read1():
                 break
         else:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         self._stdout.close()
 
     def last_line(self) -> str:
@@ -210,6 +224,17 @@ class EmbeddedServices:
         if self._in_process:
             self.addresses = self._served_here(scheduler=scheduler, eviction=eviction)
             return self
+        for left in reversed(range(STARTS_MAX)):
+            try:
+                self._start(scheduler=scheduler, eviction=eviction)
+                break
+            except ServiceLostError:
+                if not left:
+                    raise
+        return self
+
+    def _start(self, *, scheduler: bool, eviction: bool) -> None:
+        self.processes.clear()
         try:
             starter = self._starter = Starter()
             if eviction:
@@ -225,9 +250,8 @@ class EmbeddedServices:
                 self.addresses[name] = process.address or process.wait_listening()
             starter.close()
         except BaseException:
-            self._stop()
+            self._stop(RESTART_S)
             raise
-        return self
 
     def __exit__(
         self,
@@ -260,7 +284,6 @@ class EmbeddedServices:
         Raises BackendError.
         """
         self._stop(RESTART_S)
-        self.processes.clear()
         self.__enter__()
 
     def _stop(self, patience_s: float = STOP_S) -> None:

@@ -29,8 +29,6 @@ FAST_PATHS = {
 }
 """Upstream's names of the reasons to take a node without scoring."""
 
-DEADLINE_S = 30.0
-CHECKPOINT_S = 120.0
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -58,18 +56,21 @@ class _Session(Generic[Request, Answer]):
         self._request = request
         self._stream_name = stream
         self._tls = tls
+        self._timeouts = tls.timeouts
         self._stamp = session_pb2.Stamp()
         self._open(address, ())
 
     def reopen(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
-        """Leave the session and open another at `address`: as in a checkpoint, or new without one.
+        """Open another session, as in a checkpoint or new without one, and end the former.
 
         Raises ServiceLostError where the service cannot be reached, and BackendError where it
         refuses the checkpoint.
         """
+        former = self._stamp.session
         self._stream.close()
         self._channel.close()
         self._open(address, chunks)
+        self._delete(former)
 
     def _open(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
         self._title = f"the {self._service} at {address}"
@@ -77,9 +78,9 @@ class _Session(Generic[Request, Answer]):
         self._stub = self._make_stub(self._channel)
         try:
             if chunks:
-                opened = self._stub.RestoreSession(iter(chunks), timeout=CHECKPOINT_S)
+                opened = self._stub.RestoreSession(iter(chunks), timeout=self._timeouts.checkpoint)
             else:
-                opened = self._stub.CreateSession(self._request, timeout=DEADLINE_S)
+                opened = self._stub.CreateSession(self._request, timeout=self._timeouts.call)
         except grpc.RpcError as error:
             self._channel.close()
             text = f"{self._title} opened no session: {describe(error)}"
@@ -95,14 +96,14 @@ class _Session(Generic[Request, Answer]):
         open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, self._stream_name)
         unary = getattr(self._stub, self._stream_name.removeprefix("Streaming"))
         self._stream: Exchange[Request, Answer] = Exchange(
-            open_stream, self._service, address, unary
+            open_stream, self._service, address, unary, self._timeouts.response
         )
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return the session's state; every request must have its response. Raises BackendError."""
         request = session_pb2.CheckpointSessionRequest(stamp=self._unnumbered_stamp())
         try:
-            return list(self._stub.CheckpointSession(request, timeout=CHECKPOINT_S))
+            return list(self._stub.CheckpointSession(request, timeout=self._timeouts.checkpoint))
         except grpc.RpcError as error:
             raise failed(f"{self._title} saved no checkpoint:", error) from error
 
@@ -113,7 +114,7 @@ class _Session(Generic[Request, Answer]):
     def close(self) -> None:
         """Delete the session and close the channel."""
         self._stream.close()
-        self._delete()
+        self._delete(self._stamp.session)
         self._channel.close()
 
     def _next_stamp(self) -> session_pb2.Stamp:
@@ -136,11 +137,14 @@ class _Session(Generic[Request, Answer]):
         received: Answer = answer
         return received
 
-    def _delete(self) -> None:
-        """Delete the session; an error is ignored, as the service may have ended."""
-        with contextlib.suppress(grpc.RpcError):
-            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-            self._stub.DeleteSession(request, timeout=DEADLINE_S)
+    def _delete(self, session: str) -> None:
+        """Delete a session; an error is ignored, as the service may have ended.
+
+        gRPC raises a ValueError where the channel was closed, as it is after a vain `reopen`.
+        """
+        with contextlib.suppress(grpc.RpcError, ValueError):
+            request = session_pb2.DeleteSessionRequest(session=session)
+            self._stub.DeleteSession(request, timeout=self._timeouts.call)
 
 
 class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.RunRoundResponse]):
@@ -221,11 +225,11 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         Raises BackendError where the service refuses the checkpoint; the session then stays.
         """
         try:
-            restored = self._stub.RestoreSession(iter(chunks), timeout=CHECKPOINT_S)
+            restored = self._stub.RestoreSession(iter(chunks), timeout=self._timeouts.checkpoint)
         except grpc.RpcError as error:
             text = f"the scheduler did not restore a checkpoint: {describe(error)}"
             raise BackendError(text) from error
-        self._delete()
+        self._delete(self._stamp.session)
         self._stamp.session, self._stamp.sequence = restored.session, 0
 
     def evaluate(
@@ -233,7 +237,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
     ) -> scheduler_rpc.EvaluatePodResponse:
         """Return every verdict about a pending pod of the session. Raises grpc.RpcError."""
         request.stamp.CopyFrom(self._unnumbered_stamp())
-        parts = self._stub.EvaluatePod(request, timeout=CHECKPOINT_S)
+        parts = self._stub.EvaluatePod(request, timeout=self._timeouts.checkpoint)
         whole: scheduler_rpc.EvaluatePodResponse
         whole = merged(parts, scheduler_rpc.EvaluatePodResponse())
         return whole

@@ -16,8 +16,8 @@ import grpc
 
 from replay.errors import BackendError, ServiceLostError
 from services.rpc.errors import reason_of
+from services.rpc.timeouts import DEFAULT_TIMEOUTS
 
-DEADLINE_S = 120.0
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,9 @@ class Exchange(Generic[Request, Answer]):
         service: str,
         address: str,
         unary: Callable[..., Answer] | None = None,
+        response_s: float = DEFAULT_TIMEOUTS.response,
     ) -> None:
+        self._response_s = response_s
         self._service = f"the {service} at {address}"
         self._unary = unary
         self._is_streaming = True
@@ -43,6 +45,7 @@ class Exchange(Generic[Request, Answer]):
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._call = open_stream(iter(self._requests.get, None))
         self._due = float("inf")
+        self._is_overdue = False
         self._ended = threading.Event()
         threading.Thread(target=self._watch, name=f"{service}-watchdog", daemon=True).start()
 
@@ -56,14 +59,14 @@ class Exchange(Generic[Request, Answer]):
         if self._unary is not None:
             self._unanswered.append(request)
         if self._is_streaming:
-            self._due = time.monotonic() + DEADLINE_S
+            self._due = time.monotonic() + self._response_s
             self._requests.put(request)
 
     def receive(self) -> Answer:
         """Wait for the next response. Raises BackendError."""
         if not self._is_streaming:
             return self._called()
-        self._due = time.monotonic() + DEADLINE_S
+        self._due = time.monotonic() + self._response_s
         try:
             answer: Answer = next(self._call)
         except StopIteration as error:
@@ -73,6 +76,9 @@ class Exchange(Generic[Request, Answer]):
             if self._unary is not None and _is_unserved(error):
                 self._is_streaming = False
                 return self._called()
+            if self._is_overdue:
+                text = f"{self._service} did not respond in {self._response_s:g} s"
+                raise ServiceLostError(f"{text} (--timeout response)") from error
             raise failed(self._service, error) from error
         self._due = float("inf")
         self._unary = None
@@ -82,7 +88,7 @@ class Exchange(Generic[Request, Answer]):
     def _called(self) -> Answer:
         assert self._unary is not None  # noqa: S101 - only such an exchange does not stream
         try:
-            return self._unary(self._unanswered.popleft(), timeout=DEADLINE_S)
+            return self._unary(self._unanswered.popleft(), timeout=self._response_s)
         except grpc.RpcError as error:
             raise failed(self._service, error) from error
 
@@ -95,6 +101,7 @@ class Exchange(Generic[Request, Answer]):
     def _watch(self) -> None:
         while not self._ended.wait(1.0):
             if time.monotonic() > self._due:
+                self._is_overdue = True
                 self._call.cancel()
                 return
 

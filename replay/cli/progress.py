@@ -13,10 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from replay.bounds import yaml_value
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
 from replay.cli.traces import TraceArguments
-from replay.errors import RunError
+from replay.errors import RunError, TraceError
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
@@ -27,7 +28,7 @@ from replay.world.loop.replay import LoopError
 from replay.world.models import SECOND_NS
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.telemetry.setup import TelemetryError
+from services.telemetry.collector import TelemetryError
 
 _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
@@ -160,8 +161,8 @@ def profile_names(configuration: str) -> tuple[str, ...]:
     counts as one without profiles: the scheduler refuses it.
     """
     try:
-        document = yaml.safe_load(configuration)
-    except yaml.YAMLError:
+        document = yaml_value(configuration, "")
+    except (yaml.YAMLError, TraceError):
         return (DEFAULT_SCHEDULER,)
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, list):

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import yaml
 
-from replay.bounds import NAMES, Bounds, option_name, set_bounds
+from replay.bounds import NAMES, Bounds, option_name, set_bounds, variable_name, yaml_value
 from replay.cli.errors import refusing_traces
 from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, ParsedParam
 from replay.importers.records import OPENB_PRIORITIES, ImportOptions
@@ -54,15 +54,36 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def with_trace(paths: Sequence[Path], trace_format: str | None, **values: Any) -> Any:
-        set_bounds(Bounds(**{name: values.pop(f"max_{name}") for name in NAMES}))
         options = ImportOptions(**{name: values.pop(name) for name in _FIELDS & values.keys()})
         trace = TraceArguments(paths=tuple(paths), format=trace_format, options=options)
         return command(trace=trace, **values)
 
     functools.update_wrapper(with_trace, command)
+    with_trace = bound_options(with_trace)
     for option in reversed(_OPTIONS):
         with_trace = option(with_trace)
     return with_trace
+
+
+def bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each bound on what is read; the bounds of the process are set to them."""
+
+    def with_bounds(**values: Any) -> Any:
+        set_bounds(Bounds(**{name: values.pop(f"max_{name}") for name in NAMES}))
+        return command(**values)
+
+    functools.update_wrapper(with_bounds, command)
+    for name, text in reversed(_BOUND_HELP.items()):
+        with_bounds = click.option(
+            option_name(name),
+            type=click.IntRange(1),
+            default=getattr(Bounds(), name),
+            envvar=variable_name(name),
+            show_envvar=True,
+            show_default=True,
+            help=text,
+        )(with_bounds)
+    return with_bounds
 
 
 def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
@@ -86,7 +107,7 @@ def _setting(text: str) -> tuple[str, object]:
     """Return the name and the value of a workload's parameter, read as YAML reads it."""
     name, sign, value = text.partition("=")
     try:
-        read = yaml.safe_load(value)
+        read = yaml_value(value, "--param")
     except yaml.YAMLError:
         read = None
     if not name or not sign or not isinstance(read, int | float | str | bool):
@@ -144,12 +165,13 @@ FORMATS = (
 A copy, so that help does not wait until all importers are imported.
 """
 
-_BOUND_HELP: Mapping[str, str] = {
-    "depth": "Refuse JSON and YAML that is nested more deeply.",
-    "line_bytes": "Refuse a file with a longer line.",
+_BOUND_HELP: dict[str, str] = {
+    "depth": "Refuse JSON, YAML and MessagePack that is nested more deeply.",
+    "line_bytes": "Refuse a file with a longer line, or a longer record of a .ktr.",
     "object_bytes": "Refuse a file with a larger JSON value or YAML document.",
     "expansion": "Refuse a file that expands to more than so many times its compressed size.",
-    "pods_per_object": "Refuse an object that asks for more pods.",
+    "pods_per_object": "Refuse an object that asks for more pods, and an operation or a row that "
+    "makes more objects.",
 }
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
@@ -284,14 +306,11 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         metavar="ID",
         help="Azure packing: the machineId whose sizes are used, such as 16.",
     ),
-    *(
-        click.option(
-            option_name(name),
-            type=click.IntRange(1),
-            default=getattr(Bounds(), name),
-            show_default=True,
-            help=text,
-        )
-        for name, text in _BOUND_HELP.items()
+    click.option(
+        "--read-cut-off",
+        "reads_cut_off",
+        is_flag=True,
+        help="Native traces: read what is left of a file that was cut off, up to its last whole "
+        "record; the summary notes it. [default: such a file is refused]",
     ),
 )

@@ -56,22 +56,29 @@ def explain(
 ) -> PodExplanation:
     """Return why a pod's attempt had its result, with the best `top` of each list.
 
-    The run is replayed to the scheduler at `address`; "": the one that made it, at its address, or
-    a new one where the run started its own. Raises RunError for what the run does not hold and
-    where the scheduler that made it cannot be reached, BackendError where the services fail.
+    The run is replayed to the scheduler at `address`; "": a new one, where the run started its own.
+    No other address is connected to, neither one that the run names nor an extender. Raises
+    RunError for what the run does not hold, where a scheduler at an address made it and `address`
+    is "", and where that scheduler cannot be reached; BackendError where the services fail.
     """
     manifest = run.manifest()
     target = _with_cost(find_target(run, query), manifest)
     if target.entry is None and target.eviction is not None:
         return _created_bound(run, target, target.eviction, top)
     with contextlib.ExitStack() as stack:
-        if address:
-            rerun = _open(run, manifest, address, tls)
+        if address and address == manifest.scheduler_address:
+            rerun = _open_again(manifest, tls)
+        elif address:
+            rerun = _open(manifest, address, tls)
         elif manifest.scheduler_address:
-            rerun = _open_again(run, manifest, tls)
+            raise RunError(
+                f"{run.path} was decided by {_made_by(manifest)}, and no address that a run names "
+                "is connected to without --scheduler: to explain it there, add `--scheduler "
+                f"{manifest.scheduler_address}` to `reprieve explain`"
+            )
         else:
             embedded = stack.enter_context(EmbeddedServices(eviction=False, in_process=True))
-            rerun = _open(run, manifest, embedded.addresses["scheduler"], PLAIN)
+            rerun = _open(manifest, embedded.addresses["scheduler"], PLAIN)
         return _explained(run, manifest, target, top, rerun)
 
 
@@ -88,13 +95,13 @@ def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
     return replace(target, cost_ns=cycle_ns + (bind_ns if binds else 0), ahead=0)
 
 
-def _open(run: RunDirectory, manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
+def _open(manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
     config = config_of(manifest)
-    config.recorded_extenders = run.has_extenders
+    config.recorded_extenders = True
     return Rerun(address, config, tls)
 
 
-def _open_again(run: RunDirectory, manifest: Manifest, tls: ClientTls) -> Rerun:
+def _open_again(manifest: Manifest, tls: ClientTls) -> Rerun:
     """Open a session with the scheduler that made the run.
 
     Raises RunError where it does not answer, and where another one does.
@@ -102,7 +109,7 @@ def _open_again(run: RunDirectory, manifest: Manifest, tls: ClientTls) -> Rerun:
     address = manifest.scheduler_address
     choice = "start it there again, or name another with --scheduler HOST:PORT"
     try:
-        rerun = _open(run, manifest, address, tls)
+        rerun = _open(manifest, address, tls)
     except BackendError as error:
         raise RunError(
             f"the run was decided by {_made_by(manifest)}, which does not answer: "

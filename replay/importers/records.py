@@ -61,6 +61,8 @@ class ImportOptions:
     Manifests: `now_ns` is the start of the trace, ns since 1970; None is the latest time in one of
     the objects.
 
+    Native traces: `reads_cut_off` reads what is left of a file that was cut off.
+
     Recordings of states: the trace begins at `follow_until`, with the recorded state of that
     moment, recorded decisions included.
     """
@@ -84,6 +86,7 @@ class ImportOptions:
     allocatable_percent: int = 100
     machine: str = ""
     now_ns: int | None = None
+    reads_cut_off: bool = False
     follow_until: Moment | None = None
 
     def as_text(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replay import bounds
-from replay.errors import TraceError
+from replay.errors import TraceError, UnreadableError
 from replay.importers.datacenter import (
     alibaba2017,
     azure_packing,
@@ -31,7 +31,9 @@ from replay.importers.rows import generated_nodes, with_nodes_and_issues
 from replay.kube.changes import Change
 from replay.trace.files import head
 from replay.trace.reader import is_binary, is_text, read
+from replay.trace.validate import CONTROLLERS
 from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _POD_COUNTS = ("replicas", "parallelism", "completions")
@@ -39,7 +41,9 @@ _NATIVE = Importer(
     name="native",
     description="a native trace: .ktr, or JSON lines that begin with a header",
     sniff=lambda path, start: is_binary(path, start) or is_text(start),
-    load=lambda paths, _options: read(single_path(paths, "one native trace")),
+    load=lambda paths, options: read(
+        single_path(paths, "one native trace"), reads_cut_off=options.reads_cut_off
+    ),
 )
 IMPORTERS: Mapping[str, Importer] = {
     each.name: each
@@ -92,26 +96,56 @@ def open_trace(
     if options.now_ns is not None and importer is not manifests.IMPORTER:
         problem = f"--now: a trace of format {importer.name} has its own times"
         raise TraceError(str(files[0]), f"{problem}; --now is for manifests")
-    records = _within_bounds(importer.load(files, options), str(files[0]))
+    records = _within_bounds(_refusing(importer, files, options), str(files[0]))
     nodes = list(generated_nodes(importer.node_resources(options), options))
     if options.nodes_from is not None:
         nodes += _nodes_of(options.nodes_from)
     return with_nodes_and_issues(records, nodes, issues)
 
 
+def _refusing(
+    importer: Importer, files: Sequence[Path], options: ImportOptions
+) -> Iterator[Record]:
+    """Yield an importer's records. Raises UnreadableError where it raises what it should not."""
+    count = 0
+    try:
+        for record in importer.load(files, options):
+            yield record
+            count += 1
+    except (TraceError, OSError):
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(importer, files, count, error) from error
+    except (RecursionError, MemoryError) as error:
+        raise _unreadable(importer, files, count, error) from error
+
+
+def _unreadable(
+    importer: Importer, files: Sequence[Path], count: int, error: Exception
+) -> UnreadableError:
+    names = ", ".join(map(str, files))
+    what = f"after record {count}: {type(error).__name__}: {error}"
+    problem = f"cannot be read as {importer.name} ({what}); please report it with the file"
+    return UnreadableError(names, problem)
+
+
 def _within_bounds(records: Iterator[Record], name: str) -> Iterator[Record]:
     """Yield the records. Raises TraceError for an object that asks for too many pods."""
     for record in records:
         if (kind := record.WhichOneof("record")) == "create" or kind == "update":
-            changed: Any = getattr(record, kind)
-            spec = getattr(getattr(changed, changed.WhichOneof("object") or "", None), "spec", None)
-            for field in _POD_COUNTS:
-                if getattr(spec, field, 0) > bounds.bounds().pods_per_object:
-                    meta = getattr(changed, changed.WhichOneof("object")).metadata
-                    what = f"{field} is {getattr(spec, field):,}"
-                    where = f"{name}, {meta.namespace}/{meta.name}"
-                    raise bounds.bounds().refuse(where, "pods_per_object", what)
+            _check_pods(getattr(record, kind), name)
         yield record
+
+
+def _check_pods(changed: KubernetesObject, name: str) -> None:
+    kind = changed.WhichOneof("object") or ""
+    if kind not in CONTROLLERS:
+        return
+    carried: Any = getattr(changed, kind)
+    spec = carried.spec.job_template.spec if kind == "cron_job" else carried.spec
+    for field in _POD_COUNTS:
+        where = f"{name}, {carried.metadata.namespace}/{carried.metadata.name}"
+        bounds.check_count(getattr(spec, field, 0), where, field)
 
 
 def open_changes(

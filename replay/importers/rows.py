@@ -33,6 +33,9 @@ SECONDS_MAX = 4_000_000_000
 """The largest time in s: int64 ns since 1970 end in 2262."""
 SHARE_MAX = 1000
 """The largest share of a machine."""
+_DIGITS_MAX = 30
+"""Digits of a number before its point; a text of a table has no larger one."""
+_TEXT_MAX = 100
 _COPIES = struct.Struct("<i")
 
 
@@ -76,6 +79,8 @@ class TableRow:
         if not text:
             return None
         try:
+            if len(text) > _DIGITS_MAX:
+                raise ValueError
             return int(text)
         except ValueError:
             number = decimal(text)
@@ -145,12 +150,14 @@ def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[TableRow]:
 
 
 def decimal(text: str) -> Decimal | None:
-    """Return a finite number; None for any other text."""
+    """Return a finite number below 10^30, of 100 characters at most; None for any other text."""
     try:
-        number = Decimal(text)
+        number = Decimal(text) if len(text) <= _TEXT_MAX else None
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    if number is None or not number.is_finite():
+        return None
+    return number if abs(number.adjusted()) < _DIGITS_MAX or not number else None
 
 
 def first_fields(start: bytes) -> list[str]:

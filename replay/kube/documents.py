@@ -13,7 +13,7 @@ import yaml
 
 from replay import bounds
 from replay.errors import TraceError
-from replay.trace.files import open_plain
+from replay.trace.files import CutShortError, open_plain
 
 _MARK = re.compile(r"---(?:[ \t].*)?$|---$")
 _END = re.compile(r"\.\.\.\s*$")
@@ -24,8 +24,8 @@ _WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"}
 _CACHED_MAX = 8192
 _CUT_KEYS = frozenset({"metadata"})
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_BRACKETS = re.compile(rb"[][{}]")
 _DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"\s*")
 
 
 def read_json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -140,8 +140,7 @@ class YamlDocuments:
         if value is None:
             if "&" in text:  # perhaps an anchor, which has the whole document as its scope
                 raise _CutError
-            bounds.check_yaml(text, self._where)
-            value = yaml.load(text, yaml.CSafeLoader)
+            value = bounds.yaml_value(text, self._where)
             if not isinstance(value, dict) or len(value) != 1:
                 raise _CutError
             if len(self._cache) >= _CACHED_MAX:
@@ -185,8 +184,7 @@ def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]
 
 def _load(text: str, first: int, where: str) -> Any:
     try:
-        bounds.check_yaml(text, where)
-        return yaml.load(text, yaml.CSafeLoader)
+        return bounds.yaml_value(text, where)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "not a document"
@@ -195,10 +193,6 @@ def _load(text: str, first: int, where: str) -> Any:
         raise
     except (yaml.YAMLError, ValueError) as error:
         raise YamlDocumentError(str(error), first) from error
-
-
-class CutShortError(TraceError):
-    """The stream ends within a value, as where a recorder was stopped."""
 
 
 def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
@@ -220,7 +214,7 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
             except orjson.JSONDecodeError:
                 pass
             else:
-                _check_depth(line, where)
+                bounds.check_json(line, where)
                 yield where, value
                 continue
         pending.append(line)
@@ -237,7 +231,7 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
-    _check_depth(data, where)
+    bounds.check_json(data, where)
     try:
         yield where, orjson.loads(data)
         return
@@ -245,21 +239,15 @@ def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
         problem = str(error)
     try:
         text = data.decode()
-        at = 0
-        while text[at:].strip():
-            at += len(text[at:]) - len(text[at:].lstrip())
+        at = _after_space(text, 0)
+        while at < len(text):
             value, at = _DECODER.raw_decode(text, at)
             yield where, value
+            at = _after_space(text, at)
     except ValueError as error:
         raise TraceError(where, f"is not JSON: {problem}") from error
 
 
-def _check_depth(data: bytes, where: str) -> None:
-    """Raise TraceError for JSON that is nested too deeply; brackets in strings do not count."""
-    if data.count(b"{") + data.count(b"[") <= bounds.bounds().depth:
-        return
-    deepest = depth = 0
-    for bracket in _BRACKETS.finditer(_STRING.sub(b"", data)):
-        depth += 1 if bracket[0] in b"[{" else -1
-        deepest = max(deepest, depth)
-    bounds.check_depth(deepest, where)
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at

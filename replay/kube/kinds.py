@@ -45,11 +45,15 @@ WORKLOADS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A resource of the API, such as pods; `api_version` is that of its objects."""
+    """A resource of the API, such as pods; `api_version` is that of its objects.
+
+    `namespace` is the only one that is meant, "" for all.
+    """
 
     name: str
     kind: str
     api_version: str
+    namespace: str = ""
 
     @property
     def group(self) -> str:
@@ -58,8 +62,9 @@ class Resource:
 
     @property
     def path(self) -> str:
-        """Return the path of the resource in all namespaces."""
-        return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.name}"
+        """Return the path of the resource, in its namespace or in all."""
+        place = f"namespaces/{self.namespace}/" if self.namespace else ""
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/{place}{self.name}"
 
 
 def _plural(kind: str) -> str:

@@ -15,6 +15,8 @@ from enum import Enum
 
 import yaml
 
+from replay.bounds import yaml_value
+from replay.errors import TraceError
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -51,6 +53,7 @@ _FORMS = (
     "plugin.NAME.weight",
 )
 _SHOWN = 8
+_TEXT_SHOWN = 80
 _SCHEDULER_API_VERSION = "kubescheduler.config.k8s.io/v1"
 _SCHEDULER_KIND = "KubeSchedulerConfiguration"
 _EVICTION_HARD = "evictionHard"
@@ -100,11 +103,16 @@ class Assignment:
 
     @property
     def plain_value(self) -> object:
-        """Return the value as YAML reads it, such as a number or a boolean."""
+        """Return the value as YAML reads it, such as a number or a boolean.
+
+        Raises OverrideError where it exceeds a bound.
+        """
         try:
-            return yaml.safe_load(self.value)
+            return yaml_value(self.value, "--set")
         except yaml.YAMLError:
             return self.value
+        except TraceError as error:
+            raise OverrideError(f"--set {self.text[:_TEXT_SHOWN]}: {error.problem}") from error
 
 
 def parse_assignment(text: str) -> Assignment:
@@ -220,7 +228,11 @@ def _document(
     text: str, api_version: str, kind: str, assignments: Sequence[Assignment]
 ) -> dict[str, object]:
     try:
-        document = yaml.safe_load(text) if text else {"apiVersion": api_version, "kind": kind}
+        default: object = {"apiVersion": api_version, "kind": kind}
+        document = yaml_value(text, "the file") if text else default
+    except TraceError as error:
+        problem = f"the file: {error.problem}"
+        raise OverrideError(f"--set {assignments[0].text}: {problem}") from error
     except yaml.YAMLError as error:
         problem = f"the file is not YAML: {error}"
         raise OverrideError(f"--set {assignments[0].text}: {problem}") from error

@@ -36,6 +36,7 @@ class ApiServer:
         self, access: Access, now_ns: Callable[[], int], bounds: RequestBounds | None = None
     ) -> None:
         self.address = access.server
+        self.namespace = access.namespace
         self.connections = Connections(bounds or RequestBounds())
         self._access = access
         self._now_ns = now_ns

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Event, Thread
 from typing import TypeVar
 
-from replay.errors import RecordError
+from replay.errors import ApiError, RecordError
 from replay.record.api import ApiServer
 from replay.record.backoff import RETRIES_MAX, Backoff
 from replay.record.http_client import STOPPED
@@ -16,21 +17,37 @@ _T = TypeVar("_T")
 _START_S = 0.1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What the first requests found; `absent` are the namespaces that do not exist."""
+
+    version: str
+    usage: ChosenSource
+    absent: tuple[str, ...] = ()
+
+
 def connected(
-    api: ApiServer, usage: str, keep_going: Callable[[], bool]
-) -> tuple[str, ChosenSource]:
+    api: ApiServer, usage: str, keep_going: Callable[[], bool], namespaces: Sequence[str] = ()
+) -> ServerFacts:
     """Ask for the server's version and choose the source of usage, while `keep_going`.
 
-    In a thread of its own: a slow name server or exec plugin cannot be interrupted.
+    `namespaces` are those that are recorded, () for all. In a thread of its own: a slow name server
+    or exec plugin cannot be interrupted. Raises RecordError where no namespace exists.
     """
-    answers: list[tuple[str, ChosenSource]] = []
+    answers: list[ServerFacts] = []
     failed: list[Exception] = []
     ended = Event()
 
     def connect() -> None:
         try:
             version = _ask_patiently(lambda: server_version(api), ended)
-            answers.append((version, _ask_patiently(lambda: choose_source(usage, api), ended)))
+            absent = _ask_patiently(lambda: absent_namespaces(api, namespaces), ended)
+            existing = [each for each in namespaces if each not in absent]
+            if namespaces and not existing:
+                problem = f"{', '.join(absent)}: no such namespace; check --namespace"
+                raise RecordError(f"{api.address}: {problem}")
+            source = _ask_patiently(lambda: choose_source(usage, api, existing), ended)
+            answers.append(ServerFacts(version=version, usage=source, absent=absent))
         except Exception as error:
             failed.append(error)
 
@@ -54,6 +71,25 @@ def connected(
 def server_version(api: ApiServer) -> str:
     """Return the version of an API server. Raises RecordError where it does not answer."""
     return api.shown(str(api.get("/version").get("gitVersion") or ""))
+
+
+def absent_namespaces(api: ApiServer, namespaces: Sequence[str]) -> tuple[str, ...]:
+    """Return the namespaces that do not exist, as far as the user may know.
+
+    A list in a namespace that does not exist is empty and no error.
+    """
+    return tuple(each for each in namespaces if _is_absent(api, each))
+
+
+def _is_absent(api: ApiServer, namespace: str) -> bool:
+    try:
+        api.get(f"/api/v1/namespaces/{namespace}")
+    except ApiError as error:
+        if error.status == 404:
+            return True
+        if error.status != 403:
+            raise
+    return False
 
 
 def _ask_patiently(ask: Callable[[], _T], ended: Event) -> _T:

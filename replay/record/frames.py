@@ -110,9 +110,10 @@ class RecordingFolder:
             )
         return cls(path)
 
-    def resource(self, resource: Resource) -> LineFile:
-        """Create the file of a resource."""
-        return LineFile(self.path / f"{resource.name}{_WATCH}")
+    def resource(self, resource: Resource, namespace: str = "") -> LineFile:
+        """Create the file of a resource; `namespace` is the name of its only one, or its hash."""
+        place = f".{namespace}" if namespace else ""
+        return LineFile(self.path / f"{resource.name}{place}{_WATCH}")
 
     def usage(self) -> LineFile:
         """Create the file of usage."""

@@ -10,7 +10,7 @@ import base64
 import binascii
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -64,11 +64,13 @@ class ExecPlugin:
 class Access:
     """One cluster and one user. `server` is a URL without a user; absent credentials are empty.
 
-    `name` is the source of the configuration, for people.
+    `name` is the source of the configuration, for people. `namespace` is that of the context or of
+    the service account, "" without one.
     """
 
     name: str
     server: str
+    namespace: str = ""
     tls: Tls = Tls()
     proxy_url: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
@@ -138,7 +140,8 @@ def load(path: Path | None, context: str, environment: Mapping[str, str] = os.en
     cluster = _entry(entries, "clusters", found.text("cluster"), files)
     user_name = found.text("user")
     user = _entry(entries, "users", user_name, files) if user_name else None
-    return _access(f"{_listed(files)}, context {chosen}", cluster, user)
+    access = _access(f"{_listed(files)}, context {chosen}", cluster, user)
+    return replace(access, namespace=found.text("namespace"))
 
 
 def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
@@ -343,7 +346,15 @@ def _in_cluster(environment: Mapping[str, str]) -> Access:
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         tls=Tls(ca_pem=ca.decode("ascii", "replace")),
         token_file=SERVICE_ACCOUNT / "token",
+        namespace=_namespace_of_pod(),
     )
+
+
+def _namespace_of_pod() -> str:
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def _bytes(file: Path, where: str) -> bytes:

@@ -95,6 +95,8 @@ def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
     for name in ("usage", "redacted"):
         if about.get(name):
             header.options[name] = str(about[name])
+    if isinstance(names := about.get("namespaces"), list):
+        header.options["namespaces"] = ", ".join(map(str, names))
 
 
 class UsageHistory:

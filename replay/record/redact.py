@@ -30,6 +30,7 @@ _AMOUNT = re.compile(r"\d+(?:\.\d+)?[A-Za-z]{0,2}(?:/\d+)?")
 _PERCENT = re.compile(r"\d+%?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?\d+|[numkKMGTPE]i?)?")
 _PARTS = re.compile(r"[._/:@-]+")
+_SEGMENTS = re.compile(r"[._/:@]+")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -147,10 +148,12 @@ with without would zone
 class Redactor:
     """Hashes with one key; without the key, a hash does not reveal its text.
 
-    `unreadable` counts the objects that were left out because they could not be read.
+    `names` are hashed in a server's messages although they may be words of VOCABULARY. `unreadable`
+    counts the objects that were left out because they could not be read.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, names: Iterable[str] = ()) -> None:
+        self._names = frozenset(names)
         self._key = blake2b(key).digest()[:_KEY_BYTES_MAX]
         self.unreadable = 0
 
@@ -200,6 +203,15 @@ class Redactor:
     def words(self, message: str) -> str:
         """Return a message with all words hashed that are not in VOCABULARY or KEPT_TEXTS."""
         return _TOKEN.sub(lambda match: self._word(match[0]), message)
+
+    def server_words(self, message: str) -> str:
+        """Return a server's message as `words` does, without the redactor's `names`."""
+        return _TOKEN.sub(lambda match: self._server_word(match[0]), message)
+
+    def _server_word(self, word: str) -> str:
+        if self._names.isdisjoint(_SEGMENTS.split(word)):
+            return self._word(word)
+        return self.key(word) if "/" in word else self.text(word)
 
     def _type(self, type_: str) -> str:
         return self.key(type_) if "/" in type_ else type_

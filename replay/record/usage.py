@@ -1,7 +1,7 @@
 """The current usage of pods and nodes, and the log of it.
 
 Kubelets report memory, CPU, disk, inodes and processes, metrics.k8s.io reports memory and CPU, and
-Prometheus has the metrics of cAdvisor (usage_sources.py).
+Prometheus has the metrics of cAdvisor (usage_sources.py, prometheus.py).
 """
 
 from __future__ import annotations
@@ -107,6 +107,18 @@ class ClusterIndex:
         self._lock = Lock()
         self._nodes: dict[str, None] = {}
         self._pods: dict[tuple[str, str], IndexedPod] = {}
+        self._lacks_nodes = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether there is something to sample: nodes, or pods where nodes are refused."""
+        with self._lock:
+            return bool(self._nodes) or (self._lacks_nodes and bool(self._pods))
+
+    def refuse(self, kind: str) -> None:
+        """Note that a kind is not listed."""
+        if kind == "Node":
+            self._lacks_nodes = True
 
     def see(self, kind: str, raw: Raw, *, is_gone: bool) -> None:
         """Add an object of a list or a watch, or remove it; only nodes and pods are kept."""
@@ -119,13 +131,20 @@ class ClusterIndex:
             elif kind == "Node":
                 self._nodes[name[1]] = None
 
-    def keep(self, kind: str, names: Set[tuple[str, str]]) -> None:
-        """Remove the nodes or pods whose names are not in a complete list."""
+    def keep(self, kind: str, names: Set[tuple[str, str]], namespace: str = "") -> None:
+        """Remove the nodes or pods whose names are not in a complete list.
+
+        `namespace` is the only one that the list is of, "" for all.
+        """
         with self._lock:
             if kind == "Node":
                 self._nodes = {each: None for each in self._nodes if ("", each) in names}
             elif kind == "Pod":
-                self._pods = {key: pod for key, pod in self._pods.items() if key in names}
+                self._pods = {
+                    key: pod
+                    for key, pod in self._pods.items()
+                    if key in names or namespace not in {"", key[0]}
+                }
 
     def nodes(self) -> list[str]:
         """Return the names of the nodes in the order of their creation events."""
@@ -178,9 +197,10 @@ class UsageLog:
     def run(self) -> None:
         """Sample at once and then every `every_s`, later after failures (`backoff`)."""
         while not self.ending.is_set():
-            nodes = self.index.nodes()
             # Before the first list of nodes there is no kubelet to query.
-            self.ending.wait(self._sample(nodes) if nodes else min(0.1, self.every_s))
+            is_ready = self.index.is_ready
+            wait_s = self._sample(self.index.nodes()) if is_ready else min(0.1, self.every_s)
+            self.ending.wait(wait_s)
 
     def silent(self) -> list[str]:
         """Return the nodes without any reported usage."""

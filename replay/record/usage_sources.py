@@ -1,30 +1,23 @@
 """Sources of usage, and the selection of one: the source that the user names, or the best one.
 
 Source: kubernetes v1.34 kubelet/pkg/apis/stats/v1alpha1/types.go (Summary, through the API server's
-proxy), metrics/pkg/apis/metrics/v1beta1/types.go (NodeMetrics, PodMetrics); cAdvisor
-docs/storage/prometheus.md (metrics), Prometheus HTTP API v1 (/api/v1/query).
+proxy), metrics/pkg/apis/metrics/v1beta1/types.go (NodeMetrics, PodMetrics).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
-from urllib.parse import quote, urlencode
-
-import orjson
-import urllib3
+from urllib.parse import quote
 
 from replay.errors import ApiError, RecordError
 from replay.kube.changes import Raw, meta, part, parts
 from replay.kube.kinds import NODES
 from replay.record.api import ApiServer
-from replay.record.backoff import Backoff, retry_after_s
-from replay.record.http_client import pool_manager
-from replay.record.kubeconfig import without_user
+from replay.record.backoff import Backoff
+from replay.record.prometheus import PrometheusUsage
 from replay.record.usage import (
     AMOUNT_MAX,
     MALFORMED,
@@ -40,44 +33,41 @@ _PROMETHEUS = "prometheus="
 _AT_ONCE = 8
 _NANO_PER_MILLI = 1_000_000
 _METRICS = "/apis/metrics.k8s.io/v1beta1"
-_OF_PODS = 'container!="",pod!=""'
-_POD_QUERIES = {
-    "memory_bytes": f"sum by (namespace, pod) (container_memory_working_set_bytes{{{_OF_PODS}}})",
-    "cpu_milli": "1000 * sum by (namespace, pod) "
-    f"(rate(container_cpu_usage_seconds_total{{{_OF_PODS}}}[5m]))",
-    "storage_bytes": f"sum by (namespace, pod) (container_fs_usage_bytes{{{_OF_PODS}}})",
-}
-_NODE_QUERIES = {
-    "memory_bytes": 'max by (node) (container_memory_working_set_bytes{id="/",node!=""})',
-    "cpu_milli": "1000 * max by (node) "
-    '(rate(container_cpu_usage_seconds_total{id="/",node!=""}[5m]))',
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenSource:
-    """The selected source, or None; `why` is for people."""
+    """The selected source, or None; `why` is for people.
+
+    `refused` are the namespaces of which it reports no usage, and why.
+    """
 
     source: UsageSource | None
     why: str
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def choose_source(selection: str, api: ApiServer) -> ChosenSource:
+def choose_source(selection: str, api: ApiServer, namespaces: Sequence[str] = ()) -> ChosenSource:
     """Return the source for "auto", "kubelet", "metrics", "prometheus=URL" or "off".
 
-    "auto" prefers kubelets, which report more than metrics.k8s.io. Raises RecordError where a
-    source that is selected by name does not answer.
+    "auto" prefers kubelets, which report more than metrics.k8s.io. `namespaces` are the only ones
+    of interest, () for all. Raises RecordError where a source that is selected by name does not
+    answer.
     """
     if selection == "off":
         return ChosenSource(source=None, why="--usage off")
     if selection.startswith(_PROMETHEUS):
-        source = PrometheusUsage(selection.removeprefix(_PROMETHEUS), api)
+        source = PrometheusUsage(selection.removeprefix(_PROMETHEUS), api, namespaces)
         source.check()
         return ChosenSource(source=source, why="--usage prometheus")
     if selection in {"auto", "kubelet"} and _kubelets_answer(api):
         return ChosenSource(source=KubeletUsage(api), why=f"{selection}: kubelets answer")
-    if selection in {"auto", "metrics"} and _answers(api, f"{_METRICS}/nodes"):
-        return ChosenSource(source=MetricsUsage(api), why=f"{selection}: metrics.k8s.io is served")
+    if selection in {"auto", "metrics"}:
+        why = f"{selection}: metrics.k8s.io is served"
+        if namespaces and (chosen := _metrics_of(namespaces, api, why)):
+            return chosen
+        if not namespaces and _answers(api, f"{_METRICS}/nodes"):
+            return ChosenSource(source=MetricsUsage(api), why=why)
     if selection != "auto":
         rule = {"kubelet": "get nodes/proxy", "metrics": "list nodes and pods of metrics.k8s.io"}
         raise RecordError(
@@ -85,6 +75,25 @@ def choose_source(selection: str, api: ApiServer) -> ChosenSource:
             f"it is installed, and that the user's role allows to {rule[selection]}"
         )
     return ChosenSource(source=None, why="neither kubelets nor metrics.k8s.io answer")
+
+
+def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSource | None:
+    """Return metrics.k8s.io for some namespaces, None where it answers for neither of them.
+
+    Pods are queried at the cluster scope where that is allowed, otherwise in each namespace.
+    """
+    refused: dict[str, str] = {}
+    paths = [f"{_METRICS}/pods"]
+    if not _answers(api, paths[0]):
+        by_namespace = {each: f"{_METRICS}/namespaces/{each}/pods" for each in namespaces}
+        found = {each: _refusal(api, path) for each, path in by_namespace.items()}
+        refused = {each: problem for each, problem in found.items() if problem}
+        paths = [path for each, path in by_namespace.items() if not found[each]]
+    has_nodes = _answers(api, f"{_METRICS}/nodes")
+    if not paths and not has_nodes:
+        return None
+    source = MetricsUsage(api, pod_paths=paths, has_nodes=has_nodes)
+    return ChosenSource(source=source, why=why, refused=refused)
 
 
 def _kubelets_answer(api: ApiServer) -> bool:
@@ -98,11 +107,16 @@ def _kubelets_answer(api: ApiServer) -> bool:
 
 def _answers(api: ApiServer, path: str) -> bool:
     """Return whether the API server serves a path. Raises RecordError where it does not answer."""
+    return not _refusal(api, path)
+
+
+def _refusal(api: ApiServer, path: str) -> str:
+    """Return why the API server does not serve a path, "" where it does. Raises as `_answers`."""
     try:
         api.get(path, of="usage")
-    except ApiError:
-        return False
-    return True
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 def _summary_path(node: str) -> str:
@@ -221,31 +235,48 @@ def _milli(nano_cores: int | None) -> int | None:
 
 
 class MetricsUsage:
-    """Lists the metrics of all nodes and pods."""
+    """Lists the metrics of all nodes, or of none, and of the pods at each of `pod_paths`."""
 
     name = "metrics.k8s.io"
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(
+        self,
+        api: ApiServer,
+        *,
+        pod_paths: Sequence[str] = (f"{_METRICS}/pods",),
+        has_nodes: bool = True,
+    ) -> None:
         self._api = api
+        self._pod_paths = pod_paths
+        self._node_paths = [f"{_METRICS}/nodes"] if has_nodes else []
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
         wanted = set(nodes)
         found = [
             NodeUsage(node=_item_name(each), whole=_metric_amounts(each.get("usage")))
-            for each in self._items("nodes")
+            for each in self._items(self._node_paths)
             if _item_name(each) in wanted
         ]
         pods = {
             (str(meta(each).get("namespace")), _item_name(each)): total_usage(
                 [_metric_amounts(container.get("usage")) for container in parts(each, "containers")]
             )
-            for each in self._items("pods")
+            for each in self._items(self._pod_paths)
         }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
-    def _items(self, resource: str) -> list[Raw]:
-        return parts(self._api.get(f"{_METRICS}/{resource}", of="usage"), "items")
+    def _items(self, paths: Sequence[str]) -> list[Raw]:
+        """Return the items of all paths that answer. Raises RecordError where no path answers."""
+        found, failed = list[Raw](), list[RecordError]()
+        for path in paths:
+            try:
+                found += parts(self._api.get(path, of="usage"), "items")
+            except RecordError as error:
+                failed.append(error)
+        if failed and len(failed) == len(paths):
+            raise failed[0]
+        return found
 
 
 def _item_name(raw: Raw) -> str:
@@ -266,86 +297,3 @@ def _whole(text: object, read: Callable[[str], int]) -> int | None:
     except (quantity.QuantityError, ArithmeticError):
         return None
     return amount if 0 <= amount <= AMOUNT_MAX else None
-
-
-class PrometheusUsage:
-    """Queries the Prometheus at a URL, which may contain user and password."""
-
-    name = "prometheus"
-
-    def __init__(self, url: str, api: ApiServer) -> None:
-        try:
-            parsed = urllib3.util.parse_url(url)
-        except ValueError as error:
-            problem = f"{without_user(url)!r} is not the URL of a server"
-            raise RecordError(f"--usage prometheus: {problem}") from error
-        self._headers = urllib3.make_headers(basic_auth=parsed.auth) if parsed.auth else {}
-        self._secrets = [parsed.auth, parsed.auth.partition(":")[2]] if parsed.auth else []
-        self._url = parsed._replace(auth=None).url.rstrip("/")
-        self._api = api
-        self._pool = pool_manager()
-
-    def check(self) -> None:
-        """Raise RecordError where the queries are not answered."""
-        try:
-            self.sample([])
-        except RecordError:
-            raise
-        except MALFORMED as error:
-            raise RecordError(f"{self._url}: a malformed answer") from error
-
-    def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
-        wanted = set(nodes)
-        of_nodes = self._gathered(_NODE_QUERIES, "node")
-        found = [
-            NodeUsage(node=node, whole=ResourceUsage(**amounts))
-            for (node,), amounts in of_nodes.items()
-            if node in wanted
-        ]
-        of_pods = self._gathered(_POD_QUERIES, "namespace", "pod")
-        pods = {(key[0], key[1]): ResourceUsage(**amounts) for key, amounts in of_pods.items()}
-        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
-
-    def _gathered(
-        self, queries: dict[str, str], *labels: str
-    ) -> dict[tuple[str, ...], dict[str, int]]:
-        result: dict[tuple[str, ...], dict[str, int]] = {}
-        for amount, query in queries.items():
-            for metric, value in self._ask(query):
-                key = tuple(str(metric.get(label) or "") for label in labels)
-                result.setdefault(key, {})[amount] = value
-        return result
-
-    def _ask(self, query: str) -> Iterator[tuple[dict[str, Any], int]]:
-        url = f"{self._url}/api/v1/query?{urlencode({'query': query})}"
-        opened = self._api.connections.get(
-            self._pool,
-            url,
-            {**self._headers, "Accept-Encoding": "gzip"},
-            server=self._url,
-            where=self._url,
-            bound="usage_s",
-        )
-        with opened as response:
-            try:
-                answer = orjson.loads(response.body("usage_bytes"))
-            except orjson.JSONDecodeError as error:
-                problem = "the answer is not JSON; check that this is a Prometheus"
-                raise RecordError(f"{self._url}: {problem}") from error
-        if not isinstance(answer, dict) or answer.get("status") != "success":
-            why = str(answer.get("error") if isinstance(answer, dict) else response.status)
-            header = response.headers.get("Retry-After")
-            refusal = RecordError(f"{self._url}: the query is refused: {self._shown(why)}")
-            refusal.retry_after_s = retry_after_s(response.status, header, time.time_ns())
-            raise refusal
-        for each in answer["data"].get("result") or ():
-            value = float(each["value"][1])
-            # NaN compares with nothing.
-            if 0 <= value < 1 << 62:
-                yield each["metric"], int(value)
-
-    def _shown(self, text: str) -> str:
-        for each in filter(None, self._secrets):
-            text = text.replace(each, "***")
-        return self._api.shown(text)

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from replay.errors import ApiError, RecordError, UnreachableError
+from replay.importers.kubernetes.watch import RECORDED_NAMESPACE
 from replay.kube.changes import Raw, meta, parts
 from replay.kube.kinds import Resource
 from replay.record.api import ApiServer, Query
@@ -39,7 +40,7 @@ class WatcherStatus:
     `listed` counts the objects of the first list, `lines` the lines of watches, `events` the
     recorded events, `requests` all lists and watches, `unreadable` the objects that are left out;
     `gaps` counts later lists, and `gap` is the reason of the last. `problem` is retried, `refused`
-    ends the watcher, `broken` ends the whole recording.
+    ends the watcher (`is_forbidden`: by RBAC, 403), `broken` ends the whole recording.
     """
 
     is_listed: bool = False
@@ -53,7 +54,13 @@ class WatcherStatus:
     gap: str = ""
     problem: str = ""
     refused: str = ""
+    is_forbidden: bool = False
     broken: str = ""
+
+    @property
+    def has_received(self) -> bool:
+        """Return whether anything was recorded."""
+        return self.is_listed or bool(self.objects)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -61,6 +68,7 @@ class Watcher:
     """Watches one resource until `ending` is set; `run` is the body of a thread.
 
     Only the result of `redact` is kept of an object; None means that the object cannot be read.
+    Other texts are kept as `redact_text` returns them, and so is `namespace`, that of the resource.
     `page` is the limit of a list request. `ApiServer.stop` ends a request that waits.
     """
 
@@ -73,6 +81,8 @@ class Watcher:
     redact: Callable[[Raw], Raw | None]
     page: int
     backoff: Backoff
+    namespace: str = ""
+    redact_text: Callable[[str], str] = str
     status: WatcherStatus = field(default_factory=WatcherStatus)
     _received: int = 0
     _store: ResourceStore = field(init=False)
@@ -107,7 +117,7 @@ class Watcher:
                     self._list(gap)
                 self._watch()
             except BoundError as error:
-                self.status.refused = str(error)
+                self._refused(str(error))
                 return
             except GoneError as error:
                 gap = self._lost(error)
@@ -115,7 +125,8 @@ class Watcher:
                 if error.status == 401:
                     raise
                 if error.is_refused:
-                    self.status.refused = str(error)
+                    self.status.is_forbidden = error.status == 403
+                    self._refused(str(error))
                     return
                 if error.is_gone:
                     gap = self._lost(error)
@@ -133,6 +144,10 @@ class Watcher:
             # watch at once, or answers each with 410, is not asked more often than a broken one.
             self.ending.wait(self.backoff.wait_s(retry_after_s))
 
+    def _refused(self, why: str) -> None:
+        self.status.refused = why
+        self.index.refuse(self.resource.kind)
+
     def _problem(self, error: Exception) -> None:
         """Keep the text of a failure that is retried, unless the recorder's own end caused it."""
         where = f"{self.resource.path}: " if isinstance(error, WatchError) else ""
@@ -145,9 +160,8 @@ class Watcher:
         self._store.version = ""
         if self._store.lists:
             self.status.gaps, self.status.gap = self.status.gaps + 1, why
-        return (
-            f"{self.resource.name} were listed again, changes in between are recorded late: {why}"
-        )
+        what = f"{self.resource.name} were listed again, changes in between are recorded late"
+        return f"{what}: {self.redact_text(why)}"
 
     def _list(self, gap: str) -> None:
         """List all pages. Raises what requests raise, and BoundError."""
@@ -158,6 +172,8 @@ class Watcher:
             with self._one_page(more) as answer:
                 own, items, before = meta(answer), parts(answer, "items"), len(names)
                 names.update(map(name_of, items))
+                if self.namespace and not self.file.lines:
+                    self._write([self._beginning()])
                 self._write(store.page(list(self._read(items))))
             self._received += 1
             more = _text(own.get("continue"))
@@ -170,10 +186,20 @@ class Watcher:
                 # A watch cannot begin after such a list.
                 raise WatchError("a list without a resourceVersion")
             self._write(store.end_list(version, gap))
-            self.index.keep(self.resource.kind, names)
+            self.index.keep(self.resource.kind, names, self.resource.namespace)
             if not self.status.is_listed:
                 self.status.is_listed, self.status.listed = True, store.objects
             return
+
+    def _beginning(self) -> WatchEvent:
+        """Return the first event of a file of one namespace, from which importers read its name."""
+        annotations = {RECORDED_NAMESPACE: self.namespace}
+        raw = {
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.api_version,
+            "metadata": {"annotations": annotations},
+        }
+        return WatchEvent(type="BOOKMARK", object=raw)
 
     @contextlib.contextmanager
     def _one_page(self, more: str) -> Iterator[dict[str, Any]]:

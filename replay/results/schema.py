@@ -1,8 +1,8 @@
 """The tables of a run: their columns, with types and meanings.
 
 Times are simulated and in ns since the Unix epoch (a relative trace begins at 0), as in the
-decision log; only `latencies` and `latency_buckets` were measured on the wall clock. A column whose
-value is unknown holds NULL.
+decision log; only the columns of WALL_COLUMNS were measured on the wall clock. A column whose value
+is unknown holds NULL.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `type` is DuckDB's."""
+    """A column; `type` is DuckDB's.
+
+    is_wall: it was measured on the wall clock, or counts such measurements, and differs between two
+    runs of the same inputs.
+    """
 
     name: str
     type: str
     meaning: str
+    is_wall: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,13 +235,13 @@ _TABLES = (
         order="step",
         columns=(
             Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
-            Column("count", "BIGINT", "how often it was measured"),
-            Column("pods", "BIGINT", "pods (or nodes) that went through it"),
-            Column("sum_ns", "BIGINT", "wall time in total"),
-            Column("p50_ns", "BIGINT", "median, at most 1/16 too high"),
-            Column("p90_ns", "BIGINT", "90th percentile, at most 1/16 too high"),
-            Column("p99_ns", "BIGINT", "99th percentile, at most 1/16 too high"),
-            Column("max_ns", "BIGINT", "the longest"),
+            Column("count", "BIGINT", "how often it was measured", is_wall=True),
+            Column("pods", "BIGINT", "pods (or nodes) that went through it", is_wall=True),
+            Column("sum_ns", "BIGINT", "wall time in total", is_wall=True),
+            Column("p50_ns", "BIGINT", "median, at most 1/16 too high", is_wall=True),
+            Column("p90_ns", "BIGINT", "90th percentile, at most 1/16 too high", is_wall=True),
+            Column("p99_ns", "BIGINT", "99th percentile, at most 1/16 too high", is_wall=True),
+            Column("max_ns", "BIGINT", "the longest", is_wall=True),
         ),
     ),
     Table(
@@ -245,10 +250,27 @@ _TABLES = (
         order="step, upto_ns",
         columns=(
             Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
-            Column("upto_ns", "BIGINT", "the longest of the bucket"),
-            Column("count", "BIGINT", "measurements in it"),
+            Column("upto_ns", "BIGINT", "the longest of the bucket", is_wall=True),
+            Column("count", "BIGINT", "measurements in it", is_wall=True),
         ),
     ),
 )
 TABLES = {table.name: table for table in _TABLES}
 FILE_NAMES = tuple(table.file_name for table in _TABLES)
+WALL_COLUMNS = {
+    table.name: tuple(each.name for each in table.columns if each.is_wall)
+    for table in _TABLES
+    if any(each.is_wall for each in table.columns)
+}
+"""By table, the columns that differ between two runs of the same inputs."""
+WALL_FIGURES = (
+    "attempts_per_s",
+    "batch_size_mean",
+    "batches",
+    "latencies",
+    "messages",
+    "queue_exchanges",
+    "wall_ns",
+    "windows",
+)
+"""The keys of summary.json that do: wall times, and how rounds and pods were put into messages."""

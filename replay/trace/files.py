@@ -2,18 +2,23 @@
 
 The binary form, ".ktr", is a sequence of independent zstd frames. A frame has about 1 MiB of
 records, each preceded by its length as a varint, and no record is in two frames. A reader can
-therefore begin at any frame, and a writer can append frames.
+therefore begin at any frame, and a writer can append frames. A complete file ends with its end: a
+skippable zstd frame of 20 bytes that has the number of records. Frames with checksums were written
+by a version that writes an end, so that without one the file was cut off.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import os
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import zstandard
 from google.protobuf.message import DecodeError, Message
@@ -25,17 +30,26 @@ from reprieve.trace.v1beta1.trace_pb2 import Record
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FRAME_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 13
-_RECORD_BYTES_MAX = 1 << 28
+_CHUNK_BYTES = 1 << 11
+"""What is decompressed at once: it expands to 64 MiB at most."""
+_LENGTH_SHIFT_MAX = 28
 _LEVEL = 6
-_BROKEN = (zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError)
+_END = struct.Struct("<4sI4sQ")
+"""The end of a ".ktr": magic of a skippable frame, size of the rest, mark, number of records."""
+_END_HEAD = (b"\x5e\x2a\x4d\x18", 12, b"end\0")
+_BROKEN = (zstandard.ZstdError, zlib.error, gzip.BadGzipFile)
+
+
+class CutShortError(TraceError):
+    """A file ends within a value, a record or a frame, as where its writer was stopped."""
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[io.BufferedReader]:
     """Open `path` for reading; gzip or zstd is removed.
 
-    Raises TraceError where the file cannot be read, or where its compression is broken.
+    Raises TraceError where the file cannot be read, or where its compression is broken, and
+    CutShortError where it ends in the middle of its compressed content.
     """
     try:
         with path.open("rb") as file:
@@ -43,6 +57,9 @@ def open_plain(path: Path) -> Iterator[io.BufferedReader]:
             file.seek(0)
             with _uncompressed(file, magic, str(path)) as plain:
                 yield plain
+    except EOFError as error:
+        problem = "was cut off: its compressed content ends in the middle"
+        raise CutShortError(str(path), problem) from error
     except _BROKEN as error:
         raise TraceError(str(path), f"its compression is broken: {error}") from error
     except OSError as error:
@@ -54,9 +71,9 @@ def head(path: Path, size: int = 65536) -> bytes:
     with open_plain(path) as plain:
         start = bytearray()
         try:
-            while len(start) < size and (chunk := plain.read(size - len(start))):
+            while len(start) < size and (chunk := plain.read1(size - len(start))):
                 start += chunk
-        except _BROKEN:
+        except (*_BROKEN, EOFError):
             pass
         return bytes(start)
 
@@ -65,40 +82,117 @@ def _uncompressed(file: io.BufferedReader, magic: bytes, name: str) -> io.Buffer
     if magic.startswith(GZIP_MAGIC):
         reader: Any = gzip.GzipFile(fileobj=file, mode="rb")
     elif magic == ZSTD_MAGIC:
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        reader = _ZstdReader(file)
     else:
         return file
     return io.BufferedReader(bounds.PlainReader(reader, file, name), 1 << 16)
 
 
-def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
-    """Yield each record with file and frame. Memory is bounded by the largest record."""
-    number, compressed = 1, file.read(_CHUNK_BYTES)
+class _ZstdReader:
+    """Reads the content of zstd frames. Raises EOFError where a frame is not complete."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._pieces = _pieces(file)
+        self._rest = memoryview(b"")
+
+    def read1(self, size: int) -> bytes:
+        """Return up to `size` bytes, b"" at the end."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._rest = memoryview(piece[0])
+        data, self._rest = bytes(self._rest[:size]), self._rest[size:]
+        return data
+
+
+def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """Yield the content of zstd frames in pieces, and whether a piece is the last of its frame.
+
+    A skippable frame is an empty piece. Raises EOFError where a frame is not complete.
+    """
+    compressed = file.read(_CHUNK_BYTES)
     while compressed:
         frame = zstandard.ZstdDecompressor().decompressobj()
-        rest, count, where = b"", 0, f"{name}, frame {number}"
         while not frame.eof:
             if not compressed and not (compressed := file.read(_CHUNK_BYTES)):
-                raise TraceError(where, "ends in the middle")
-            try:
-                plain = rest + frame.decompress(compressed)
-            except zstandard.ZstdError as error:
-                raise TraceError(where, f"is not a zstd frame: {error}") from error
+                raise EOFError
+            plain = frame.decompress(compressed)
             compressed = frame.unused_data
-            at = 0
-            for start, at in _spans(plain, where):
-                count += 1
-                try:
-                    record = Record.FromString(plain[start:at])
-                except DecodeError as error:
-                    problem = "is not a record of a trace"
-                    raise TraceError(f"{where}, record {count}", problem) from error
-                yield where, record
-            rest = plain[at:]
-        if rest:
-            raise TraceError(where, f"ends in the middle of record {count + 1}")
-        number += 1
+            yield plain, frame.eof
         compressed = compressed or file.read(_CHUNK_BYTES)
+
+
+def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
+    """Yield each record with file and frame. Memory is bounded by the largest record.
+
+    Raises TraceError, and CutShortError where the file ends too early, after the last record.
+    """
+    state = end_of(file)
+    number, total, expanded = 1, 0, 0
+    rest, count, where = bytearray(), 0, f"{name}, frame 1"
+    try:
+        for plain, is_last in _pieces(file):
+            rest += plain
+            expanded += len(plain)
+            bounds.check_expansion(expanded, file.tell(), where)
+            at = 0
+            with memoryview(rest) as view:
+                for start, at in _spans(rest, where):
+                    count += 1
+                    try:
+                        record = Record.FromString(cast("bytes", view[start:at]))
+                    except DecodeError as error:
+                        problem = "is not a record of a trace"
+                        raise TraceError(f"{where}, record {count}", problem) from error
+                    yield where, record
+            del rest[:at]
+            if is_last:
+                if rest:
+                    raise TraceError(where, f"ends in the middle of record {count + 1}")
+                number, total, count = number + 1, total + count, 0
+                where = f"{name}, frame {number}"
+    except zstandard.ZstdError as error:
+        raise TraceError(where, f"is not a zstd frame: {error}") from error
+    except EOFError as error:
+        raise CutShortError(where, "was cut off in the middle of the frame") from error
+    if state.is_cut_off:
+        raise CutShortError(name, f"was cut off after record {total}: it has no end")
+    if state.records is not None and state.records != total:
+        raise TraceError(name, f"has {total} records, and {state.records} when it was written")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a ".ktr" ends: with the number of its records, or without an end (None)."""
+
+    records: int | None
+    has_checksums: bool
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether the file was written with an end, which is missing."""
+        return self.records is None and self.has_checksums
+
+
+def end_of(file: BinaryIO) -> End:
+    """Return how a ".ktr" ends; `file` is then at its start."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _END.size))
+    last = file.read(_END.size)
+    file.seek(0)
+    *head, records = _END.unpack(last) if len(last) == _END.size else (b"", 0, b"", 0)
+    try:
+        has_checksums = zstandard.get_frame_parameters(file.read(18)).has_checksum
+    except zstandard.ZstdError:
+        has_checksums = False
+    file.seek(0)
+    return End(records if tuple(head) == _END_HEAD else None, has_checksums)
+
+
+def end(records: int) -> bytes:
+    """Return the end of a ".ktr" of so many records."""
+    return _END.pack(*_END_HEAD, records)
 
 
 def delimited(message: Message) -> bytes:
@@ -127,22 +221,24 @@ def starts_like_records(plain: bytes) -> bool:
     return 0 < size < len(plain) and plain[size] in (0x08, 0x10, 0x1A)
 
 
-def _spans(data: bytes, where: str) -> list[tuple[int, int]]:
-    """Return start and end of each complete record, by the varint before it."""
-    spans, at, end = list[tuple[int, int]](), 0, len(data)
+def _spans(data: bytearray, where: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each complete record, by the varint before it.
+
+    A record is bounded as a line of the text form is.
+    """
+    at, end, largest = 0, len(data), bounds.bounds().line_bytes
     while at < end:
         size, shift = data[at], 0
         at += 1
-        while size >> shift >= 0x80 and shift < 28:
+        while size >> shift >= 0x80 and shift < _LENGTH_SHIFT_MAX:
             if at == end:
-                return spans
+                return
             shift += 7
             size = size & (1 << shift) - 1 | data[at] << shift
             at += 1
-        if size >> shift >= 0x80 or size > _RECORD_BYTES_MAX:
-            problem = f"a record's length is out of range (at most {_RECORD_BYTES_MAX})"
-            raise TraceError(where, problem)
+        if size > largest:
+            bounds.check_line(size, where, "a record")
         if at + size > end:
-            break
-        spans.append((at, at := at + size))
-    return spans
+            return
+        yield at, at + size
+        at += size

@@ -20,9 +20,17 @@ from google.protobuf import json_format, unknown_fields
 
 from replay import bounds
 from replay.errors import TraceError
-from replay.trace.files import ZSTD_MAGIC, head, open_plain, read_frames, starts_like_records
+from replay.trace.files import (
+    ZSTD_MAGIC,
+    CutShortError,
+    end_of,
+    head,
+    open_plain,
+    read_frames,
+    starts_like_records,
+)
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
-from reprieve.trace.v1beta1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 
 _SNIFFED_BYTES = 4096
 _Reading = Callable[[BinaryIO, str], Iterator[tuple[str, Record]]]
@@ -40,23 +48,51 @@ _INT_OR_STRING_FIELDS = (
 """The fields of type IntOrString by kind and path, as JSON names them."""
 
 
-def read(path: str | os.PathLike[str], *, converts: bool = True) -> Iterator[Record]:
+def read(
+    path: str | os.PathLike[str], *, converts: bool = True, reads_cut_off: bool = False
+) -> Iterator[Record]:
     """Yield the trace's records in order, the header first. Memory is bounded.
 
     The form is recognised by content: ".ktr", or JSON lines, which may be compressed by gzip or
     zstd. A trace of format 1 is converted, or refused unless `converts`. Raises TraceError, with
-    frame or line, where the file is not a trace or is broken.
+    frame or line, where the file is not a trace or is broken; a ".ktr" without its end before the
+    first record. With `reads_cut_off` a trace that was cut off is read up to its last whole
+    record, and an issue says so.
     """
-    file_path = Path(path)
-    start = head(file_path, _SNIFFED_BYTES)
-    if is_binary(file_path, start):
-        with _opened(file_path) as file:
-            yield from _checked(file, file_path, read_frames, converts)
+    file_path, last = Path(path), Record()
+    try:
+        for record in _records(file_path, converts, reads_cut_off):
+            last = record
+            yield record
+    except CutShortError as error:
+        if not reads_cut_off or not last.sequence:
+            problem = f"{error.problem}; --read-cut-off reads what is left"
+            raise TraceError(error.where, problem) from error
+        issue = ImportIssue(kind="cut-off", where=error.where, message=error.problem, count=1)
+        yield Record(at_ns=last.at_ns, sequence=last.sequence + 1, issue=issue)
+
+
+def _records(path: Path, converts: bool, reads_cut_off: bool) -> Iterator[Record]:
+    start = head(path, _SNIFFED_BYTES)
+    if is_binary(path, start):
+        with _opened(path) as file:
+            if not reads_cut_off and end_of(file).is_cut_off:
+                raise CutShortError(str(path), "was cut off: it has no end")
+            yield from _checked(file, path, read_frames, converts)
     elif is_text(start):
-        with open_plain(file_path) as file:
-            yield from _checked(file, file_path, read_lines, converts)
+        with open_plain(path) as file:
+            yield from _checked(file, path, read_lines, converts)
     else:
-        raise TraceError(str(file_path), "is neither a .ktr nor a .jsonl trace")
+        raise TraceError(str(path), "is neither a .ktr nor a .jsonl trace")
+
+
+def has_end(path: str | os.PathLike[str]) -> bool:
+    """Return whether a ".ktr" has an end, so that a cut is noticed; True for other files."""
+    file_path = Path(path)
+    if not is_binary(file_path, head(file_path, _SNIFFED_BYTES)):
+        return True
+    with _opened(file_path) as file:
+        return end_of(file).records is not None
 
 
 def is_binary(path: Path, start: bytes) -> bool:
@@ -100,12 +136,21 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
             continue
         where = f"{name}, line {number}"
         try:
+            bounds.check_json(line, where)
             plain = orjson.loads(line)
-            is_format_1 = is_format_1 or _is_format_1_header(plain)
+        except orjson.JSONDecodeError as error:
+            if not line.endswith(b"\n"):
+                raise CutShortError(where, "was cut off in the middle of the line") from error
+            raise TraceError(where, f"is not JSON: {error}") from error
+        if not isinstance(plain, dict):
+            raise TraceError(where, "is not a record of a trace: expected a mapping")
+        is_format_1 = is_format_1 or _is_format_1_header(plain)
+        try:
             plain = _converted_line(plain) if is_format_1 else plain
             yield where, json_format.ParseDict(plain, Record())
-        except (orjson.JSONDecodeError, json_format.ParseError) as error:
-            raise TraceError(where, str(error)) from error
+        except (json_format.Error, TypeError, ValueError, AttributeError) as error:
+            # ParseDict checks most types itself, and uses some values as if it had.
+            raise TraceError(where, f"is not a record of a trace: {error}") from error
 
 
 def line(record: Record) -> bytes:

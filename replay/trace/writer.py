@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol, Self, cast
 import zstandard
 
 from replay.errors import TraceError
-from replay.trace.files import FRAME_BYTES, delimited, frame
+from replay.trace.files import FRAME_BYTES, delimited, end, end_of, frame
 from replay.trace.reader import OrderCheck, line, read
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
@@ -21,20 +21,21 @@ SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 class _Sink(Protocol):
     def write(self, record: Record) -> None: ...
     def flush(self) -> None: ...
-    def close(self) -> None: ...
+    def close(self, records: int | None) -> None: ...
 
 
 class Writer:
     """Writes records to a file: ".ktr", ".jsonl", ".jsonl.gz" or ".jsonl.zst".
 
-    A context manager. `append` continues the complete trace in an existing file, which is read
-    first. Raises TraceError for any other suffix, and for a record that breaks the order of a
-    trace.
+    A context manager; after an exception the file has no end, as one that was cut off. `append`
+    continues the complete trace in an existing file, which is read first. Raises TraceError for
+    any other suffix, and for a record that breaks the order of a trace.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, append: bool = False) -> None:
         self.path = Path(path)
         self.records = 0
+        self._before = 0
         self._order = OrderCheck()
         if not self.path.name.endswith(SUFFIXES):
             raise TraceError(
@@ -43,8 +44,9 @@ class Writer:
         if append and self.path.exists():
             for record in read(self.path, converts=False):
                 self._order.problem(record)
+                self._before += 1
         try:
-            file = self.path.open("ab" if append else "wb")
+            file = _appended(self.path) if self._before else self.path.open("wb")
         except OSError as error:
             problem = f"cannot be written: {error.strerror or error}"
             raise TraceError(str(self.path), problem) from error
@@ -62,14 +64,17 @@ class Writer:
         self._sink.flush()
 
     def close(self) -> None:
-        """Flush and close the file."""
-        self._sink.close()
+        """Flush and close the file, which is complete."""
+        self._sink.close(self._before + self.records)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, exception: type[BaseException] | None, *_: object) -> None:
+        if exception is None:
+            self.close()
+        else:
+            self._sink.close(None)
 
 
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
@@ -96,9 +101,11 @@ class _FrameSink:
             self._pending.clear()
         self._file.flush()
 
-    def close(self) -> None:
-        self.flush()
-        self._file.close()
+    def close(self, records: int | None) -> None:
+        with self._file:
+            self.flush()
+            if records is not None:
+                self._file.write(end(records))
 
 
 class _LineSink:
@@ -113,10 +120,22 @@ class _LineSink:
         self._stream.flush()
         self._file.flush()
 
-    def close(self) -> None:
+    def close(self, records: int | None) -> None:
+        del records
         if self._stream is not self._file:
             self._stream.close()
         self._file.close()
+
+
+def _appended(path: Path) -> BinaryIO:
+    """Open a trace to write on; the end of a ".ktr" is removed."""
+    file = path.open("r+b")
+    size = file.seek(0, os.SEEK_END)
+    if path.name.endswith(".ktr") and (records := end_of(file).records) is not None:
+        size -= len(end(records))
+        file.truncate(size)
+    file.seek(size)
+    return file
 
 
 def _sink(file: BinaryIO, name: str) -> _Sink:

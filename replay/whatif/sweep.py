@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import orjson
 
@@ -36,11 +37,13 @@ FIGURES = "figures.json"
 RUN = "run"
 LOG = "replay.log"
 _MESSAGE_CHARS_MAX = 2_000
+_LOOK_S = 1.0
 SEED = "seed"
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SET = "set:"
 _VALUES_MAX = 100_000
+_CHILD = "from replay.cli.main import child_main; child_main()"
 _OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorded", "free-run"})
 
 
@@ -112,23 +115,29 @@ def _on_dask(folder: Path, missing: Sequence[SweepCell], address: str) -> Iterat
     except OSError as error:
         raise GridError(f"--dask {address}: the Dask scheduler does not answer: {error}") from error
     with client:
+        stop = distributed.Event(f"reprieve-{uuid4()}", client=client)
         futures = {
             client.submit(
-                run_cell,
+                run_cell_remotely,
                 str((folder / CELLS / cell.name).resolve()),
                 cell.arguments,
+                stop.name,
                 key=f"reprieve-{cell.name}",
                 pure=False,
             ): cell
             for cell in missing
         }
-        for future in distributed.as_completed(futures):
-            cell = futures[future]
-            failure = future.exception()
-            if failure is None:
-                yield FinishedCell(cell=cell, figures=future.result())
-            else:
-                yield FinishedCell(cell=cell, figures={}, problem=str(failure))
+        try:
+            for future in distributed.as_completed(futures):
+                cell = futures[future]
+                failure = future.exception()
+                if failure is None:
+                    yield FinishedCell(cell=cell, figures=future.result())
+                else:
+                    yield FinishedCell(cell=cell, figures={}, problem=str(failure))
+        except BaseException:
+            stop.set()
+            raise
 
 
 def _prepare(folder: Path, grid: Sequence[SweepCell]) -> None:
@@ -153,7 +162,7 @@ class ReplayProcesses:
     """Replays as child processes, which threads start and wait for, and one may stop.
 
     Each has a process group of its own: Ctrl-C on a terminal reaches the command alone, which
-    stops them.
+    stops them. Each has a pipe as standard input, and ends when this process does, however.
     """
 
     def __init__(self) -> None:
@@ -166,7 +175,7 @@ class ReplayProcesses:
 
         Where the caller is interrupted, the replay is stopped first.
         """
-        command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
+        command = [sys.executable, "-P", "-c", _CHILD, "replay", *arguments]
         with self._lock:
             if self._stopped:
                 raise CellError("the replay was not started: the command is ending")
@@ -174,10 +183,11 @@ class ReplayProcesses:
                 command,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 process_group=0,
             )
             self._running.add(process)
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
         try:
             return process.wait()
         except BaseException:
@@ -185,6 +195,7 @@ class ReplayProcesses:
             process.wait()
             raise
         finally:
+            process.stdin.close()
             self._running.discard(process)
 
     def stop(self) -> None:
@@ -216,6 +227,31 @@ def run_cell(
     draft.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
     draft.replace(path / FIGURES)
     return figures
+
+
+def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[str, float]:
+    """Run a cell in a worker of a Dask cluster, until its event `stop` is set, as run_cell.
+
+    The event is looked at each second; a cluster without its scheduler stops the replay, too.
+    """
+    distributed: Any = importlib.import_module("dask.distributed")
+    event, ended, replays = distributed.Event(stop), threading.Event(), ReplayProcesses()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_S):
+            try:
+                if not event.is_set():
+                    continue
+            except (OSError, RuntimeError):
+                pass
+            replays.stop()
+            return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        return run_cell(folder, arguments, replays)
+    finally:
+        ended.set()
 
 
 def run_into(

@@ -32,12 +32,18 @@ Percentage = Annotated[int, "%"]
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NONE: Mapping[Any, Any] = MappingProxyType({})
+_DEPTH_MAX = 100
+_NODES_MAX = 100_000
+_TOO_DEEP = f"is nested more than {_DEPTH_MAX} levels deep"
 _NAME_MAX = 63
 _SUBDOMAIN_MAX = 253
 
 
 def document(text: str) -> object:
-    """Return the data of a YAML or JSON text. Raises DataError, for a repeated field too."""
+    """Return the data of a YAML or JSON text.
+
+    Raises DataError, also for a repeated field, more than 100 levels and more than 100,000 values.
+    """
     try:
         loader = yaml.SafeLoader(text)
     except yaml.YAMLError as error:  # a character that YAML does not allow
@@ -46,11 +52,14 @@ def document(text: str) -> object:
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_repeated(node, "", set())
+        _check_node(node, "", {}, 1)
         return loader.construct_document(node)
     except DataError:
         raise
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except RecursionError:
+        raise DataError("", _TOO_DEEP) from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        # PyYAML has errors of its own for a scalar that is not of the type that it is marked with.
         raise DataError("", f"is neither YAML nor JSON: {error}") from None
     finally:
         loader.dispose()
@@ -118,14 +127,20 @@ def qualified_name_problem(name: str) -> str:
     return ""
 
 
-def _refuse_repeated(node: yaml.Node, path: str, seen: set[int]) -> None:
-    """Raise DataError for a repeated field, of which YAML's own loader takes the last."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
+def _check_node(node: yaml.Node, path: str, sizes: dict[int, int], depth: int) -> int:
+    """Return the number of nodes that a node stands for, aliases counted each time.
+
+    Raises DataError for a repeated field, of which YAML's own loader takes the last, for nesting
+    and for aliases beyond the bounds. `sizes` are those of the nodes before, by id.
+    """
+    if id(node) in sizes:
+        return sizes[id(node)]
+    if depth > _DEPTH_MAX:
+        raise DataError("", _TOO_DEEP)
+    sizes[id(node)] = size = 1
     if isinstance(node, yaml.SequenceNode):
         for index, each in enumerate(node.value):
-            _refuse_repeated(each, f"{path}[{index}]", seen)
+            size += _check_node(each, f"{path}[{index}]", sizes, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         names: set[str] = set()
         for key, value in node.value:
@@ -135,7 +150,11 @@ def _refuse_repeated(node: yaml.Node, path: str, seen: set[int]) -> None:
                 line = key.start_mark.line + 1
                 raise DataError(below, f'line {line}: "{name}" comes twice')
             names.add(name)
-            _refuse_repeated(value, below, seen)
+            size += 1 + _check_node(value, below, sizes, depth + 1)
+    if size > _NODES_MAX:
+        raise DataError(path, f"has more than {_NODES_MAX:,} values, aliases counted each time")
+    sizes[id(node)] = size
+    return size
 
 
 def _camel(name: str) -> str:

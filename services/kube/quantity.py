@@ -2,11 +2,11 @@
 
 A quantity is an integer count of 1e-9 units plus the format it was written in, which only printing
 needs. Anything finer than 1e-9 rounds away from zero, as upstream's parser does. Numbers saturate
-at 64 bits, as upstream's Value and MilliValue do since v1.36; before, they were 0 or wrapped
-around. Durations are Go's.
+at 64 bits, as upstream's Value and MilliValue do since kubernetes#141305 (2026); up to v1.36 they
+were 0 or wrapped around. Durations are Go's.
 
-Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; v1.36 math.go,
-positiveScaleInt64; Go's time package, ParseDuration and Duration.String.
+Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; of that change
+math.go, positiveScaleInt64; Go's time package, ParseDuration and Duration.String.
 """
 
 from __future__ import annotations

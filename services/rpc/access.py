@@ -21,6 +21,8 @@ from pathlib import Path
 
 import click
 
+from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
 ANYONE = "*"
 """Stands in a list of names for every caller with an identity."""
 SERVICES = ("queue", "scheduler", "eviction")
@@ -39,7 +41,8 @@ class ClientTls:
     """PEM files: the authority of the server's certificate, and the client's own pair, if any.
 
     `token` is a file whose content is sent as a bearer token. Without an authority the channel does
-    not use TLS, which needs `insecure` where the address is not a loopback one.
+    not use TLS, which needs `insecure` where the address is not a loopback one. `timeouts` say how
+    long the client waits.
     """
 
     authority: Path | None = None
@@ -47,6 +50,12 @@ class ClientTls:
     key: Path | None = None
     token: Path | None = None
     insecure: bool = False
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
+
+    @property
+    def plain(self) -> ClientTls:
+        """The same timeouts without TLS, for a client's own services."""
+        return ClientTls(timeouts=self.timeouts)
 
 
 PLAIN = ClientTls()

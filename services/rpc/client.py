@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,19 +18,19 @@ from services.rpc.access import PLAIN, AccessError, ClientTls, read_access
 from services.rpc.credentials import client_files
 from services.rpc.listening import is_loopback
 from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
+from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
 
-KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""After how long without data a connection is probed, and how long a response may take.
 
-A gRPC server with default settings accepts two pings between responses, and the client sends no
-more than two between requests.
-"""
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-]
-"""Options of every channel. Proxies in the environment are not used for services."""
+def channel_options(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[tuple[str, int]]:
+    """Return the options of every channel.
+
+    Proxies in the environment are not used for services. A channel's connection is its own: one
+    that is opened after a loss does not share a connection that is dead, too.
+    """
+    own = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+    return [*own, *timeouts.keepalive_options]
+
+
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -42,10 +43,11 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     local = local_server(address)
     if local is not None:
         return cast("grpc.Channel", LocalChannel(local))
+    options = channel_options(tls.timeouts)
     if tls.authority is None:
         check_plaintext(address, tls)
-        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, client_files(tls).current(), options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(address, client_files(tls).current(), options=options)
 
 
 class LastingChannel:
@@ -60,6 +62,7 @@ class LastingChannel:
     def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self._address = address
         self._local = local_server(address)
+        self._options = channel_options(tls.timeouts)
         self._files = None if tls.authority is None or self._local else client_files(tls)
         if self._files is None and self._local is None:
             check_plaintext(address, tls)
@@ -80,8 +83,8 @@ class LastingChannel:
         if self._local is not None:
             return cast("grpc.aio.Channel", AsyncLocalChannel(self._local))
         if self._credentials is None:
-            return grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(self._address, self._credentials, options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(self._address, options=self._options)
+        return grpc.aio.secure_channel(self._address, self._credentials, options=self._options)
 
     async def close(self) -> None:
         """Close all channels."""
@@ -110,7 +113,8 @@ def _warn_of_plaintext(address: str) -> None:
 def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names the server in the help. Without a prefix --access and --insecure are added, too.
+    `server` names the server in the help. Without a prefix --access, --insecure and --timeout are
+    added, too.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,6 +124,7 @@ def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Call
             shown_key: Path | None,
             client_access: Path | None = None,
             client_insecure: bool = False,
+            timeouts: Timeouts = DEFAULT_TIMEOUTS,
             **rest: Any,
         ) -> Any:
             if (shown_cert is None) != (shown_key is None):
@@ -137,12 +142,12 @@ def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Call
                     key=shown_key,
                     insecure=client_insecure,
                 )
-            return command(tls=tls, **rest)
+            return command(tls=replace(tls, timeouts=timeouts), **rest)
 
         functools.update_wrapper(with_tls, command)
         for option in reversed(_options(prefix, server)):
             with_tls = option(with_tls)
-        return with_tls
+        return with_tls if prefix else timeout_option(with_tls)
 
     return decorate
 

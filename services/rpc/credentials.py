@@ -181,7 +181,7 @@ def server_credentials(access: Access) -> grpc.ServerCredentials:
     def load() -> grpc.ServerCertificateConfiguration:
         pair = read_pair(certificate, key)
         for each in warnings(pair, certificate, key):
-            _LOG.warning("Warning: %s", each)
+            _LOG.warning("%s", each)
         return grpc.ssl_server_certificate_configuration(
             [(pair.key, pair.certificate)],
             root_certificates=read_authority(authority) if authority else None,

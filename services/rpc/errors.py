@@ -28,6 +28,7 @@ DOMAIN = "reprieve.internal"
 RECEIVED_BYTES: ContextVar[int] = ContextVar("received_bytes", default=0)
 """The size of the request that was received last in a call."""
 _LOG = logging.getLogger("reprieve.rpc")
+_INTERNAL = "an internal error; the service's log has it"
 
 
 class RefusalError(Exception):
@@ -218,13 +219,29 @@ def status_of(refusal: RefusalError) -> status_pb2.Status:
     return status
 
 
-async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+def shown_to_callers(error: BaseException) -> str:
+    """Return what a caller may learn of an error: the text of a refusal, and of others none."""
+    if isinstance(error, RefusalError):
+        return str(error)
+    return _INTERNAL if isinstance(error, Exception) else type(error).__name__
+
+
+def refuse(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+    """End a call with the status of `error`; the handler returns after it.
+
+    No abort: gRPC keeps the exception that it raises, and with its traceback the request.
+    """
     if isinstance(error, NotImplementedError) and not isinstance(error, RefusalError):
         error = UnservedError("this version of Reprieve does not serve this call")
     if not isinstance(error, RefusalError):
         _LOG.exception("unexpected error", exc_info=error)
-        error = RefusalError("an internal error; the service's log has it")
-    await context.abort_with_status(rpc_status.to_status(status_of(error)))
+        error = RefusalError(_INTERNAL)
+    elif _LOG.isEnabledFor(logging.DEBUG):
+        _LOG.debug("refused: %s: %s", error.reason, error)
+    status = rpc_status.to_status(status_of(error))
+    context.set_trailing_metadata(status.trailing_metadata or ())
+    context.set_code(status.code)
+    context.set_details(status.details or "")
 
 
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
@@ -264,7 +281,8 @@ def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], 
             raise LimitError(
                 "message_bytes",
                 f"the message has {len(data)} bytes, more than the {bytes_max} that are accepted "
-                "(limit message_bytes): split it",
+                "(limit message_bytes): split it, or change the limit with --limit "
+                "message_bytes=NUMBER",
             )
         RECEIVED_BYTES.set(len(data))
         try:
@@ -282,25 +300,22 @@ def _returning(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         try:
             return read(data)
         except RefusalError as refusal:
-            return refusal
+            return refusal.with_traceback(None)
 
     return receive
 
 
-def _raise_refusal(request: Any) -> None:
-    if isinstance(request, RefusalError):
-        raise request
-
-
 def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        if isinstance(request, RefusalError):
+            refuse(context, request)
+            return None
         try:
-            _raise_refusal(request)
             return await function(request, context)
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
         except Exception as error:
-            await _abort(context, error)
+            refuse(context, error)
         return None
 
     return call
@@ -308,14 +323,16 @@ def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
 
 def _streaming(function: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        if isinstance(request, RefusalError):
+            refuse(context, request)
+            return
         try:
-            _raise_refusal(request)
             async with aclosing(function(request, context)) as answers:
                 async for answer in answers:
                     yield answer
         except (grpc.aio.AbortError, grpc.aio.BaseError):
             raise
         except Exception as error:
-            await _abort(context, error)
+            refuse(context, error)
 
     return call

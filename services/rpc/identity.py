@@ -20,11 +20,10 @@ from enum import Enum
 from typing import Any
 
 import grpc
-from grpc_status import rpc_status
 
 from services.rpc.access import Access, AccessError, Rights, read_access
 from services.rpc.credentials import Watched
-from services.rpc.errors import PermissionDeniedError, UnauthenticatedError, status_of
+from services.rpc.errors import PermissionDeniedError, UnauthenticatedError, refuse
 from services.rpc.tracing import function_of, replaced
 
 TOKEN_PREFIX = "token:"  # noqa: S105 - a prefix of names, not a token
@@ -204,22 +203,22 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
     def _single(self, use: Use, function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Any) -> Any:
-            await self._admit(use, context)
-            return await function(request, context)
+            return await function(request, context) if self._admits(use, context) else None
 
         return call
 
     def _streaming(self, use: Use, function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-            await self._admit(use, context)
+            if not self._admits(use, context):
+                return
             async with aclosing(function(request, context)) as answers:
                 async for answer in answers:
                     yield answer
 
         return call
 
-    async def _admit(self, use: Use, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Set the present caller, or abort the call."""
+    def _admits(self, use: Use, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
+        """Set the present caller, or refuse the call."""
         policy = self._policy()
         try:
             names = policy.identify(context)
@@ -229,10 +228,11 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
                     f"file lists who may"
                 )
         except (UnauthenticatedError, PermissionDeniedError) as refusal:
-            await context.abort_with_status(rpc_status.to_status(status_of(refusal)))
-        else:
-            looks = use is Use.LOOK and policy.rights.may_look(names)
-            _CALLER.set(_Caller(names[0], looks))
+            refuse(context, refusal)
+            return False
+        looks = use is Use.LOOK and policy.rights.may_look(names)
+        _CALLER.set(_Caller(names[0], looks))
+        return True
 
 
 def _is_allowed(rights: Rights, names: Iterable[str], use: Use) -> bool:

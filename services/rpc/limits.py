@@ -76,7 +76,11 @@ class Limits:
         """Raise LimitError where `count` exceeds the limit of that name; `what` says of what."""
         most = getattr(self, limit)
         if most and count > most:
-            raise LimitError(limit, f"{what}: {count} are more than the limit {limit}={most}")
+            raise LimitError(
+                limit,
+                f"{what}: {count} are more than the limit {limit}={most} of the service, which "
+                f"--limit {limit}=NUMBER changes",
+            )
 
 
 DEFAULT_LIMITS = Limits()
@@ -106,7 +110,8 @@ class Ceiling:
             raise LimitError(
                 "process_bytes",
                 f"the service uses {self._bytes} bytes of memory, more than the limit "
-                f"process_bytes={self._most}: end sessions with DeleteSession",
+                f"process_bytes={self._most}: end sessions with DeleteSession, or change it with "
+                "--limit process_bytes=NUMBER",
             )
 
 

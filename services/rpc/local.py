@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from grpc.aio import AioRpcError, Metadata
@@ -92,7 +92,8 @@ class AsyncLocalChannel:
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(request: Any, **_options: object) -> Any:
-            return call.answered(await call.function(call.received(request), _CONTEXT))
+            context = _Context()
+            return call.answered(await call.function(call.received(request), context), context)
 
         return invoke
 
@@ -101,7 +102,8 @@ class AsyncLocalChannel:
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(requests: Iterable[Any], **_options: object) -> Any:
-            return call.answered(await call.function(_each(call, requests), _CONTEXT))
+            context = _Context()
+            return call.answered(await call.function(_each(call, requests), context), context)
 
         return invoke
 
@@ -110,8 +112,10 @@ class AsyncLocalChannel:
         call = _Codec(self._server.method(path), **codec)
 
         async def invoke(request: Any, **_options: object) -> AsyncIterator[Any]:
-            async for answer in call.function(call.received(request), _CONTEXT):
-                yield call.answered(answer)
+            context = _Context()
+            async for answer in call.function(call.received(request), context):
+                yield call.answered(answer, context)
+            context.check()
 
         return invoke
 
@@ -133,7 +137,8 @@ class LocalStream:
     def __init__(self, call: _Codec, requests: Iterable[Any] = ()) -> None:
         self._call = call
         self._requests: deque[Any] = deque()
-        self._answers: AsyncIterator[Any] = call.function(self._arriving(requests), _CONTEXT)
+        self._context = context = _Context()
+        self._answers: AsyncIterator[Any] = call.function(self._arriving(requests), context)
 
     async def _arriving(self, requests: Iterable[Any]) -> AsyncIterator[Any]:
         while self._requests:
@@ -147,7 +152,11 @@ class LocalStream:
 
     async def read(self) -> Any:
         """Return the next response. Raises AioRpcError."""
-        return self._call.answered(await anext(self._answers))
+        try:
+            return self._call.answered(await anext(self._answers), self._context)
+        except StopAsyncIteration:
+            self._context.check()
+            raise
 
     async def done_writing(self) -> None:
         """End the stream."""
@@ -227,7 +236,9 @@ class _Codec:
     def received(self, request: Any) -> Any:
         return self._receive(self._send(request))
 
-    def answered(self, answer: Any) -> Any:
+    def answered(self, answer: Any, context: _Context) -> Any:
+        if context.status is not None:
+            context.check()
         return self._read(self._write(answer))
 
 
@@ -238,15 +249,28 @@ class _Details(grpc.HandlerCallDetails):
 
 
 class _Context:
-    """The part of a call's context that handlers use."""
+    """The part of a call's context that handlers use; `status` is set where the call has failed."""
 
-    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        code = next(each for each in grpc.StatusCode if each is status.code)
-        metadata = Metadata(*(status.trailing_metadata or ()))
-        raise AioRpcError(code, Metadata(), metadata, status.details)
+    __slots__ = ("details", "metadata", "status")
 
+    def __init__(self) -> None:
+        self.status: grpc.StatusCode | None = None
+        self.details = ""
+        self.metadata: Sequence[tuple[str, str | bytes]] = ()
 
-_CONTEXT = _Context()
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.status = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+    def set_trailing_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
+        self.metadata = metadata
+
+    def check(self) -> None:
+        """Raise AioRpcError where the call has failed."""
+        if self.status is not None:
+            raise AioRpcError(self.status, Metadata(), Metadata(*self.metadata), self.details)
 
 
 async def _each(call: _Codec, requests: Iterable[Any]) -> AsyncIterator[Any]:

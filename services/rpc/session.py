@@ -17,6 +17,7 @@ from services.rpc.errors import (
     SequenceMismatchError,
     SequenceReusedError,
     TimeGoesBackwardsError,
+    shown_to_callers,
 )
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 
@@ -157,7 +158,7 @@ class Session(Generic[Core]):
 
     def set_broken(self, error: BaseException) -> None:
         """Record that `error` has left the session half changed: it cannot go on."""
-        self.broken = str(error) or type(error).__name__
+        self.broken = shown_to_callers(error)
 
     def complete(self, request: Any, at_ns: int, answer: Any) -> None:
         """Do what `advance` does, with the number in the answer; without a number set `at_ns`."""

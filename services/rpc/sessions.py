@@ -7,10 +7,12 @@ had no request and no open stream for some time; why a session has ended is reme
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -26,9 +28,12 @@ from services.rpc.identity import current_caller, may_use_session_of
 from services.rpc.limits import DEFAULT_LIMITS, Ceiling, Limits
 from services.rpc.session import Session
 
+_LOG = logging.getLogger("reprieve.rpc")
 REMEMBERED_MAX = 4096
 """Ended sessions whose end is remembered."""
 _SHOWN = 6
+_SESSION_OBJECTS, _COLLECT_OBJECTS, _COLLECT_AFTER_S = 1000, 20_000, 0.5
+"""What a session without objects counts as; how many are worth a collection; when it begins."""
 Core = TypeVar("Core")
 
 
@@ -64,6 +69,7 @@ class Sessions(Generic[Core]):
         self._bytes: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._ceiling = Ceiling(limits)
+        self._uncollected = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -85,6 +91,8 @@ class Sessions(Generic[Core]):
         self._sessions[session.name] = session
         self._owned[session.owner] += 1
         self._watch()
+        owner = f" of {session.owner}" if session.owner else ""
+        _LOG.info("session %s%s created; %d in all", shortened(session.name), owner, len(self))
         return session
 
     def check_free(self) -> None:
@@ -195,14 +203,30 @@ class Sessions(Generic[Core]):
 
     def _end(self, session: Session[Core], reason: str, text: str) -> None:
         del self._sessions[session.name]
+        self._collect_after(session)
         owner = session.owner
         self._owned[owner] -= 1
         self._bytes[owner] -= session.held.size
         if not self._owned[owner]:
             del self._owned[owner], self._bytes[owner]
         self._ended[session.name] = reason, text
+        _LOG.info("session %s %s; %d remain", shortened(session.name), text, len(self._sessions))
         if len(self._ended) > REMEMBERED_MAX:
             self._ended.popitem(last=False)
+
+    def _collect_after(self, session: Session[Core]) -> None:
+        """Collect garbage soon, if what ended sessions have held is as much as what others hold.
+
+        Cores have reference cycles, and the collector otherwise looks at old objects far too seldom
+        (services/rpc/server.py, `calm`). So it costs a fixed share of what the requests have cost.
+        """
+        self._uncollected += _SESSION_OBJECTS + session.held.objects
+        held = sum(_SESSION_OBJECTS + each.held.objects for each in self._sessions.values())
+        if self._uncollected < max(_COLLECT_OBJECTS, held):
+            return
+        with suppress(RuntimeError):  # without a loop: the next end of a session looks
+            asyncio.get_running_loop().call_later(_COLLECT_AFTER_S, gc.collect)
+            self._uncollected = 0
 
     def _watch(self) -> None:
         """Look for expired sessions from time to time, as long as there are sessions."""

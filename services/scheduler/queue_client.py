@@ -25,10 +25,8 @@ from services.rpc.errors import (
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
 from services.scheduler.passing import without_passing
-from services.scheduler.queue_stream import PATIENCE_S, QueueStream, refusal_of
+from services.scheduler.queue_stream import QueueStream, refusal_of
 
-DEADLINE_S = 30.0
-CHECKPOINT_S = 120.0
 HELD_MAX = 512
 """Operations that are held at most until heads are needed."""
 OPERATIONS_MAX = 4096
@@ -49,6 +47,7 @@ class QueueLink:
     def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self.address = address
         self.is_local = local_server(address) is not None
+        self.timeouts = tls.timeouts
         self._channel = LastingChannel(address, tls)
 
     @property
@@ -60,7 +59,8 @@ class QueueLink:
         """Open a session. Raises FieldError where the queue refuses the configuration."""
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
-            opened = await self.stub.CreateSession(request, timeout=PATIENCE_S, wait_for_ready=True)
+            wait_s = self.timeouts.unreachable
+            opened = await self.stub.CreateSession(request, timeout=wait_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
@@ -69,7 +69,7 @@ class QueueLink:
 
     def stream(self) -> QueueStream:
         """Return a new stream, whose answers have a deadline."""
-        return QueueStream(self._open_stream, self.address, lasts=self.is_local)
+        return QueueStream(self._open_stream, self.address, self.timeouts, lasts=self.is_local)
 
     def _open_stream(self) -> Any:
         return self.stub.StreamingApply()
@@ -80,7 +80,7 @@ class QueueLink:
         Raises FieldError and PreconditionError where the queue refuses the checkpoint.
         """
         restoring = self.stub.RestoreSession(
-            iter(chunks), timeout=CHECKPOINT_S, wait_for_ready=True
+            iter(chunks), timeout=self.timeouts.checkpoint, wait_for_ready=True
         )
         try:
             restored = await restoring
@@ -234,7 +234,7 @@ class QueueClientSession:
         request = session_pb2.GetStateRequest(stamp=self._stamp)
         whole = queue_service_pb2.GetStateResponse()
         try:
-            async for part in self._link.stub.GetState(request, timeout=DEADLINE_S):
+            async for part in self._link.stub.GetState(request, timeout=self._link.timeouts.call):
                 whole.MergeFrom(part)
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
@@ -251,7 +251,8 @@ class QueueClientSession:
         await self._settle()
         request = session_pb2.CheckpointSessionRequest(stamp=self._stamp)
         try:
-            chunks = self._link.stub.CheckpointSession(request, timeout=CHECKPOINT_S)
+            most_s = self._link.timeouts.checkpoint
+            chunks = self._link.stub.CheckpointSession(request, timeout=most_s)
             return [chunk async for chunk in chunks]
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
@@ -264,7 +265,7 @@ class QueueClientSession:
                 await self.stream.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
             request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-            await self._link.stub.DeleteSession(request, timeout=PATIENCE_S)
+            await self._link.stub.DeleteSession(request, timeout=self._link.timeouts.unreachable)
         self.stream.cancel()
 
 

@@ -19,11 +19,8 @@ from grpc.aio import AioRpcError, Metadata
 
 from reprieve.queue.v1beta1 import queue_service_pb2
 from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError, reason_of
+from services.rpc.timeouts import Timeouts
 
-DEADLINE_S = 30.0
-"""How long a response may take on a stream that is open."""
-PATIENCE_S = 5.0
-"""How long a queue that cannot be reached is waited for before a caller is refused."""
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 _RESET = ("RST_STREAM", "Stream removed", "GOAWAY")
@@ -34,12 +31,16 @@ class QueueStream:
 
     `open_call` makes a call of StreamingApply. `lasts` is set where it cannot break: the queue is
     in this process. `on_trouble`, if set, is called each time that the queue has not been reached
-    for PATIENCE_S, and `read` goes on; without it `read` then raises UnavailableError.
+    for the timeout `unreachable`, and `read` goes on; without it `read` then raises
+    UnavailableError.
     """
 
-    def __init__(self, open_call: Callable[[], Any], address: str, *, lasts: bool) -> None:
+    def __init__(
+        self, open_call: Callable[[], Any], address: str, timeouts: Timeouts, *, lasts: bool
+    ) -> None:
         self._open_call = open_call
         self._address = address
+        self._timeouts = timeouts
         self._lasts = lasts
         self._call = open_call()
         self._unread: deque[queue_service_pb2.ApplyRequest] = deque()
@@ -101,23 +102,23 @@ class QueueStream:
         await self._in_time(self._call.write(request))
 
     async def _in_time(self, operation: Awaitable[Any]) -> Any:
-        """Return the result of an operation on the call; raises TimeoutError after DEADLINE_S.
+        """Return the result of an operation on the call; raises TimeoutError where it takes long.
 
         No asyncio.timeout: what waits here may go on in another task than it began in.
         """
-        call, is_late = self._call, False
+        call, is_late, most_s = self._call, False, self._timeouts.queue
 
         def cut() -> None:
             nonlocal is_late
             is_late = True
             call.cancel()
 
-        timer = asyncio.get_running_loop().call_later(DEADLINE_S, cut)
+        timer = asyncio.get_running_loop().call_later(most_s, cut)
         try:
             return await operation
         except (asyncio.CancelledError, AioRpcError):
             if is_late:
-                raise TimeoutError(f"no response in {DEADLINE_S:g} s") from None
+                raise TimeoutError(f"no response in {most_s:g} s (--timeout queue)") from None
             task = asyncio.current_task()
             if call.cancelled() and not (task and task.cancelling()):
                 raise asyncio.InvalidStateError("the call was cancelled before") from None
@@ -135,8 +136,8 @@ class QueueStream:
     async def _open_again(self, error: Exception) -> None:
         """Open the stream again, and send what has no response; try until that is done.
 
-        Raises a refusal where the session cannot continue, and UnavailableError after PATIENCE_S
-        where `on_trouble` is not set.
+        Raises a refusal where the session cannot continue, and UnavailableError where the queue is
+        not reached in time and `on_trouble` is not set.
         """
         if self._lost_s is None:
             self._lost_s = monotonic()
@@ -147,7 +148,7 @@ class QueueStream:
             if not isinstance(refusal, UnavailableError) or not _is_lost(error):
                 raise refusal from error
             late = isinstance(error, TimeoutError)
-            if late or monotonic() - self._lost_s >= PATIENCE_S:
+            if late or monotonic() - self._lost_s >= self._timeouts.unreachable:
                 if self.on_trouble is None:
                     raise refusal from error
                 self.on_trouble(refusal)

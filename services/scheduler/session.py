@@ -20,7 +20,7 @@ from typing import TypeVar
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
-from services.rpc.errors import FieldError, UnavailableError
+from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
@@ -155,7 +155,7 @@ class SchedulerSession:
         try:
             await self._schedule(round_, take(), outcomes)
         except BaseException as error:
-            self.broken = str(error) or type(error).__name__
+            self.broken = shown_to_callers(error)
             raise
         return outcomes
 

@@ -6,78 +6,37 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from replay.backends.services import SchedulerService
+from replay.errors import ServiceLostError
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.session.v1beta1 import session_pb2
 from services.queue.servicer import QueueServicer
-from services.rpc.limits import Limits
+from services.rpc.access import ClientTls
+from services.rpc.client import LastingChannel
+from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.server import interceptors
-from services.scheduler import queue_client, queue_stream
+from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from services.scheduler import queue_client
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
 from services.telemetry.service_spans import ServiceSpans
 from tests.e2e.test_extenders import extender
 from tests.e2e.test_scheduler_service import add_node, add_pod, error_info, pod
 from tests.extenders import Json, webhook
+from tests.torture.cuts import WAYS, Proxy
 
 pytestmark = pytest.mark.e2e
 DEADLINE_S = 20.0
 FILTERS = "filterVerb: filter, nodeCacheCapable: true"
-
-
-@dataclass
-class Proxy:
-    """A TCP proxy to a port whose connections can be cut; `swallows` keeps responses back."""
-
-    port: int
-    swallows: bool = False
-    refuses: bool = False
-    made: int = 0
-    address: str = ""
-    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-
-    async def start(self) -> asyncio.Server:
-        """Listen."""
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        return server
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuses:
-            writer.close()
-            return
-        self.made += 1
-        there = await asyncio.open_connection("127.0.0.1", self.port)
-        self._writers |= {writer, there[1]}
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(
-                self._pump(reader, there[1], lambda: False),
-                self._pump(there[0], writer, lambda: self.swallows),
-            )
-
-    @staticmethod
-    async def _pump(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: Callable[[], bool]
-    ) -> None:
-        while data := await reader.read(65536):
-            if not lost():
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    def cut(self) -> None:
-        """Break all connections."""
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
 
 
 @dataclass
@@ -125,7 +84,9 @@ async def served(register: Callable[[grpc.aio.Server], None]) -> tuple[grpc.aio.
 
 
 @contextlib.asynccontextmanager
-async def rig(limits: Limits = Limits()) -> AsyncIterator[Rig]:  # noqa: B008 - frozen
+async def rig(
+    limits: Limits = DEFAULT_LIMITS, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> AsyncIterator[Rig]:
     """Serve both, each behind a proxy."""
     queue = CountingQueue(limits)
     checks = health.aio.HealthServicer()
@@ -137,7 +98,7 @@ async def rig(limits: Limits = Limits()) -> AsyncIterator[Rig]:  # noqa: B008 - 
     queue_server, queue_port = await served(register_queue)
     to_queue = Proxy(queue_port)
     listens = [await to_queue.start()]
-    link = QueueLink(to_queue.address)
+    link = QueueLink(to_queue.address, ClientTls(timeouts=timeouts))
     scheduler = SchedulerServicer(link, limits=limits)
 
     def register(server: grpc.aio.Server) -> None:
@@ -236,13 +197,12 @@ def test_a_scheduler_whose_queue_is_cut_off_sends_its_batch_again(swallows: bool
     run(test)
 
 
-def test_a_round_goes_on_when_its_queue_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_goes_on_when_its_queue_is_back() -> None:
     """Its callers are refused meanwhile, and the session is not broken."""
-    monkeypatch.setattr(queue_stream, "PATIENCE_S", 0.5)
 
     async def test() -> None:
         expected, batches = await undisturbed()
-        async with rig() as made:
+        async with rig(timeouts=Timeouts(unreachable=0.5)) as made:
             stub = made.stub()
             name = await created(stub)
             made.to_queue.refuses = True
@@ -264,15 +224,11 @@ def test_a_round_goes_on_when_its_queue_is_back(monkeypatch: pytest.MonkeyPatch)
     run(test)
 
 
-def test_a_session_whose_round_waits_for_a_lost_queue_can_be_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_session_whose_round_waits_for_a_lost_queue_can_be_deleted() -> None:
     """Nothing of it is left."""
-    monkeypatch.setattr(queue_stream, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(queue_client, "PATIENCE_S", 0.2)
 
     async def test() -> None:
-        async with rig() as made:
+        async with rig(timeouts=Timeouts(unreachable=0.2)) as made:
             stub = made.stub()
             name = await created(stub)
             made.to_queue.refuses = True
@@ -310,12 +266,11 @@ def test_a_session_that_the_queue_has_lost_is_broken_with_the_reason() -> None:
     run(test)
 
 
-def test_no_session_is_opened_without_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_session_is_opened_without_a_queue() -> None:
     """Soon, and with the queue's address."""
-    monkeypatch.setattr(queue_client, "PATIENCE_S", 0.3)
 
     async def test() -> None:
-        async with rig() as made:
+        async with rig(timeouts=Timeouts(unreachable=0.3)) as made:
             made.to_queue.refuses = True
             began_s = time.monotonic()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -323,7 +278,29 @@ def test_no_session_is_opened_without_a_queue(monkeypatch: pytest.MonkeyPatch) -
             assert time.monotonic() - began_s < 3
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert made.to_queue.address in (caught.value.details() or "")
-            assert queue_stream.PATIENCE_S == 5.0
+
+    run(test)
+
+
+def test_a_half_open_connection_is_noticed_by_pings() -> None:
+    """Calls on it are lost; the channel then connects again, while a stream is open."""
+
+    async def test() -> None:
+        async with rig() as made:
+            timeouts = Timeouts(keepalive=0.2, probe=0.3)
+            channel = LastingChannel(made.to_queue.address, ClientTls(timeouts=timeouts))
+            stub = health_pb2_grpc.HealthStub(channel.current())
+            request = health_pb2.HealthCheckRequest()
+            watching = stub.Watch(request)
+            await watching.read()
+            for each in made.to_queue.connections:
+                each.lost |= {*WAYS}
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Check(request, timeout=DEADLINE_S)
+            await stub.Check(request, timeout=DEADLINE_S, wait_for_ready=True)
+            assert made.to_queue.made == 2
+            watching.cancel()
+            await channel.close()
 
     run(test)
 
@@ -430,3 +407,67 @@ def test_a_replay_that_has_died_leaves_no_session() -> None:
                 await asyncio.sleep(0.05)
 
     run(test)
+
+
+def test_a_client_that_opens_its_session_again_leaves_no_other_one() -> None:
+    """Neither with the scheduler nor with its queue: a session may be large."""
+
+    async def test() -> None:
+        async with rig() as made:
+            config = scheduler_pb2.SchedulerConfig()
+            address = made.to_scheduler.address
+            service = await asyncio.to_thread(SchedulerService, address, config)
+            chunks = await asyncio.to_thread(service.checkpoint)
+            made.to_scheduler.cut()
+            await asyncio.to_thread(service.reopen, address, chunks)
+            assert (len(made.scheduler._sessions), len(made.queue._sessions)) == (1, 1)
+            await asyncio.to_thread(service.close)
+            assert (len(made.scheduler._sessions), len(made.queue._sessions)) == (0, 0)
+
+    run(test)
+
+
+def test_a_client_that_could_not_open_its_session_again_can_be_closed() -> None:
+    """With the reason as its only error."""
+
+    async def test() -> None:
+        async with rig() as made:
+            config = scheduler_pb2.SchedulerConfig()
+            address = made.to_scheduler.address
+            service = await asyncio.to_thread(SchedulerService, address, config)
+            made.to_scheduler.refuses = True
+            made.to_scheduler.cut()
+            with pytest.raises(ServiceLostError):
+                await asyncio.to_thread(service.reopen, address, ())
+            await asyncio.to_thread(service.close)
+
+    run(test)
+
+
+def test_an_error_in_a_session_breaks_that_session_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its caller gets INTERNAL, then SESSION_BROKEN and what to do, never the error's text."""
+
+    async def test() -> None:
+        expected, _ = await undisturbed()
+        async with rig() as made:
+            stub = made.stub()
+            name, other = await created(stub), await created(stub)
+            core = next(each.core for each in made.scheduler._sessions if each.name == name)
+            monkeypatch.setattr(core.core, "decide", lambda *_: 1 // 0)
+            for code, text in (
+                (grpc.StatusCode.INTERNAL, "an internal error"),
+                (grpc.StatusCode.FAILED_PRECONDITION, "create a new one"),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.RunRound(first_round(name), timeout=DEADLINE_S)
+                assert caught.value.code() is code
+                assert text in (caught.value.details() or "")
+                assert "division" not in f"{caught.value!r}{caught.value.trailing_metadata()}"
+            answer = await stub.RunRound(first_round(other), timeout=DEADLINE_S)
+            assert plain(answer) == plain(expected)
+            await stub.DeleteSession(session_pb2.DeleteSessionRequest(session=name))
+
+    run(test)
+    assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [ZeroDivisionError]

@@ -156,15 +156,24 @@ def test_a_run_keeps_what_decided_it(run: RunDirectory, elsewhere: Elsewhere) ->
 def test_the_service_that_made_a_run_explains_it(run: RunDirectory, elsewhere: Elsewhere) -> None:
     """In its own words, and with no candidate for preemption."""
     elsewhere.start(Grumpy(judges=True))  # type: ignore[abstract] # gRPC itself refuses the other methods
-    found = json.loads(explained(run))
+    found = json.loads(explained(run, "--scheduler", elsewhere.address))
     assert (found["decision"], found["message"]) == ("unschedulable", REFUSAL)
     assert [each["plugin"] for each in found["refused"]] == ["Weekday"]
     assert found["notes"] == []
 
 
+def test_no_address_that_a_run_names_is_connected_to(
+    run: RunDirectory, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger may have made the run; the refusal gives the option that allows it."""
+    monkeypatch.setattr("replay.backends.services.channel", lambda *_: pytest.fail("connected"))
+    assert f"add `--scheduler {elsewhere.address}`" in refusal(run)
+
+
 def test_a_service_without_reasons_is_named(run: RunDirectory, elsewhere: Elsewhere) -> None:
     """It serves rounds, and nothing that explains them."""
-    assert f"at {elsewhere.address} does not serve EvaluatePod" in refusal(run)
+    said = refusal(run, "--scheduler", elsewhere.address)
+    assert f"at {elsewhere.address} does not serve EvaluatePod" in said
 
 
 def test_a_run_whose_service_is_gone_is_not_explained_by_another(
@@ -172,7 +181,7 @@ def test_a_run_whose_service_is_gone_is_not_explained_by_another(
 ) -> None:
     """What made it is named, with where it was and what to do."""
     elsewhere.stop()
-    said = refusal(run)
+    said = refusal(run, "--scheduler", elsewhere.address)
     assert f"the scheduler at {elsewhere.address} (grumpy 7), which does not answer" in said
     assert "name another with --scheduler" in said
 

@@ -87,7 +87,7 @@ def test_a_run_is_explained_without_asking_its_extender_again(
         (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
         replayed(tmp_path, addresses)
     for name, wanted in (("p3", "b"), ("p4", "a")):
-        said = reprieve(tmp_path, "explain", name, "run", "-o", "json").stdout
+        said = reprieve(tmp_path, "explain", name, "run", *addresses[:2], "-o", "json").stdout
         assert json.loads(said)["node"] == wanted
         assert "not its turn" in said
 
@@ -99,7 +99,7 @@ def test_an_extenders_failure_is_replayed_too(tmp_path: Path, addresses: list[st
         text = extender(hook.url, "filterVerb: filter, nodeCacheCapable: true")
         (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
         replayed(tmp_path, addresses, "--until", "1m")
-    assert "out of sorts" in reprieve(tmp_path, "explain", "p1", "run").stdout
+    assert "out of sorts" in reprieve(tmp_path, "explain", "p1", "run", *addresses[:2]).stdout
 
 
 def test_a_webhook_that_binds_is_asked_once_a_pod(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture

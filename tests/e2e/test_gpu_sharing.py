@@ -83,7 +83,7 @@ def _bound(folder: Path) -> int:
 
 @pytest.mark.e2e
 def test_fgd_allocates_more_of_openbs_gpus_than_chance(tmp_path: Path) -> None:
-    """On a twentieth of the nodes, by a sweep; docs/what-if.md has the whole table."""
+    """On a twentieth of the nodes, by a sweep; docs/reproduce-fgd.md has the whole table."""
     lists = [OPENB / "openb_node_list_gpu_node.csv", OPENB / "openb_pod_list_default.csv"]
     if not lists[0].exists():
         pytest.skip("needs ../shared/traces/openb")

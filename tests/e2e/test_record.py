@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Event
 
+import orjson
 import pytest
 
 from replay.backends.processes import EmbeddedServices
@@ -20,9 +21,10 @@ from replay.importers.registry import open_trace
 from replay.record.frames import RecordingFolder
 from replay.record.recorded_trace import trace_of
 from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT, bindings, run
 from tests.unit.importers.builders import kinds, make_object, make_pod
-from tests.unit.record.recording import cluster, event, fast, trace
+from tests.unit.record.recording import cluster, event, fast, namespaced, readable, recorded, trace
 from tests.unit.record.test_command import kubeconfig
 
 pytestmark = pytest.mark.e2e
@@ -165,3 +167,37 @@ def test_what_was_recorded_is_replayed_to_the_end_with_its_evictions(
     finished = run(services, records, tmp_path / "run")
     assert [each.name for each in finished.summary.decided.evicted] == ["memory.available"]
     assert bindings(finished) == {}
+
+
+def test_a_recording_without_nodes_is_replayed_with_nodes_from_a_manifest(tmp_path: Path) -> None:
+    """As its note says; without them nothing is scheduled."""
+    pods = Script(watches=[[event("ADDED", make_pod("p", 6, metadata={"namespace": "team-a"}))]])
+    (tmp_path / "nodes.json").write_bytes(orjson.dumps(node()))
+    with ApiServerDouble(namespaced("team-a", Pod=pods)) as double:
+        double.readable = readable("team-a")
+        outcome = recorded(double, tmp_path / "f", options=fast(namespaces=("team-a",)))
+    assert "--nodes-from nodes.yaml" in "".join(outcome.notes)
+    reprieve(tmp_path, "record", "--from", "f", "-o", "t.ktr")
+
+    def bound(*options: str) -> int:
+        done = reprieve(
+            tmp_path, *["replay", "t.ktr", "-o", "json", "--force", "--run", "run"], *options
+        )
+        return int(orjson.loads(done.stdout)["decided"]["bound"])
+
+    assert bound() == 0
+    assert bound("--nodes-from", "nodes.json") == bound("--made-nodes", "1") == 1
+
+
+def test_a_comparison_with_a_partial_recording_says_that_it_is_partial(tmp_path: Path) -> None:
+    """Also without -o wide: a node that looks emptier than it was may explain what differs."""
+    pods = Script(watches=[[event("ADDED", make_pod("p", 6, metadata={"namespace": "team-a"}))]])
+    nodes = Script(lists=[Listing(items=[node()], version=5)])
+    scripts = cluster(Node=nodes) | namespaced("team-a", Pod=pods)
+    with ApiServerDouble(scripts) as double:
+        double.readable = readable("team-a", beside=("/api/v1/nodes",))
+        recorded(double, tmp_path / "f", options=fast(namespaces=("team-a",)))
+    done = reprieve(tmp_path, "replay", "f", "--compare-recorded")
+    assert (
+        "note: partial-recording: only these namespaces are recorded: team-a; pods" in done.stdout
+    )

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgpack
 import pytest
 import zstandard
 
-from replay.backends.processes import EmbeddedServices
-from replay.errors import ServiceLostError
+from replay.backends.processes import EmbeddedServices, ServiceProcess
+from replay.backends.services import EvictionService, SchedulerService
+from replay.errors import BackendError, ServiceLostError
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.importers.records import ImportOptions
+from replay.importers.registry import open_trace
 from replay.results.run.directory import RunDirectory
-from replay.runner import ReplaySettings, run_replay
+from replay.results.run.lock import is_held
+from replay.runner import Progress, ReplaySettings, run_replay
+from replay.world.models import Models
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
 from tests.e2e.commands import command, environment, reprieve
+from tests.torture.kill_traces import kind_of, replay_of
+from tests.torture.kills import children
 
 WORKLOAD = GenerateOptions(
     seed=11,
@@ -31,6 +44,7 @@ WORKLOAD = GenerateOptions(
     leaky_percent=20,
 )
 TRACE = ("--nodes", "40", "--pods", "600", "--service-time", "30s", "--leaky", "0")
+DEFAULTS = eviction_pb2.EvictionConfig(use_defaults=True)
 OPTIONS = ("-q", "--spans", "10%", "--no-eviction")
 
 
@@ -86,7 +100,7 @@ def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
             os.kill(started[0].processes[left.pop()].pid, signal.SIGKILL)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replay.runner.EmbeddedServices", Seen)
+        patch.setattr("replay.sessions.EmbeddedServices", Seen)
         disturbed = run_replay(
             _settings(tmp_path / "run"), lambda: generate(WORKLOAD), progress, notices.append
         )
@@ -97,6 +111,46 @@ def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
     assert list(disturbed.run.rounds()) == list(calm.run.rounds())
     assert disturbed.summary.to_mapping()["decided"] == calm.summary.to_mapping()["decided"]
     assert not (tmp_path / "run" / "resume.zst").exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", [1, 5, 6], ids=kind_of)
+def test_a_world_of_every_kind_is_saved_and_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A service is lost three times, each time shortly after a checkpoint."""
+    monkeypatch.setattr("replay.recovery.SHARE", 0)
+    with replay_of(seed, tmp_path) as arguments:
+        path = arguments[: max(1, sum(each.endswith(".csv") for each in arguments))]
+        options = ImportOptions(openb_timed=len(path) == 2)
+
+        def records() -> Iterator[trace_pb2.Record]:
+            return iter(open_trace(path, options=options))
+
+        def replayed(name: str, progress: Progress, **more: object) -> bytes:
+            models = Models(service_time_ns=40 * SECOND_NS)
+            settings = ReplaySettings(
+                version="test",
+                run_path=tmp_path / name,
+                sampling=Sampling(0.1),
+                in_process=True,
+                models=models,
+                until_ns=600 * SECOND_NS,
+                **more,  # type: ignore[arg-type] # fields of the settings
+            )
+            run_replay(settings, records, progress)
+            return (tmp_path / name / "decisions.jsonl").read_bytes()
+
+        calls = itertools.count()
+        lost_at = {3, 9, 15}
+
+        def lost(*_: object) -> None:
+            if next(calls) in lost_at:
+                raise ServiceLostError("the scheduler is lost")
+
+        calm = replayed("calm", lambda *_: None)
+        assert replayed("run", lost, checkpoint_every_ns=10_000_000) == calm
+    assert next(calls) > max(lost_at)
 
 
 @pytest.mark.e2e
@@ -134,8 +188,8 @@ def test_a_killed_replay_is_resumed_and_everything_is_as_if_it_was_not(tmp_path:
     for question in (("query", sql), ("get", "pods")):
         shown = [reprieve(tmp_path, question[0], *_args(question, each)).stdout for each in RUNS]
         assert shown[0] == shown[1]
-    done = reprieve(tmp_path, "resume", "run", code=2)
-    assert "has no resume.zst" in done.stderr
+    done = reprieve(tmp_path, "resume", "run")
+    assert "has its end; there is nothing to resume" in done.stderr
 
 
 RUNS = ("run", "calm")
@@ -161,3 +215,162 @@ def test_a_run_is_not_resumed_with_another_trace_or_from_a_damaged_checkpoint(
     (run / "resume.zst").write_bytes(changed)
     assert "its seed has changed" in reprieve(tmp_path, "resume", "run", code=2).stderr
     assert (run / "decisions.jsonl").read_bytes() == before
+
+
+@pytest.mark.e2e
+def test_services_that_are_killed_at_their_start_are_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As out of memory; one that refuses to start is not."""
+    wait_listening, left = ServiceProcess.wait_listening, ["queue", "scheduler"]
+
+    def killed(process: ServiceProcess) -> str:
+        if process.name in left:
+            left.remove(process.name)
+            os.kill(process.pid, signal.SIGKILL)
+        return wait_listening(process)
+
+    monkeypatch.setattr(ServiceProcess, "wait_listening", killed)
+    with EmbeddedServices(eviction=False) as services:
+        assert set(services.addresses) == {"queue", "scheduler"}
+    assert not left
+
+
+@pytest.mark.e2e
+def test_sigterm_to_the_replay_and_all_services_is_the_signal_and_no_lost_service(
+    tmp_path: Path,
+) -> None:
+    """As when a container or a unit of systemd ends: the services go first."""
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    process, _ = _begun(tmp_path, "replay", "trace.ktr", "--run", "run", "--spans", "off", "-q")
+    services = [pid for each in children(process.pid) for pid in (*children(each), each)]
+    assert len(services) == 4
+    for pid in (*services, process.pid):
+        os.kill(pid, signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    assert "SIGTERM" in str(RunDirectory.open(tmp_path / "run").state())
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("arguments", "runs"),
+    [
+        (("compare", "trace.ktr", "--run", "out", "--b", "--seed 1"), "out/a"),
+        (
+            ("sweep", "trace.ktr", "--over", "seed=1..2", "-o", "out", "-q", "--workers", "1"),
+            "out/cells",
+        ),
+    ],
+    ids=["compare", "sweep"],
+)
+def test_a_command_that_is_killed_leaves_no_replay(
+    tmp_path: Path, arguments: tuple[str, ...], runs: str
+) -> None:
+    """Its replays notice it by their standard input, and end as by SIGTERM."""
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    process, (lock, *_) = _begun(tmp_path, *arguments, runs=runs)
+    replays = children(process.pid)
+    assert replays
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while is_held(lock.parent) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_held(lock.parent)
+    assert "SIGTERM" in str(RunDirectory.open(lock.parent).state())
+
+
+@pytest.mark.e2e
+def test_sigterm_deletes_the_sessions_at_services_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be kept until they expire otherwise; these services have one at a time."""
+    monkeypatch.setenv("REPRIEVE_LIMITS", "caller_sessions=1")
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    with EmbeddedServices() as services:
+        scheduler, eviction = (services.addresses[name] for name in ("scheduler", "eviction"))
+        options = ("--run", "run", "--spans", "off", "-q")
+        addresses = ("--scheduler", scheduler, "--eviction", eviction)
+        process, _ = _begun(tmp_path, "replay", "trace.ktr", *options, *addresses)
+        with pytest.raises(BackendError, match="RESOURCE_EXHAUSTED"):
+            EvictionService(eviction, DEFAULTS)
+        with pytest.raises(BackendError, match="RESOURCE_EXHAUSTED"):
+            SchedulerService(scheduler, scheduler_pb2.SchedulerConfig())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        EvictionService(eviction, DEFAULTS).close()
+        SchedulerService(scheduler, scheduler_pb2.SchedulerConfig()).close()
+
+
+@pytest.mark.e2e
+def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_checks(
+    tmp_path: Path,
+) -> None:
+    """What is left of its last moments is removed; to resume it again changes nothing."""
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
+    options = ("--run", "run", "-q", "--assert", "bound == 0")
+    reprieve(tmp_path, "replay", "trace.ktr", *options, code=1)
+    run = tmp_path / "run"
+    whole = {each.name: each.read_bytes() for each in run.iterdir()}
+    (run / "report.html").unlink()
+    for name in ("resume.zst", "report.html.draft", "run.lock"):
+        (run / name).write_bytes(b"left")
+    (run / ".tables-x").mkdir()
+    for _ in range(2):
+        done = reprieve(tmp_path, "resume", "run", code=1)
+        assert "has its end; there is nothing to resume" in done.stderr
+        assert "bound" in done.stderr
+        assert {each.name: each.read_bytes() for each in run.iterdir()} == whole
+
+
+@pytest.mark.e2e
+def test_a_run_that_was_killed_at_its_start_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Before its command was written."""
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
+    reprieve(tmp_path, "replay", "trace.ktr", "--run", "run", "-q", "--no-report")
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_bytes())
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"finished": False}))
+    said = reprieve(tmp_path, "resume", "run", code=2).stderr
+    assert "has no resume.zst; replay its trace again, with --force" in said
+
+
+@pytest.mark.e2e
+def test_a_state_that_cannot_be_saved_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on without checkpoints, and reports it once."""
+
+    def unsaved(*_: object) -> bytes:
+        raise TypeError("the state of a replay has what cannot be saved: a lock")
+
+    monkeypatch.setattr("replay.recovery.dump", unsaved)
+    notices: list[str] = []
+    settings = _settings(tmp_path / "run", in_process=True)
+    run_replay(settings, lambda: generate(WORKLOAD), lambda *_: None, notices.append)
+    (notice,) = notices
+    assert notice.startswith("no checkpoint can be taken from here on")
+
+
+def _begun(
+    folder: Path, *arguments: str, runs: str = "run"
+) -> tuple[subprocess.Popen[str], list[Path]]:
+    """Start a command and wait until its first replay has written rounds; return their files."""
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=folder,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = [
+            each for each in (folder / runs).rglob("history.rounds.zst") if each.stat().st_size
+        ]
+        if found:
+            return process, found
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("no replay has begun")

@@ -1,35 +1,48 @@
-"""Kills services and replays at random moments; the decision log must not show it.
+"""Kills services and replays at random moments; nothing of a run but its wall times may show it.
 
     python -m tests.torture.kills --count 200 --seed 1
 
-Each attempt replays a generated trace, undisturbed and then with kills: SIGKILL to one service, to
-all of them or to the replay, which is then resumed, or SIGSTOP and SIGCONT. The logs are compared
-byte for byte. A failure prints the command that repeats it.
+Each attempt makes a replay of another kind (tests/torture/kill_traces.py), undisturbed and with
+kills: SIGKILL to a service, to all of them, to the process that starts them, to the replay (which
+is then resumed) or to all at once, or SIGSTOP and SIGCONT. The moments are random, or those of an
+event: the start, a checkpoint that is being written or was just replaced, the last files. Then
+tests/torture/same_run.py compares the two runs, and no process may be left. A failure prints the
+command that repeats it.
 """
 
 from __future__ import annotations
 
-import filecmp
+import contextlib
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import click
 
-ROOT = Path(__file__).resolve().parents[2]
-DECISIONS = "decisions.jsonl"
-RESUME = "resume.zst"
-_REPRIEVE = (sys.executable, "-m", "replay.cli.main")
-_TRACES = ROOT / "examples" / "traces"
+from replay.errors import ReplayError
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import DRAFT, HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
+from replay.results.run.resume_point import RESUME
+from tests.torture.kill_traces import ROOT, replay_of
+from tests.torture.same_run import differences
+
+_REPRIEVE = (sys.executable, "-P", "-m", "replay.cli.main")
+_POLL_S = 0.002
+_LEFT_S = 20.0
+"""How long processes may take to end by themselves after a kill."""
+_PATIENCE_S = 600.0
+_UNWANTED = ("Traceback", "no checkpoint can be taken")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,106 +51,177 @@ class Disturbed:
 
     kills: list[str] = field(default_factory=list)
     code: int = 0
-    is_same: bool = False
+    problems: list[str] = field(default_factory=list)
     errors: str = ""
 
     @property
     def is_good(self) -> bool:
-        """Return whether it ended well, with the decisions of the undisturbed run."""
-        return self.code == 0 and self.is_same
+        """Return whether it ended well, with everything as in the undisturbed run."""
+        return self.code == 0 and not self.problems
 
 
-def trace_of(seed: int, folder: Path) -> list[str]:
-    """Return the arguments of a replay of a trace of any kind."""
-    chance = random.Random(seed)  # noqa: S311 - a test's choices
-    kind = chance.randrange(6)
-    if kind == 0:
-        return [str(_TRACES / "four-tiers.ktr")]
-    if kind == 1:
-        return [str(_TRACES / "eviction-loop.jsonl")]
-    arguments = generated(
-        folder,
-        seed=seed,
-        nodes=chance.choice((5, 20, 80)),
-        pods=chance.choice((200, 800, 2000)),
-        deployments=chance.choice((0, 5, 30)),
-        budgets=chance.choice((0, 4, 40)),
-        leaky=chance.choice((0, 10, 60)),
-    )
-    more: tuple[list[str], ...] = (
-        [],
-        ["--rules", "v1.16"],
-        ["--rules", "v1.36", "--batch-size", "7"],
-        ["--model", "cycle-cost=10ms", "--model", "bind-cost=50ms"],
-        ["--no-eviction", "--queue-rules", "v1.20"],
-    )
-    return [*arguments, *chance.choice(more)]
+@dataclass(slots=True)
+class _Running:
+    """A replay that runs, or the one that resumed it; `seen` are all processes of all of them."""
+
+    run: Path
+    log: IO[str]
+    process: subprocess.Popen[bytes]
+    seen: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def processes(self) -> tuple[list[int], list[int]]:
+        """Return the starters and the services of the replay, and remember them."""
+        starters = children(self.process.pid)
+        services = [each for starter in starters for each in children(starter)]
+        for each in (*starters, *services):
+            self.seen.setdefault(each, _began(each))
+        return starters, services
+
+    def left(self) -> list[int]:
+        """Return the processes that still run after the end of all replays."""
+        return [pid for pid, began in self.seen.items() if began and _began(pid) == began]
 
 
-def generated(folder: Path, **options: int | str) -> list[str]:
-    """Write a trace with these options of `reprieve generate`; return the replay's arguments."""
-    path = folder / "trace.ktr"
-    shown = [
-        text
-        for name, value in options.items()
-        for text in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    _run(["generate", "-o", str(path), *shown], folder)
-    return [str(path)]
-
-
-def undisturbed(arguments: Sequence[str], folder: Path) -> Path:
+def undisturbed(arguments: Sequence[str], folder: Path, report: str = "--no-report") -> Path:
     """Replay without kills and return the run."""
     run = folder / "undisturbed"
-    _run(["replay", *arguments, "--run", str(run), "--no-report", "-q"], folder)
+    command = [*_REPRIEVE, "replay", *arguments, "--run", str(run), report, "-q"]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     return run
 
 
 def disturbed(
-    arguments: Sequence[str], base: Path, folder: Path, seed: int, within_s: float, kills: int = 0
+    arguments: Sequence[str],
+    base: Path,
+    folder: Path,
+    seed: int,
+    within_s: float,
+    kills: int = 0,
+    report: str = "--no-report",
 ) -> Disturbed:
-    """Replay with kills, at most `within_s` seconds apart, and compare with the run `base`.
+    """Replay with kills and compare with the run `base`, which took `within_s` seconds.
 
     `kills` is their number; 0 for one to three.
     """
     chance = random.Random(seed)  # noqa: S311 - a test's choices
     run, found = folder / f"disturbed-{seed}", Disturbed()
     errors = folder / f"errors-{seed}.txt"
-    options = ["--no-report", "-q", "--checkpoint-every", chance.choice(("100ms", "1s"))]
+    every = chance.choice(("50ms", "100ms", "1s"))
+    options = ["--run", str(run), report, "-q", "--checkpoint-every", every]
+    begin = ["replay", *arguments, *options]
     with errors.open("w", encoding="utf-8") as log:
-        process = _start(["replay", *arguments, "--run", str(run), *options], log)
-        for _ in range(kills or chance.choice((1, 2, 3))):
-            try:
-                process.wait(chance.uniform(0.3, within_s))
+        running = _Running(run, log, _start(begin, log))
+        left = kills or chance.choice((1, 1, 2, 3))
+        within_s = max(within_s, 1.0)
+        while left and not running.ended:
+            moment = _await_moment(running, chance, within_s)
+            if running.ended:
                 break
-            except subprocess.TimeoutExpired:
-                pass
-            services = list(_services_of(process.pid))
-            kind = chance.choice(("service", "services", "replay", "frozen"))
-            if not (run / RESUME).exists() or not services:
-                continue
-            found.kills.append(kind)
-            if kind == "replay":
-                process.kill()
-                process.wait()
-                process = _start(["resume", str(run)], log)
-            elif kind == "frozen":
-                frozen = chance.choice(services)
-                _signal(frozen, signal.SIGSTOP)
-                time.sleep(0.5)
-                _signal(frozen, signal.SIGCONT)
-            else:
-                for each in services if kind == "services" else [chance.choice(services)]:
-                    _signal(each, signal.SIGKILL)
-        found.code = process.wait()
+            how = _kill(running, chance)
+            if how:
+                left -= 1
+                found.kills.append(f"{how} {moment}")
+                if how in {"replay", "everything"}:
+                    within_s = max(0.5, within_s / 2)
+                    running.process.wait()
+                    running.process = _resumed(running, begin, log)
+        found.code = _ended(running)
     found.errors = errors.read_text(encoding="utf-8")
-    log_file = run / DECISIONS
-    found.is_same = log_file.exists() and filecmp.cmp(log_file, base / DECISIONS, shallow=False)
+    found.problems += [f"it wrote {text!r}" for text in _UNWANTED if text in found.errors]
+    if not found.code:
+        try:
+            found.problems += differences(run, base)
+        except ReplayError as error:
+            found.problems.append(f"the run cannot be read: {error}")
+    deadline = time.monotonic() + _LEFT_S
+    while running.left() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found.problems += [f"process {each} is left" for each in running.left()]
     return found
 
 
-def _run(arguments: Sequence[str], folder: Path) -> None:
-    subprocess.run([*_REPRIEVE, *arguments], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+def _await_moment(running: _Running, chance: random.Random, within_s: float) -> str:
+    """Wait for a random moment, or for an event, and return its name; or until the run ends."""
+    moment = chance.choice(("at a time", "at a time", *_EVENTS))
+    happens = _EVENTS.get(moment)
+    before = _stamp(running.run / RESUME)
+    deadline = time.monotonic() + chance.uniform(0, within_s if happens is None else 2 * within_s)
+    while not running.ended:
+        if time.monotonic() >= deadline:
+            return moment if happens is None else "at a time"
+        if happens is not None and happens(running.run, before):
+            return moment
+        time.sleep(_POLL_S)
+    return moment
+
+
+def _is_new(run: Path, before: tuple[int, int]) -> bool:
+    return _stamp(run / RESUME) not in {before, (0, 0)}
+
+
+_EVENTS: dict[str, Callable[[Path, tuple[int, int]], bool]] = {
+    "when a checkpoint was replaced": _is_new,
+    "while a checkpoint is written": lambda run, _: (run / f"{RESUME}{DRAFT}").exists(),
+    "at the start": lambda run, _: (run / MANIFEST).exists(),
+    "before the first round": lambda run, _: (run / HISTORY).exists(),
+    "at the last files": lambda run, _: (run / LATENCIES).exists() or (run / SUMMARY).exists(),
+    "at the report": lambda run, _: any(run.glob(".tables-*")) or (run / REPORT).exists(),
+}
+"""What is seen in a run's folder at these moments; `before` is the last checkpoint's stamp."""
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_ino, status.st_mtime_ns
+
+
+def _kill(running: _Running, chance: random.Random) -> str:
+    """Disturb the run and return how; "" where there is nothing to be disturbed in that way."""
+    starters, services = running.processes()
+    how = chance.choice(("service", "services", "starter", "replay", "everything", "frozen"))
+    if not services and how not in {"replay", "everything"}:
+        return ""
+    match how:
+        case "service":
+            _signal([chance.choice(services)], signal.SIGKILL)
+        case "services":
+            _signal(services, signal.SIGKILL)
+        case "starter":
+            _signal(starters, signal.SIGKILL)
+        case "replay":
+            _signal([running.process.pid], signal.SIGKILL)
+        case "everything":
+            _signal([*services, running.process.pid, *starters], signal.SIGKILL)
+        case "frozen":
+            frozen = chance.choice(services)
+            _signal([frozen], signal.SIGSTOP)
+            time.sleep(0.5)
+            _signal([frozen], signal.SIGCONT)
+    return how
+
+
+def _resumed(running: _Running, begin: list[str], log: IO[str]) -> subprocess.Popen[bytes]:
+    """Go on with a run whose replay was killed; begin it again where it was not begun yet."""
+    if (running.run / RESUME).exists() or RunDirectory(running.run).is_whole:
+        return _start(["resume", str(running.run)], log)
+    return _start([*begin, "--force"], log)
+
+
+def _ended(running: _Running) -> int:
+    """Wait for the run's end and return its code; a run that does not end is killed."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not running.ended and time.monotonic() < deadline:
+        running.processes()
+        time.sleep(0.1)
+    running.process.kill()
+    return running.process.wait()
 
 
 def _start(arguments: Sequence[str], log: IO[str]) -> subprocess.Popen[bytes]:
@@ -146,53 +230,74 @@ def _start(arguments: Sequence[str], log: IO[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def _signal(pid: int, number: int) -> None:
+def _signal(pids: Sequence[int], number: int) -> None:
+    for each in pids:
+        try:
+            os.kill(each, number)
+        except ProcessLookupError:
+            continue
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process, of all its threads; none of one that has ended."""
+    texts = []
+    for each in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            texts.append(each.read_text(encoding="ascii"))
+    return [int(each) for each in " ".join(texts).split()]
+
+
+def _began(pid: int) -> str:
+    """Return when a process began; "" for one that has ended."""
     try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
-
-
-def _services_of(pid: int) -> Iterator[int]:
-    """Yield the processes of a replay's services: the children of its starter."""
-    for starter in _children(pid):
-        yield from _children(starter)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
-        return []
-    return [int(each) for each in text.split()]
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _attempts(count: int, seed: int) -> Iterator[tuple[int, Disturbed, Path]]:
+    for number in range(seed, seed + count):
+        folder = Path(tempfile.mkdtemp(prefix="kills-"))
+        report = "--report" if number % 3 == 0 else "--no-report"
+        with replay_of(number, folder) as arguments:
+            began = time.monotonic()
+            try:
+                base = undisturbed(arguments, folder, report)
+            except subprocess.CalledProcessError as error:
+                problem = f"without kills, too: {shlex.join(arguments)}"
+                yield number, Disturbed(code=error.returncode, problems=[problem]), folder
+                continue
+            within_s = time.monotonic() - began
+            found = disturbed(arguments, base, folder, number, within_s, report=report)
+        yield number, found, folder
 
 
 @click.command()
 @click.option("--count", default=200, show_default=True, help="Disturbed runs.")
 @click.option("--seed", default=1, show_default=True, help="The seed of the first one.")
 def main(count: int, seed: int) -> None:
-    """Disturb runs of generated traces and compare their decision logs."""
-    kills = failures = 0
+    """Disturb replays of every kind and compare all that they leave."""
+    kills, missed, failures = Counter[str](), 0, 0
     began = time.monotonic()
-    for number in range(seed, seed + count):
-        folder = Path(tempfile.mkdtemp(prefix="kills-"))
-        arguments = trace_of(number, folder)
-        begun = time.monotonic()
-        base = undisturbed(arguments, folder)
-        within_s = 0.7 * (time.monotonic() - begun)
-        found = disturbed(arguments, base, folder, number, within_s)
-        kills += len(found.kills)
-        click.echo(f"{number}: {' '.join(found.kills) or 'ended before'}: {found.is_good}")
+    for number, found, folder in _attempts(count, seed):
+        kills.update(each.split()[0] for each in found.kills)
+        missed += not found.kills
+        shown = ", ".join(found.kills) or "ended before"
+        click.echo(f"{number}: {shown}: {'same' if found.is_good else 'FAILED'}")
         if found.is_good:
             shutil.rmtree(folder)
             continue
         failures += 1
-        click.echo(
-            f"exit code {found.code}, same decisions: {found.is_same}\n{found.errors[-2000:]}"
-        )
+        click.echo(f"exit code {found.code}\n{found.errors[-2000:]}")
+        click.echo("\n".join(found.problems))
         click.echo(f"repeat it: python -m tests.torture.kills --count 1 --seed {number} ({folder})")
     took = time.monotonic() - began
-    click.echo(f"{count} runs, {kills} kills, {failures} failures, {took:.0f} s")
+    by_kind = ", ".join(f"{name} {times}" for name, times in sorted(kills.items()))
+    click.echo(
+        f"{count} runs, {kills.total()} kills ({by_kind}), {missed} ended before, "
+        f"{failures} failures, {took:.0f} s"
+    )
     sys.exit(1 if failures else 0)
 
 

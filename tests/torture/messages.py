@@ -18,8 +18,9 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ from services.scheduler.servicer import SchedulerServicer
 from services.telemetry.service_spans import ServiceSpans
 from tests.torture.random_messages import mutate, mutated_bytes, random_message
 
-DEADLINE_S = 10
+DEADLINE_S = 10.0
 EPISODE = 40
 """Messages of an episode."""
 CONTRACTS = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION}
@@ -109,12 +110,19 @@ class Episode:
     """One series of messages, made from a seed and the episode's number."""
 
     def __init__(
-        self, channel: Any, contract: ServiceContract, random: Random, *, over_socket: bool
+        self,
+        channel: Any,
+        contract: ServiceContract,
+        random: Random,
+        *,
+        over_socket: bool,
+        deadline_s: float,
     ) -> None:
         self._channel = channel
         self._contract = contract
         self._random = random
-        self._options = {"timeout": float(DEADLINE_S)} if over_socket else {}
+        self._options = {"timeout": deadline_s} if over_socket else {}
+        self._deadline_s = deadline_s
         self._methods = methods_of(contract.service)
         self._by_name = {each.name: each for each in self._methods}
         self._names: list[str] = []
@@ -158,7 +166,7 @@ class Episode:
 
     def _called(self, name: str, request: Any) -> Any:
         try:
-            with in_time(name):
+            with in_time(name, self._deadline_s):
                 data = [request.SerializeToString()]
                 return self._by_name[name].call(self._channel, data, self._options)[0]
         except grpc.RpcError as error:
@@ -173,7 +181,7 @@ class Episode:
         count = random.choice((1, 1, 3)) if method.streams_in else 1
         requests = [self._request(method) for _ in range(count)]
         try:
-            with in_time(method.name):
+            with in_time(method.name, self._deadline_s):
                 answers = method.call(self._channel, requests, self._options)
         except grpc.RpcError as error:
             code = described(error).partition(":")[0]
@@ -234,14 +242,14 @@ class Episode:
 
 
 @contextlib.contextmanager
-def in_time(what: str) -> Iterator[None]:
-    """Raise FoundError where the block takes longer than DEADLINE_S."""
+def in_time(what: str, deadline_s: float) -> Iterator[None]:
+    """Raise FoundError where the block takes longer than `deadline_s`."""
 
     def late(_signal: int, _frame: object) -> None:
-        raise FoundError(f"{what}: no response in {DEADLINE_S} s")
+        raise FoundError(f"{what}: no response in {deadline_s:g} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, DEADLINE_S + 1)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s + 1)
     try:
         yield
     finally:
@@ -297,31 +305,56 @@ def served_elsewhere() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
         yield services.addresses, lambda: 0
 
 
+@contextlib.contextmanager
+def _served(
+    addresses: Mapping[str, str] | None, *, over_socket: bool
+) -> Iterator[tuple[Mapping[str, str], Callable[[], int]]]:
+    if addresses is not None:
+        yield addresses, lambda: 0
+        return
+    with (served_elsewhere if over_socket else served_here)() as served:
+        yield served
+
+
 def torture(
     services: list[str],
     episodes: range,
     seed: int,
     *,
     over_socket: bool = False,
+    addresses: Mapping[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+    ends: Callable[[], bool] = lambda: False,
     show: Callable[[str], None] = lambda _: None,
 ) -> Counter[str]:
     """Run episodes, in turn over the services; return the counts of status codes.
 
-    Raises FoundError with the command that repeats the episode.
+    `addresses` are those of running services, which are otherwise started, in this process or
+    (`over_socket`) in others. No episode begins once `ends` returns True. Raises FoundError with
+    the command that repeats the episode.
     """
     codes: Counter[str] = Counter()
-    with (served_elsewhere if over_socket else served_here)() as (addresses, sessions):
-        channels = {each: channel_to(addresses[each]) for each in services}
+    over_socket = over_socket or addresses is not None
+    with _served(addresses, over_socket=over_socket) as (at, sessions):
+        channels = {each: channel_to(at[each]) for each in services}
         expected: dict[str, list[Any]] = {}
         began_s = time.monotonic()
         for count, number in enumerate(episodes):
+            if ends():
+                break
             name = services[number % len(services)]
             random = Random(f"{seed}:{name}:{number}")  # noqa: S311 - it is to be repeated
-            made = Episode(channels[name], CONTRACTS[name], random, over_socket=over_socket)
+            begin = partial(
+                Episode,
+                *(channels[name], CONTRACTS[name], random),
+                over_socket=over_socket,
+                deadline_s=deadline_s,
+            )
+            made = begin()
             try:
                 if name not in expected:
                     expected[name] = made.undisturbed()
-                    made = Episode(channels[name], CONTRACTS[name], random, over_socket=over_socket)
+                    made = begin()
                 made.run(expected[name])
                 if sessions():
                     raise FoundError(f"{sessions()} sessions are left")

@@ -1,4 +1,4 @@
-"""Kills of services and replays at random moments leave the decision log as it is."""
+"""Kills of services and replays at random moments leave a run as it is but for wall times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.kills import disturbed, generated, undisturbed
+from tests.torture.kill_traces import generated
+from tests.torture.kills import disturbed, undisturbed
 
 WITHIN_S = 1.5
 
@@ -20,11 +21,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
-def test_two_random_kills_leave_the_decisions_as_they_are(
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_two_random_kills_leave_everything_but_wall_times_as_it_is(
     base: tuple[list[str], Path], tmp_path: Path, seed: int
 ) -> None:
     """Of a service, of all, or of the replay, which is resumed; a service that stops for a time."""
     arguments, run = base
     found = disturbed(arguments, run, tmp_path, seed, WITHIN_S, kills=2)
-    assert found.is_good, f"{found.kills}: exit code {found.code}\n{found.errors}"
+    assert found.is_good, (found.kills, found.code, found.problems, found.errors)

@@ -6,6 +6,7 @@ import os
 import pickle
 from collections import Counter, deque
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from replay.state_codec import UnreadableStateError, dump, load
 from replay.world.api.cluster import Cluster
 from replay.world.timeline import ActionKind, Timeline
 from reprieve.kube.v1beta1 import pod_pb2
+from services.kube.pod import EMPTY
 
 
 def test_values_messages_and_arrays_come_back_as_they_were() -> None:
@@ -33,6 +35,13 @@ def test_values_messages_and_arrays_come_back_as_they_were() -> None:
     found[3][0, 0] = 9
     assert found[0].next_ns() == 7
     assert found[4:] == state[4:]
+
+
+def test_a_read_only_mapping_comes_back_read_only() -> None:
+    """As the labels of an object without labels are."""
+    found = load(dump([EMPTY, MappingProxyType({"a": 1})], {}), {})
+    assert found == [{}, {"a": 1}]
+    assert {type(each) for each in found} == {MappingProxyType}
 
 
 def test_what_is_outside_is_supplied_by_the_reader() -> None:

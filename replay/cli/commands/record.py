@@ -29,7 +29,7 @@ from replay.cli.errors import (
     refusing_traces,
 )
 from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
-from replay.cli.traces import write_trace
+from replay.cli.traces import bound_options, write_trace
 from replay.errors import (
     DISK,
     AllRefusedError,
@@ -45,7 +45,8 @@ from services.kube import quantity
 from services.terminal import echo
 
 if TYPE_CHECKING:
-    from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
+    from replay.record.recorder import RecordingProgress
+    from replay.record.session import RecordingRequest, RecordingResult
 
 _PERIOD_S = 0.25
 
@@ -61,6 +62,16 @@ def _usage_source(text: str) -> str:
         # A URL may have a password.
         shown = "the URL" if "@" in text else repr(text)
         raise ValueError(f"{shown} is not a source of usage; write {_USAGE}")
+    return text
+
+
+def _namespace(text: str) -> str:
+    """Return the name of a namespace. Raises ValueError for any other text."""
+    from replay.record.coverage import is_namespace_name  # noqa: PLC0415 - loaded when needed
+
+    if not is_namespace_name(text):
+        problem = "is not the name of a namespace; repeat -n for each, or leave it out for all"
+        raise ValueError(f"{text!r} {problem}")
     return text
 
 
@@ -133,6 +144,15 @@ _BOUNDS = {
 )
 @click.option("--context", default="", help="A context of the kubeconfig. [default: the current]")
 @click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    type=ParsedParam("NAME", _namespace),
+    multiple=True,
+    help="Record namespaced objects of this namespace only, as with rights in some namespaces. "
+    "Repeatable. [default: all]",
+)
+@click.option(
     "--for",
     "for_ns",
     type=DURATION,
@@ -178,11 +198,13 @@ _BOUNDS = {
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Do not record: make the trace of an earlier recording from its folder.",
 )
+@bound_options
 def command(
     *,
     output: Path,
     kubeconfig: Path | None,
     context: str,
+    namespaces: tuple[str, ...],
     for_ns: int | None,
     usage_source: str,
     usage_every_ns: int,
@@ -195,13 +217,14 @@ def command(
     """Record a live cluster by list and watch, with the usage of its pods, as a trace.
 
     Ctrl-C (or --for, or SIGTERM) ends the recording and writes the trace; a second Ctrl-C keeps the
-    recorded watches and writes no trace. docs/record.md has the ClusterRole that is needed, and
-    what each exit code means.
+    recorded watches and writes no trace. docs/record.md has the ClusterRole, or the Role for
+    each namespace, that is needed, and what each exit code means.
 
     \b
     Examples:
       reprieve record -o today.ktr --for 10m
       reprieve record --kubeconfig admin.conf --context prod -o prod.ktr --redact
+      reprieve record -n team-a -n team-b -o teams.ktr  # with rights there only
       reprieve record -o today.ktr --usage prometheus=http://127.0.0.1:9090
       reprieve record -o today.ktr --frames today/  # for --compare-recorded
       reprieve record --from today.ktr.frames -o today.ktr  # after a crash
@@ -231,6 +254,7 @@ def command(
                     redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
                     folder=frames or output.with_name(f"{output.name}.frames"),
                     bounds=RequestBounds(**bounds),
+                    namespaces=tuple(dict.fromkeys(namespaces)),
                 ),
                 for_ns,
                 signals,
@@ -272,7 +296,7 @@ def _advised(error: RecordError) -> str:
     if isinstance(error, ApiError) and error.status == 401:
         advice = ". The API server does not accept this user: renew the kubeconfig's credentials"
     elif isinstance(error, AllRefusedError):
-        advice = ". Give the user the ClusterRole of docs/record.md"
+        advice = f". {error.advice}"
     elif isinstance(error, UnreachableError):
         advice = ". Check --context, and that this machine can reach the API server"
     return f"{error}{advice}"
@@ -328,6 +352,8 @@ def _print_result(recorded: RecordingResult) -> None:
         echo(text, err=True)
     for note in recorded.notes:
         echo(f"note      {note}", err=True)
+    if recorded.hint:
+        echo(f"hint      {recorded.hint}", err=True)
 
 
 def _write(output: Path, folder: Path, signals: StopSignals | None = None) -> None:

@@ -34,7 +34,7 @@ from services.terminal import echo
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
-_GUESSED = "guessed-time"
+_ALWAYS_SHOWN = ("guessed-time", "partial-recording")
 
 
 def compare_trace(
@@ -150,8 +150,8 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
 
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
-    """Print the guessed times; with `wide` also all other notes of the import."""
-    notes = [each for each in report.notes if wide or each.startswith(_GUESSED)]
+    """Print guessed times and what is partial; with `wide` all notes of the import."""
+    notes = [each for each in report.notes if wide or each.startswith(_ALWAYS_SHOWN)]
     for note in notes:
         echo(f"note: {note}")
     if notes:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import click
 
 from replay.cli.errors import REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER
+from replay.cli.parameters import FOLDER, check_all
 from replay.errors import RunError
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import REPORT
 from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.runner import ReplaySettings
+from replay.whatif.assertions import FigureError, parse_assertion
+from replay.whatif.comparison import read_facts
+from services.terminal import echo
 
 _RESUMED = "replay.cli.commands.resume"
 """Key of the resumed run's command in click's context, which the replay command reads."""
@@ -28,13 +34,17 @@ def command(context: click.Context, run: Path) -> None:
     from the run's last checkpoint on; without a checkpoint from the beginning. The decision log is
     then byte for byte that of a run that was never interrupted. Trace, configuration and version
     must be those of the beginning. A run whose services are lost goes on by itself, see --reconnect
-    of `reprieve replay`.
+    of `reprieve replay`. Of a run that has its end, a missing report is written, and --assert is
+    checked.
 
     \b
     Examples:
       reprieve resume runs/today
     """
-    with refusing(RunError):
+    with refusing(RunError, FigureError):
+        if RunDirectory.open(run).manifest().finished:
+            _complete(RunDirectory.open(run))
+            return
         begun = ResumePoint.read(run).command
     if not begun.argv or begun.argv[0] != "replay":
         problem = f"{run} was not made by `reprieve replay`: repeat the command that made it"
@@ -54,6 +64,21 @@ def command(context: click.Context, run: Path) -> None:
     with main.make_context("reprieve", list(begun.argv)) as repeated:
         repeated.meta[_RESUMED] = begun
         main.invoke(repeated)
+
+
+def _complete(run: RunDirectory) -> None:
+    """Do what is left of a command whose run has its end: its report and its checks."""
+    from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
+
+    run.complete()
+    argv = run.manifest().argv
+    echo(f"{run.path} has its end; there is nothing to resume", err=True)
+    if "--no-report" not in argv and not (run.path / REPORT).exists():
+        echo(f"report: {write_report(run)}", err=True)
+    texts = [text for option, text in pairwise(argv) if option == "--assert"]
+    texts += [each.partition("=")[2] for each in argv if each.startswith("--assert=")]
+    if texts:
+        check_all([parse_assertion(each) for each in texts], read_facts(run))
 
 
 def resumed(settings: ReplaySettings) -> ReplaySettings:

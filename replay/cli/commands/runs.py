@@ -225,7 +225,8 @@ def report_command(*, run: Path, output: Path | None) -> None:
     "--scheduler",
     default="",
     metavar="HOST:PORT",
-    help="The scheduler service to replay the run to. Default: the one that made the run.",
+    help="The scheduler service to replay the run to; required where one at an address made the "
+    "run. Default: a new one, as the run had.",
 )
 @tls_options("", "that service")
 @output_option("table", "json", meaning="For people or for programs.")

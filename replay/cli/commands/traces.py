@@ -12,6 +12,7 @@ from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
 from replay.results.durations import simulated
+from replay.trace.reader import has_end
 from replay.trace.validate import TraceReport, validate
 from services.terminal import echo, one_line
 
@@ -38,6 +39,10 @@ def validate_command(trace: TraceArguments, output: str) -> None:
       reprieve validate machine_events/ task_events/ --unit-memory 256Gi
     """
     report = validate(trace.records())
+    for path in trace.paths:
+        if path.is_file() and not has_end(path):
+            text = f"{path} has no end: whether it was cut off cannot be checked"
+            report.warnings[text] += 1
     match output:
         case "json":
             echo_json(_mapping(report))

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.importers.records import Importer, ImportOptions, Issues, new_header
 from replay.importers.rows import (
@@ -55,7 +56,7 @@ _STATUSES = frozenset(
 )
 _NAMES_BEGIN = {"task_create_time": "batch_task", "start_timestamp": "batch_instance"}
 _PODS_OF_A_NODE = "1000"
-_INSTANCES_MAX = 10_000_000
+_INT32_MAX = 2**31 - 1
 _Task = tuple[int, Decimal | None, Decimal | None]
 
 
@@ -173,7 +174,8 @@ class _Tables:
         if not pods:
             self._tasks[name] = created_ns, cores, memory
             return
-        count = row.count("instances", _INSTANCES_MAX) or 0
+        count = row.count("instances", _INT32_MAX) or 0
+        bounds.check_count(count, row.where, "instances")
         message = "instances live as long as their task: batch_instance has their own times"
         self._issues.add("task-time", row.where, message, count)
         life = self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))

@@ -64,6 +64,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
             database.text_factory = lambda data: data.decode("utf-8", "replace")
+            _check_tables(path, database)
             types = _types(path, database, options.machine)
             header = new_header(NAME, paths, options)
             header.times_recorded = True
@@ -74,6 +75,17 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"cannot be read as the trace's database: {error}") from error
     yield from numbering.issues(issues)
+
+
+def _check_tables(path: Path, database: sqlite3.Connection) -> None:
+    """Raise TraceError where a table is something else: a view may compute without end."""
+    database.execute("PRAGMA trusted_schema = OFF")
+    found = dict(database.execute("SELECT lower(name), sql FROM sqlite_master WHERE type='table'"))
+    for name in ("vm", "vmtype"):
+        sql = str(found.get(name) or "").upper()
+        if not sql.startswith("CREATE TABLE") or " AS (" in sql or "GENERATED" in sql:
+            problem = f"has no plain table {name}: expected the trace's vm and vmType"
+            raise TraceError(str(path), problem)
 
 
 def _types(path: Path, database: sqlite3.Connection, machine: str) -> dict[str, _Requests]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
@@ -218,6 +219,7 @@ def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
         for each in records:
             yield from _unwrapped(where, each if isinstance(each, dict) else {})
     elif isinstance(log := part(entry, "properties").get("log"), str):
+        bounds.check_json(log.encode(), where)
         try:
             event = orjson.loads(log)
         except orjson.JSONDecodeError as error:

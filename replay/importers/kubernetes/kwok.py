@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from replay import bounds
 from replay.errors import TraceError
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
@@ -39,7 +40,8 @@ def sniff(path: Path, start: bytes) -> bool:
     if _PATCH.search(start):
         return True
     with open_plain(path) as file:
-        return any(line[:5] == b"kind:" and _PATCH.match(line) for line in file)
+        lines = bounds.lines(file, str(path))
+        return any(line[:5] == b"kind:" and _PATCH.match(line) for line in lines)
 
 
 def open_recording(paths: Sequence[Path]) -> Recording:

@@ -226,8 +226,7 @@ class ObjectTemplates:
         text, where = self._text(name), str(self.path(name))
         try:
             expanded = expand(text, values)
-            bounds.check_yaml(expanded, where)
-            raw = yaml.load(expanded, yaml.CSafeLoader)
+            raw = bounds.yaml_value(expanded, where)
         except (yaml.YAMLError, TemplateError) as error:
             raise TraceError(where, f"is not an object template: {error}") from error
         if not isinstance(raw, dict):
@@ -238,7 +237,8 @@ class ObjectTemplates:
         if name not in self._texts:
             path = self.path(name)
             try:
-                self._texts[name] = path.read_text(encoding="utf-8")
+                with path.open("rb") as file:
+                    self._texts[name] = bounds.content(file, str(path)).decode()
             except UnicodeDecodeError as error:
                 raise TraceError(str(path), f"is not UTF-8: {error.reason}") from error
             except OSError as error:
@@ -263,7 +263,6 @@ class NameGenerator:
         self._counts[key] += 1
 
 
-_ACTION = re.compile(r"\{\{(-?)\s*(.*?)\s*(-?)\}\}", re.DOTALL)
 _TOKEN = re.compile(r'\s*(\(|\)|\.[A-Za-z_]\w*|[A-Za-z_]\w*|-?\d+(?:\.\d+)?|"[^"\\]*")')
 _Value = object
 
@@ -280,13 +279,15 @@ def is_template(text: str) -> bool:
 def expand(text: str, values: Mapping[str, object]) -> str:
     """Return the text with its actions replaced. Raises TemplateError, which names the action."""
     parts, end, trim = list[str](), 0, False
-    for match in _ACTION.finditer(text):
-        before = text[end : match.start()]
+    while (start := text.find("{{", end)) >= 0 and (close := text.find("}}", start)) >= 0:
+        before, action = text[end:start], text[start + 2 : close]
         before = before.lstrip() if trim else before
-        parts.append(before.rstrip() if match[1] else before)
-        if not match[2].startswith("/*"):
-            parts.append(_text(_evaluate(match[2], values)))
-        end, trim = match.end(), bool(match[3])
+        parts.append(before.rstrip() if action.startswith("-") else before)
+        action = action.removeprefix("-")
+        end, trim = close + 2, action.endswith("-")
+        action = action.removesuffix("-").strip()
+        if not action.startswith("/*"):
+            parts.append(_text(_evaluate(action, values)))
     rest = text[end:]
     parts.append(rest.lstrip() if trim else rest)
     return "".join(parts)
@@ -304,7 +305,7 @@ def _evaluate(action: str, values: Mapping[str, object]) -> _Value:
         value, end = _operands(tokens, 0, values)
     except IndexError as error:
         raise TemplateError(f"the action {{{{{action}}}}} is not complete") from error
-    except (ValueError, ZeroDivisionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise TemplateError(f"the action {{{{{action}}}}}: {error}") from error
     if end != len(tokens):
         raise TemplateError(f"the action {{{{{action}}}}}: unexpected {tokens[end]!r}")

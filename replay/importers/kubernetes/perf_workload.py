@@ -6,6 +6,7 @@ params, unrollWorkloadTemplate) and operations.go (patchParams, resolveTemplateP
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ from replay import bounds
 from replay.errors import TraceError
 from replay.kube.changes import Raw, part
 from services.kube.quantity import DurationError, parse_duration_ns
-
-COUNT_MAX = 10_000_000
 
 
 class Workload:
@@ -31,7 +30,8 @@ class Workload:
         self.case = case
         self.raw = workload
         self._overrides = dict(params)
-        self._params = {**part(workload, "params"), **params}
+        own = {str(name): value for name, value in part(workload, "params").items()}
+        self._params = {**own, **params}
         self._used: set[str] = set()
 
     def operations(self) -> Iterator[Operation]:
@@ -46,10 +46,12 @@ class Workload:
                 index += 1
                 continue
             prefix, count = each.text("namespacePrefix"), each.count()
+            inner = {**each.mapping("createPodsOp"), "opcode": "createPods"}
+            pods = Operation(self, each.where, inner).count() if count else 0
+            bounds.check_count(count * pods, each.where, f"{each.code}: the number of pods")
             for number in range(count):
-                inner = {**each.mapping("createPodsOp"), "namespace": f"{prefix}-{number}"}
-                inner["opcode"] = "createPods"
-                yield Operation(self, each.where, inner).numbered(index)
+                own = {**inner, "namespace": f"{prefix}-{number}"}
+                yield Operation(self, each.where, own).numbered(index)
                 index += 1
 
     def param(self, where: str, name: str) -> object:
@@ -94,17 +96,17 @@ class Operation:
         return self
 
     def count(self, default: int | None = None) -> int:
-        """Return the value of `countParam` or `count`. Raises TraceError out of range."""
+        """Return the value of `countParam` or `count`. Raises TraceError, also for too many."""
         value = self._value("count", "countparam")
         if value is None:
             value = 0 if default is None else default
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not 0 <= value <= COUNT_MAX
+            or not 0 <= value < math.inf
         ):
-            problem = f"the count {value!r} is not a number from 0 to {COUNT_MAX:,}"
-            raise TraceError(self.where, f"{self.code}: {problem}")
+            raise TraceError(self.where, f"{self.code}: the count {value!r} is not a number >= 0")
+        bounds.check_count(int(value), self.where, f"{self.code}: the count")
         return int(value)
 
     def number(self, name: str) -> int:
@@ -188,8 +190,7 @@ def selected_workload(path: Path, text: str, selection: str, params: Raw) -> Wor
 
 def _cases(path: Path, text: str) -> dict[str, Raw]:
     try:
-        bounds.check_yaml(text, str(path))
-        read = yaml.load(text, yaml.CSafeLoader)
+        read = bounds.yaml_value(text, str(path))
     except yaml.YAMLError as error:
         raise TraceError(str(path), f"is not YAML: {error}") from error
     cases = read if isinstance(read, list) else []

@@ -20,8 +20,9 @@ from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
 from replay.kube.changes import Change, ChangeType, Raw, key, kind, meta, part, time_ns
-from replay.kube.documents import CutShortError, read_json
+from replay.kube.documents import read_json
 from replay.kube.kinds import is_carried
+from replay.trace.files import CutShortError
 
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,120}"event"\s*:\s*"(Add|Update|Delete)"')
 _TYPES = {"Add": ChangeType.ADDED, "Update": ChangeType.MODIFIED, "Delete": ChangeType.DELETED}

@@ -137,11 +137,12 @@ class WorkloadRun:
 
     def records(self) -> Iterator[Record]:
         """Yield the records of all operations."""
-        operations = list(self._workload.operations())
         self._deleted_from = {
-            each.text("namespace") for each in operations if each.code == "deletePods"
+            each.text("namespace")
+            for each in self._workload.operations()
+            if each.code == "deletePods"
         }
-        for each in operations:
+        for each in self._workload.operations():
             yield from self._run(each)
         for name in self._workload.unused():
             message = f"no operation reads the workload's parameter {name}"
@@ -331,6 +332,8 @@ def churn(
     for count in itertools.count():
         if mode == "create" and number and count >= number:
             return
+        made_count = (count + 1) * len(templates)
+        bounds.check_count(made_count, operation.where, "churn: the number of objects")
         slot = count % number if mode == "recreate" else 0
         yield start_ns + (count + 1) * interval_ns, turn(slot)
 

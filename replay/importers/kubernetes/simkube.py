@@ -43,7 +43,6 @@ NAME = "simkube"
 
 _Key = tuple[str, str, str]
 _Raw = Mapping[str, Any]
-_BUFFER_BYTES = 1 << 30
 _VERSION = 2
 _Life = tuple[int, int | None]
 """When a pod started, and when it ended or None, s since 1970."""
@@ -245,7 +244,10 @@ def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]
             yield from _json_parts(path, bounds.content(file, str(path)), events_only)
             return
         unpacker = msgpack.Unpacker(
-            file, strict_map_key=False, use_list=events_only, max_buffer_size=_BUFFER_BYTES
+            file,
+            strict_map_key=False,
+            use_list=events_only,
+            max_buffer_size=bounds.bounds().object_bytes,
         )
         try:
             for _ in range(unpacker.read_map_header()):
@@ -258,12 +260,18 @@ def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]
                     continue
                 for _ in range(unpacker.read_array_header()):
                     yield "event", unpacker.unpack()
+        except msgpack.BufferFull as error:
+            what = "the object is too large"
+            raise bounds.bounds().refuse(str(path), "object_bytes", what) from error
+        except msgpack.StackError as error:
+            raise bounds.bounds().refuse(str(path), "depth", "it is nested too deeply") from error
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             problem = f"is not complete MessagePack: {error or type(error).__name__}"
             raise TraceError(str(path), problem) from error
 
 
 def _json_parts(path: Path, data: bytes, events_only: bool) -> Iterator[tuple[str, Any]]:
+    bounds.check_json(data, str(path))
     try:
         read = orjson.loads(data)
     except orjson.JSONDecodeError as error:

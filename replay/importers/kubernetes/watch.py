@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from replay import bounds
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
@@ -37,8 +38,12 @@ from replay.kube.kinds import is_carried, list_items
 from replay.trace.files import open_plain
 
 NAME = "watch"
+PARTIAL = "partial-recording"
+"""The kind of the issue of a recording that has only some namespaces."""
 _HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
 _LIST_END = "k8s.io/initial-events-end"
+RECORDED_NAMESPACE = "reprieve/recorded-namespace"
+"""The annotation of a file's first bookmark with the only namespace that the file is of."""
 # Owners come before their dependents, and what pods need comes before pods.
 _RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
 _TYPES = {each.value: each for each in ChangeType}
@@ -77,6 +82,7 @@ def open_recording(paths: Sequence[Path]) -> Recording:
 def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
     """Leave out files of kinds that a trace does not carry, and second recordings of a kind."""
     by_kind: dict[str, list[Path]] = {}
+    namespaces: set[str] = set()
     for path in paths:
         first = next((each.raw for each in _events(path, Issues(), every_kind=True)), None)
         if first is None:
@@ -85,6 +91,9 @@ def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
             issues.add("ignored-file", str(path), f"{kind(first)} is not carried in a trace")
         else:
             by_kind.setdefault(kind(first), []).append(path)
+            namespaces.update(filter(None, [recorded_namespace(first)]))
+    if namespaces:
+        issues.add(PARTIAL, "recording", partial_text(sorted(namespaces)))
     result = []
     for kind_, files in by_kind.items():
         raw = [path for path in files if len(files) > 1 and _has_bookmarks(path)]
@@ -96,9 +105,22 @@ def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
     return result
 
 
+def recorded_namespace(first: Any) -> str:
+    """Return the namespace that a file's first object names as its only one; "" without it."""
+    return str(part(meta(first), "annotations").get(RECORDED_NAMESPACE) or "")
+
+
+def partial_text(namespaces: Sequence[str]) -> str:
+    """Return what a recording of some namespaces has, and what a replay lacks."""
+    return (
+        f"only these namespaces are recorded: {', '.join(namespaces)}; pods of others are missing, "
+        "so nodes look emptier than they were, and a replay may schedule what the cluster could not"
+    )
+
+
 def _has_bookmarks(path: Path) -> bool:
     with open_plain(path) as file:
-        return any(b'"BOOKMARK"' in line for line in file)
+        return any(b'"BOOKMARK"' in line for line in bounds.lines(file, str(path)))
 
 
 def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:

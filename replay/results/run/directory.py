@@ -135,6 +135,17 @@ class RunDirectory:
             raise
         return run
 
+    def complete(self) -> None:
+        """Remove what a run that has its end leaves where it is killed right after it.
+
+        Raises RunError where a live run holds the folder.
+        """
+        lock = RunLock.take(self.path)
+        try:
+            self._remove(lambda name: name == RESUME or name.endswith(DRAFT))
+        finally:
+            lock.release()
+
     # Its lock
 
     def __enter__(self) -> Self:

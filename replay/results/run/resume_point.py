@@ -94,7 +94,10 @@ class ResumePoint:
             values["command"] = RunCommand(**values["command"])
             return cls(**values)
         except FileNotFoundError:
-            raise RunError(f"{folder} cannot be resumed: it has no {RESUME}") from None
+            raise RunError(
+                f"{folder} cannot be resumed: it has no {RESUME}; replay its trace again, with "
+                "--force into this folder"
+            ) from None
         except OSError as error:
             raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
         except (zstandard.ZstdError, ValueError, TypeError, KeyError, AttributeError) as error:

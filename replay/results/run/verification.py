@@ -1,5 +1,7 @@
 """Whether a run's files are those of its end, by the digests in its manifest.
 
+Of a run without its end, the last checkpoint is checked by its own checksum.
+
 Files that are made of a run afterwards (tables, report, exports) have no digest and are not
 checked. The manifest has none of itself: it is as trustworthy as the place where it is kept.
 """
@@ -17,6 +19,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import RECORDED
 from replay.results.run.history import checkpoints_in
 from replay.results.run.manifest import file_sha256
+from replay.results.run.resume_point import RESUME, ResumePoint
 
 Verdict = Literal["ok", "changed", "missing", "extra", "unchecked", "gone"]
 FAULTS: frozenset[Verdict] = frozenset({"changed", "missing", "extra", "unchecked"})
@@ -45,6 +48,8 @@ def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
         why = str(run.state()) or "the run was made by a version that kept no digests"
         for name in present:
             yield VerifiedFile(path=str(folder / name), verdict="unchecked", problem=why)
+        if (folder / RESUME).exists():
+            yield _resumable(folder)
     else:
         for name, expected in manifest.files.items():
             # A name in a changed manifest may lead anywhere.
@@ -59,6 +64,16 @@ def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
                 yield VerifiedFile(path=str(folder / name), verdict="extra", problem=problem)
     for trace in manifest.traces:
         yield _verified(Path(trace.path), trace.sha256, None, "gone")
+
+
+def _resumable(folder: Path) -> VerifiedFile:
+    """Check a run's last checkpoint, which has a checksum of its own."""
+    path = str(folder / RESUME)
+    try:
+        ResumePoint.read(folder)
+    except RunError as error:
+        return VerifiedFile(path=path, verdict="changed", problem=str(error))
+    return VerifiedFile(path=path, verdict="ok")
 
 
 def _verified(path: Path, sha256: str, size: int | None, absent: Verdict) -> VerifiedFile:

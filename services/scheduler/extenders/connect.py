@@ -16,7 +16,7 @@ from typing import Protocol
 
 import grpc
 
-from services.rpc.client import CHANNEL_OPTIONS
+from services.rpc.client import channel_options
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, UrlError
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
@@ -101,7 +101,7 @@ def _channel(config: ExtenderConfig, credentials: TlsCredentials) -> grpc.Channe
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in address:
         raise UrlError("must be grpc://HOST:PORT")
-    options: list[tuple[str, int | str]] = [*CHANNEL_OPTIONS]
+    options: list[tuple[str, int | str]] = [*channel_options()]
     if not config.enable_https and not credentials.are_given:
         return grpc.insecure_channel(address, options=options)
     if credentials.server_name:

@@ -43,3 +43,18 @@ def test_what_is_not_understood_is_refused_by_name(text: str, problem: str) -> N
     """Left out, it would make other objects than upstream's."""
     with pytest.raises(TemplateError, match=problem):
         expand(text, {"Index": 7, "Name": "n"})
+
+
+@pytest.mark.parametrize("text", ["{{" * 200_000, "{{-" + " " * 200_000, "{{ " + "-" * 200_000])
+def test_a_template_without_an_end_is_read_in_linear_time(text: str) -> None:
+    """Whatever it repeats."""
+    assert expand(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    "action", ["(" * 50_000, "AddInt " + "(" * 50_000, "MultiplyInt 1e 9", "DivideInt 1 0"]
+)
+def test_an_action_that_cannot_be_computed_is_refused(action: str) -> None:
+    """Nested without end, or beyond numbers."""
+    with pytest.raises(TemplateError):
+        expand(f"{{{{{action}}}}}", {})

@@ -48,3 +48,9 @@ def test_what_is_not_json_is_refused_with_its_line(data: bytes) -> None:
     """Cut and broken values."""
     with pytest.raises(TraceError, match="f, line 2"):
         list(json_values(io.BytesIO(data), "f"))
+
+
+def test_values_end_to_end_are_read_in_linear_time() -> None:
+    """A quarter of a million in one line."""
+    file = io.BytesIO(b"{} " * 250_000)
+    assert sum(1 for _ in json_values(file, "f")) == 250_000

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from replay.errors import TraceError
+from replay.errors import TraceError, UnreadableError
 from replay.importers.registry import IMPORTERS, open_trace, recognise
 from replay.trace.reader import read
 from replay.trace.writer import write
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import issues, kinds, line, make_pod
 from tests.unit.trace.builders import make_header, make_marker
 
@@ -74,3 +77,35 @@ def test_a_folder_without_a_trace_is_refused(tmp_path: Path, content: list[str])
         open_trace([tmp_path])
     with pytest.raises(TraceError, match="no path"):
         open_trace([])
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TypeError("x"), OverflowError("x"), RecursionError("x"), MemoryError()]
+)
+def test_an_importer_that_fails_refuses_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """In one line that asks for a report: never with a traceback."""
+
+    def load(*_: object) -> Iterator[Record]:
+        yield make_header()
+        raise error
+
+    importer = replace(IMPORTERS["openb"], load=load)
+    monkeypatch.setattr("replay.importers.registry.IMPORTERS", {"openb": importer})
+    (tmp_path / "a.csv").write_text("name,cpu_milli\n")
+    with pytest.raises(UnreadableError) as refused:
+        list(open_trace([tmp_path / "a.csv"], format="openb"))
+    name = type(error).__name__
+    assert f"{tmp_path / 'a.csv'}: cannot be read as openb (after record 1: {name}: " in str(
+        refused.value
+    )
+
+
+def test_a_long_text_of_the_file_is_shortened_in_a_refusal(tmp_path: Path) -> None:
+    """Its beginning and its end are left."""
+    (tmp_path / "a.csv").write_text(f"5,9,1,2,{'x' * 20_000}y,Terminated,50,0.1\n")
+    with pytest.raises(TraceError, match="instances: 'xxx") as refused:
+        list(open_trace([tmp_path / "a.csv"], format="alibaba-2017"))
+    assert len(str(refused.value)) < 2000
+    assert str(refused.value).endswith("xy' is not a number")

@@ -10,10 +10,12 @@ from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
 from replay.record.backoff import Backoff
 from replay.record.connect import server_version
+from replay.record.coverage import resources_in
 from replay.record.frames import RecordingFolder
 from replay.record.kubeconfig import Access
 from replay.record.recorded_trace import trace_of
-from replay.record.session import RecorderSettings, RecordingProgress, RecordingResult, record
+from replay.record.recorder import RecorderSettings, RecordingProgress
+from replay.record.session import RecordingResult, record
 from replay.record.usage_sources import choose_source
 from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
@@ -36,6 +38,26 @@ def gone() -> Raw:
 def cluster(**scripts: Script) -> dict[str, Script]:
     """Return the scripts of all resources by path; those that are not named (by kind) are empty."""
     return {path: scripts.get(kind, Script()) for kind, path in PATHS.items()}
+
+
+def namespaced(namespace: str, **scripts: Script) -> dict[str, Script]:
+    """Return the scripts of all namespaced resources in a namespace, as `cluster` does."""
+    return {
+        each.path: scripts.get(each.kind, Script())
+        for each in resources_in([namespace], RESOURCES)
+        if each.namespace
+    }
+
+
+def readable(*namespaces: str, beside: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the paths that a role in some namespaces allows, with others `beside` them.
+
+    As the role of docs/record.md, it allows a namespace to be read, and its pods' metrics.
+    """
+    groups = dict.fromkeys(each.path.rpartition("/")[0] for each in RESOURCES)
+    metrics = "/apis/metrics.k8s.io/v1beta1"
+    own = [f"{group}/namespaces/{each}" for group in [*groups, metrics] for each in namespaces]
+    return ("/version", *own, *beside)
 
 
 def access(server: ApiServerDouble) -> Access:
@@ -66,7 +88,7 @@ def recorded(
     return record(
         api,
         RecordingFolder.create(folder),
-        choose_source(usage, api),
+        choose_source(usage, api, options.namespaces if options else ()),
         version=server_version(api),
         options=options or fast(),
         now_ns=time.time_ns,

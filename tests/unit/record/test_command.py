@@ -20,7 +20,9 @@ from replay.cli.commands.record import line
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, UNWRITABLE, ExitError
 from replay.importers.registry import open_trace
 from replay.record import session
-from replay.record.session import RecordingProgress, RecordingRequest, RecordingResult
+from replay.record.coverage import EFFECTS
+from replay.record.recorder import RecordingProgress
+from replay.record.session import RecordingRequest, RecordingResult
 from replay.record.watcher import WatcherStatus
 from tests.api_server import ApiServerDouble, Listing, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
@@ -101,7 +103,8 @@ def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiSer
     assert "pods: 1 listed, 1 events" in result.stderr
     assert "usage     not recorded (neither kubelets nor metrics.k8s.io" in result.stderr
     assert "no kubelet evicts a pod in a replay" in result.stderr
-    assert "note      jobs are not recorded: /apis/batch/v1/jobs: 403 Forbidden" in result.stderr
+    note = f"note      jobs are not recorded; {EFFECTS['Job']}: /apis/batch/v1/jobs: 403 Forbidden"
+    assert note in result.stderr
     assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 2
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
 
@@ -278,7 +281,7 @@ def test_a_bound_is_an_option(tmp_path: Path) -> None:
     with ApiServerDouble(cluster(Pod=pods)) as server:
         result = record(tmp_path, server.url, "--for", "300ms", "--max-response-bytes", "200")
     assert result.exit_code == 0, result.output
-    note = "pods are not recorded; a replay needs them: /api/v1/pods: the answer has more than 200"
+    note = f"pods are not recorded; {EFFECTS['Pod']}: /api/v1/pods: the answer has more than 200"
     assert f"{note} bytes, the bound of --max-response-bytes; raise it with" in result.stderr
 
 

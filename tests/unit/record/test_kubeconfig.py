@@ -91,6 +91,17 @@ def test_a_pod_reaches_its_cluster_by_its_service_account(
     access = load(None, "", there)
     assert access.server == "https://[fd00::1]:443"
     assert access.token_file == tmp_path / "token"
+    assert access.namespace == ""
+    (tmp_path / "namespace").write_text("team-a")
+    assert load(None, "", there).namespace == "team-a"
+
+
+def test_a_context_may_have_a_namespace(tmp_path: Path) -> None:
+    """Which a refusal in the whole cluster suggests."""
+    raw = config()
+    assert load(written(tmp_path / "c", raw), "", {}).namespace == ""
+    raw["contexts"][0]["context"]["namespace"] = "team-a"
+    assert load(written(tmp_path / "c", raw), "", {}).namespace == "team-a"
 
 
 def test_an_exec_plugin_receives_its_cluster_if_it_requests_it(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from replay.errors import ApiError, RecordError, UnreachableError
 from replay.importers.registry import open_trace
 from replay.kube.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
-from replay.record import session
+from replay.record import recorder
+from replay.record.coverage import EFFECTS
 from replay.record.frames import RecordingFolder
 from replay.record.recorded_trace import trace_of
 from replay.record.store import ResourceStore
@@ -190,12 +191,12 @@ def test_a_kind_that_is_forbidden_is_named_and_the_rest_continues(tmp_path: Path
     ]
 
 
-def test_without_pods_the_note_says_how_much_is_missing(tmp_path: Path) -> None:
-    """Pods and nodes are what a trace is about."""
+def test_a_kind_that_is_missing_is_noted_with_its_effect_on_a_replay(tmp_path: Path) -> None:
+    """Before the server's words."""
     scripts = cluster(Pod=Script(refusal=(403, "Forbidden", "no")))
     with ApiServerDouble(scripts) as server:
         outcome = recorded(server, tmp_path / "f")
-    assert outcome.notes[0].startswith("pods are not recorded; a replay needs them")
+    assert outcome.notes[0].startswith(f"pods are not recorded; {EFFECTS['Pod']}: ")
 
 
 def test_where_every_kind_is_forbidden_the_recording_is_refused(tmp_path: Path) -> None:
@@ -352,7 +353,7 @@ def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the file and what the system says; the frames until then are read by every importer."""
-    monkeypatch.setattr(session, "_FLUSH_S", 0.05)
+    monkeypatch.setattr(recorder, "_FLUSH_S", 0.05)
     first = [make_pod(f"p{i}", i + 2) for i in range(3)]
     long = (make_pod(token_hex(500), 10 + i) for i in range(200))
     events: list[Raw | str] = [event("ADDED", each) for each in long]

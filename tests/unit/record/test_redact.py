@@ -184,3 +184,14 @@ def test_an_object_that_cannot_be_read_is_left_out_and_counted() -> None:
     redactor = Redactor(b"k")
     assert redactor.object(make_pod("p", 1, spec={"priority": "high"})) is None
     assert redactor.unreadable == 1
+
+
+def test_a_servers_message_loses_the_recorded_namespaces_also_as_words_of_kubernetes() -> None:
+    """A kubelet's message keeps its words: the importer reads the signal from it."""
+    redactor = Redactor(b"k", ["memory", "victims"])
+    said = 'pods in the namespace "memory" of victims/evicted: low on memory'
+    hidden = redactor.server_words(said)
+    assert "memory" not in hidden
+    assert "victims" not in hidden
+    assert hidden.endswith(f": low on {redactor.text('memory')}")
+    assert redactor.words("low on memory") == "low on memory"

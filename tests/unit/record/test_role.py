@@ -1,4 +1,4 @@
-"""The cluster role that the documentation gives is the one that a recording needs."""
+"""The roles and effects in the documentation are those of a recording."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from replay.kube.kinds import RESOURCES
+from replay.kube.kinds import CLUSTER_SCOPED, RESOURCES
+from replay.record.coverage import EFFECTS
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "record.md"
 
@@ -21,4 +22,29 @@ def test_the_documented_role_allows_each_resource_to_be_listed_and_watched() -> 
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert allowed == {(each.api_version.rpartition("/")[0], each.name) for each in RESOURCES}
+    assert allowed == {(each.group, each.name) for each in RESOURCES}
+
+
+def test_the_documented_role_of_a_namespace_allows_each_namespaced_resource() -> None:
+    """No more and no less, beside the namespace itself and usage; the binding names the role."""
+    text = DOCUMENT.read_text(encoding="utf-8").split("```yaml\n")[2].partition("```")[0]
+    role, binding = yaml.safe_load_all(text)
+    allowed = {
+        (group, resource)
+        for rule in role["rules"]
+        if rule["verbs"] == ["list", "watch"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    scoped = [each for each in RESOURCES if each.kind not in CLUSTER_SCOPED]
+    assert allowed == {(each.group, each.name) for each in scoped}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_the_documented_effects_are_those_of_the_notes() -> None:
+    """A row for each kind, in the same order."""
+    text = DOCUMENT.read_text(encoding="utf-8").partition("| Not recorded | Effect |\n|---|---|\n")[
+        2
+    ]
+    rows = [each.strip("| ").split(" | ") for each in text.partition("\n\n")[0].splitlines()]
+    assert rows == [[kind, effect] for kind, effect in EFFECTS.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import duckdb
@@ -12,7 +13,7 @@ from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import TABLES_DRAFT
 from replay.results.run.manifest import Manifest
-from replay.results.schema import TABLES
+from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES
 from replay.results.tables.query import RunTables, build_tables, ensure_tables
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
@@ -37,6 +38,16 @@ def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> Non
         found = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
         assert [row[:2] for row in found] == [(each.name, each.type) for each in table.columns]
     assert not [each for each in run.path.iterdir() if each.name.startswith(TABLES_DRAFT)]
+
+
+def test_the_documentation_names_every_column_and_figure_of_wall_times() -> None:
+    """And no other."""
+    text = (Path(__file__).parents[3] / "docs" / "runs.md").read_text("utf-8")
+    listed = text.partition("## What differs")[2].partition("\n## ")[0]
+    columns = {f"{table}.{name}" for table, names in WALL_COLUMNS.items() for name in names}
+    assert set(re.findall(r"`(latenc\w+\.\w+_ns|latenc\w+\.(?!json)\w+)`", listed)) == columns
+    (figures,) = re.findall(r"in `summary.json`: ([^;]*);", listed)
+    assert set(re.findall(r"`(\w+)`", figures)) == set(WALL_FIGURES)
 
 
 def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> None:

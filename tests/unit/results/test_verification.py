@@ -13,6 +13,7 @@ from replay.cli.errors import DIFFERS, ExitError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, EXTENDERS, HISTORY, LATENCIES, SUMMARY
 from replay.results.run.manifest import Manifest, trace_files
+from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
 from replay.results.run.verification import verify
 from tests.unit.results.small_run import small_run
 
@@ -52,6 +53,18 @@ def test_one_bit_is_a_change(run: RunDirectory, name: str) -> None:
     verdicts = _verdicts(run)
     assert verdicts.pop(path.name) == "changed"
     assert set(verdicts.values()) == {"ok"}
+
+
+def test_the_last_checkpoint_of_a_run_that_broke_off_is_checked(run: RunDirectory) -> None:
+    """By its own checksum; a run that has its end has none."""
+    path = run.path / RESUME
+    run.write_manifest(Manifest(version="0", seed=7, rules="v1.34", traces=()))
+    ResumePoint(version="0", command=RunCommand(), world=bytes(5000)).write(run.path)
+    assert _verdicts(run)[RESUME] == "ok"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert _verdicts(run)[RESUME] == "changed"
 
 
 def test_missing_extra_and_gone_files_are_named(run: RunDirectory) -> None:

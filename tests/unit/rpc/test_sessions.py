@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +13,7 @@ import pytest
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc import identity
+from services.rpc import sessions as sessions_module
 from services.rpc.errors import (
     RECEIVED_BYTES,
     FieldError,
@@ -20,6 +24,7 @@ from services.rpc.errors import (
     SequenceReusedError,
     SessionBrokenError,
     SessionExpiredError,
+    UnavailableError,
 )
 from services.rpc.limits import Ceiling, Limits
 from services.rpc.session import Session
@@ -362,9 +367,11 @@ def test_a_session_that_broke_is_refused_with_the_reason() -> None:
     """It may be half changed."""
     sessions = Sessions[str]("queue")
     session = sessions.create("core")
-    session.set_broken(KeyError("x"))
-    with pytest.raises(SessionBrokenError, match="'x'"):
-        sessions.get(stamp_of(session))
+    for error, text in ((UnavailableError("the queue"), "the queue"), (KeyError("x"), "internal")):
+        session.set_broken(error)
+        with pytest.raises(SessionBrokenError, match=text) as caught:
+            sessions.get(stamp_of(session))
+        assert "'x'" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -385,3 +392,37 @@ def test_a_limit_that_cannot_be_set_is_refused(text: str) -> None:
     """With what was written."""
     with pytest.raises(ValueError, match=text.partition("=")[0]):
         Limits().with_values([text])
+
+
+class Cyclic:
+    """A session's state that refers to itself, as those of the scheduler do."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_the_memory_of_ended_sessions_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, and in proportion to what they held; the collector itself looks far too seldom."""
+    monkeypatch.setattr(sessions_module, "_COLLECT_AFTER_S", 0.0)
+    cores: weakref.WeakSet[Cyclic] = weakref.WeakSet()
+
+    async def use(count: int) -> None:
+        made: Sessions[Cyclic] = Sessions("test")
+        lasting = made.create(Cyclic())
+        lasting.held.objects = 50_000
+        for _ in range(count):
+            core = Cyclic()
+            cores.add(core)
+            made.delete(made.create(core).name)
+        await asyncio.sleep(0.05)
+        assert len(made) == 1
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(use(45))
+        assert len(cores) == 45
+        asyncio.run(use(60))
+        assert len(cores) < 20
+    finally:
+        gc.enable()

@@ -157,18 +157,6 @@ def test_fewer_records_than_the_header_counts_are_refused(tmp_path: Path) -> Non
         list(read(tmp_path / "t.ktr"))
 
 
-def test_a_cut_file_is_refused_with_its_frame(tmp_path: Path) -> None:
-    """What a killed writer leaves behind."""
-    path = tmp_path / "t.ktr"
-    with Writer(path) as writer:
-        writer.write(make_header())
-        writer.flush()
-        writer.write(make_pod(1, 2, "p" * 100))
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(TraceError, match="frame 2: ends in the middle"):
-        list(read(path))
-
-
 def test_a_frame_that_ends_within_a_record_is_refused(tmp_path: Path) -> None:
     """No record straddles two frames."""
     path = tmp_path / "t.ktr"
@@ -192,7 +180,7 @@ def test_broken_compression_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     write(path, [make_header(), *(make_pod(n, n + 1, f"p{n}") for n in range(1, 2000))])
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(TraceError, match="compression is broken"):
+    with pytest.raises(TraceError, match="was cut off: its compressed content ends in the middle"):
         list(read(path))
 
 

@@ -1,0 +1,112 @@
+"""Write the pictures of README.md, docs/pictures, from the bundled examples: `make pictures`.
+
+Usage: python docs/make_pictures.py. It needs chromium and chromium-driver, for the report.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+SHOP = ROOT / "examples" / "recordings" / "shop"
+FOUR_TIERS = ROOT / "examples" / "traces" / "four-tiers.ktr"
+WIDTH = 100
+NEVER = "--set priorityClass.checkout.preemptionPolicy=Never"
+COMPARE = f"reprieve compare shop.ktr --b '{NEVER}' --run polite"
+EXPLAIN = "reprieve explain checkout-1 polite/a --attempt 1"
+_SHOWN = {"compare": (COMPARE, "FIGURE"), "explain": (EXPLAIN, "Reprieved pods")}
+"""The command of each picture, and the beginning of the first line that is left out."""
+_FONTS = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
+_TILES = "return document.querySelectorAll('canvas, svg').length"
+_ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+)
+
+
+def terminals() -> dict[str, str]:
+    """Return the pictures of `compare` and `explain`, as SVG by name."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _reprieve(folder, f"reprieve record --from {shlex.quote(str(SHOP))} -o shop.ktr")
+        return {
+            picture: _svg(picture, command, _reprieve(folder, command).split(f"\n{until}")[0])
+            for picture, (command, until) in _SHOWN.items()
+        }
+
+
+def _reprieve(folder: Path, command: str) -> str:
+    arguments = [sys.executable, "-P", "-m", "replay.cli.main", *shlex.split(command)[1:]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": str(WIDTH)}
+    done = subprocess.run(  # noqa: S603 - the project's own command
+        arguments, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def _svg(name: str, command: str, output: str) -> str:
+    """Return a terminal with a command and its output; it loads no font."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    console.print(Text(f"$ {command}", style="bold"))
+    console.print(Text(output.rstrip() + "\n..."))
+    template = _FONTS.sub("", CONSOLE_SVG_FORMAT)
+    return console.export_svg(title="", code_format=template, unique_id=name)
+
+
+def report() -> bytes:
+    """Return the picture of the beginning of a report, as PNG."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trace = shlex.quote(str(FOUR_TIERS))
+        _reprieve(folder, f"reprieve replay {trace} --run four-tiers --spans off -q")
+        return _screenshot((folder / "four-tiers" / "report.html").as_uri(), 1200, 745)
+
+
+def _screenshot(address: str, width: int, height: int) -> bytes:
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    for each in _ARGUMENTS:
+        options.add_argument(each)
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        driver.get(address)
+        WebDriverWait(driver, 30).until(lambda page: page.execute_script(_TILES) > 1)
+        shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+    finally:
+        driver.quit()
+    return base64.b64decode(shot["data"])
+
+
+def main() -> None:
+    """Write all pictures."""
+    PICTURES.mkdir(exist_ok=True)
+    for name, svg in terminals().items():
+        (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
+    (PICTURES / "report.png").write_bytes(report())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What a recording covers, and what a replay lacks of the rest.
+
+A user with rights in some namespaces only records these; kinds of the cluster scope are recorded
+where they are allowed. Each kind that is missing has an effect on a replay, and a note names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from replay.kube.kinds import CLUSTER_SCOPED, Resource
+from replay.record.watcher import WatcherStatus
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_UNSPREAD = "default topology spread constraints select no pods by them"
+_NOT_REPLACED = "a replay does not replace their pods that are preempted or evicted"
+_TWICE = "pods are there twice where a {} is recorded: as recorded, and as it creates them"
+
+EFFECTS: Mapping[str, str] = MappingProxyType(
+    {
+        "Node": "a replay schedules nothing without nodes: add --nodes-from nodes.yaml to "
+        "reprieve replay, or --made-nodes 10",
+        "Pod": "a replay has only the pods that its controllers create",
+        "Namespace": "a namespaceSelector of pod affinity selects no namespace",
+        "PriorityClass": "recorded pods keep spec.priority; a pod that a controller creates is "
+        "refused where it names a class",
+        "PodDisruptionBudget": "preemption does not spare the pods that they protect",
+        "Deployment": "ReplicaSets are scaled when they are recorded to be",
+        "ReplicaSet": f"{_NOT_REPLACED}; {_TWICE.format('Deployment')}",
+        "StatefulSet": _NOT_REPLACED,
+        "DaemonSet": _NOT_REPLACED,
+        "ReplicationController": _NOT_REPLACED,
+        "Job": f"{_NOT_REPLACED}; {_TWICE.format('CronJob')}",
+        "CronJob": "Jobs begin when they are recorded",
+        "Service": _UNSPREAD,
+        "PersistentVolume": "VolumeBinding and VolumeZone find no volume: pods with bound claims "
+        "are not scheduled again",
+        "PersistentVolumeClaim": "VolumeBinding refuses each pod with a claim",
+        "StorageClass": "VolumeBinding refuses each pod with an unbound claim",
+        "CSINode": "NodeVolumeLimits does not limit the volumes of a node",
+        "CSIDriver": "VolumeBinding does not check storage capacity",
+        "CSIStorageCapacity": "VolumeBinding finds no space for new volumes of CSI drivers that "
+        "publish their capacity",
+        "VolumeAttachment": "NodeVolumeLimits counts only the volumes of recorded pods",
+    }
+)
+"""What a replay lacks without the objects of a kind."""
+
+
+def is_namespace_name(text: str) -> bool:
+    """Return whether a text is a namespace's name: an RFC 1123 label."""
+    return _DNS_LABEL.fullmatch(text) is not None
+
+
+def resources_in(namespaces: Sequence[str], resources: Iterable[Resource]) -> list[Resource]:
+    """Return the resources with those of namespaced kinds once for each namespace.
+
+    Without namespaces, all resources are of the whole cluster.
+    """
+    if not namespaces:
+        return list(resources)
+    return [
+        replace(each, namespace=namespace)
+        for each in resources
+        for namespace in ([""] if each.kind in CLUSTER_SCOPED else namespaces)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A resource and the state of its watcher; `unreadable` objects were left out."""
+
+    resource: Resource
+    status: WatcherStatus
+    unreadable: int = 0
+
+    @property
+    def title(self) -> str:
+        """Return the resource's name, with its namespace."""
+        return _title(self.resource.name, [self.resource.namespace])
+
+
+def is_over(watched: Sequence[Watched]) -> bool:
+    """Return whether all that matters is refused, from the beginning or since.
+
+    In a recording of namespaces, these are the resources in them.
+    """
+    return all(each.status.refused for each in _needed(watched))
+
+
+def is_refused(watched: Sequence[Watched]) -> bool:
+    """Return whether all that matters was refused before anything of it was recorded."""
+    return all(each.status.refused and not each.status.has_received for each in _needed(watched))
+
+
+def _needed(watched: Sequence[Watched]) -> Sequence[Watched]:
+    return [each for each in watched if each.resource.namespace] or watched
+
+
+def is_forbidden_at_cluster_scope(watched: Iterable[Watched]) -> bool:
+    """Return whether a namespaced kind is forbidden in the whole cluster."""
+    return any(
+        each.status.is_forbidden
+        and not each.resource.namespace
+        and each.resource.kind not in CLUSTER_SCOPED
+        for each in watched
+    )
+
+
+def missing(watched: Sequence[Watched], shown: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Return what is missing with its effect, and why; `shown` is how a namespace is named."""
+    whole = _refused_namespaces(watched)
+    result = [
+        (f"namespace {shown(name)} is not recorded: every kind is refused", why)
+        for name, why in whole.items()
+    ]
+    rest = [each for each in watched if each.resource.namespace not in whole]
+    result += _refused(rest, shown)
+    for each in rest:
+        status, title = each.status, _title(each.resource.name, [each.resource.namespace], shown)
+        if not status.is_listed and not status.refused:
+            why = status.problem or "the recording ended before"
+            result.append((f"{title} were not listed completely", why))
+        if status.gaps:
+            times = f"{status.gaps:,} times, " if status.gaps > 1 else ""
+            what = f"{title} were listed again, {times}changes in between are recorded late"
+            result.append((what, status.gap))
+        if each.unreadable:
+            what = f"{each.unreadable:,} objects and events of {title} are not recorded"
+            result.append((what, "they are malformed, or nested deeper than 254 levels"))
+    return result
+
+
+def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Return a note for each kind that is refused, with all namespaces in which it is."""
+    groups: dict[tuple[str, bool], list[Watched]] = {}
+    for each in rest:
+        if each.status.refused:
+            groups.setdefault((each.resource.kind, each.status.is_listed), []).append(each)
+    result = []
+    for (kind, is_listed), group in groups.items():
+        first = group[0]
+        title = _title(first.resource.name, [each.resource.namespace for each in group], shown)
+        what = "only recorded until then" if is_listed else f"not recorded; {EFFECTS[kind]}"
+        result.append((f"{title} are {what}", first.status.refused))
+    return result
+
+
+def _refused_namespaces(watched: Iterable[Watched]) -> dict[str, str]:
+    """Return the reason by each namespace of which no kind was ever listed."""
+    by_namespace: dict[str, list[WatcherStatus]] = {}
+    for each in watched:
+        if each.resource.namespace:
+            by_namespace.setdefault(each.resource.namespace, []).append(each.status)
+    return {
+        namespace: statuses[0].refused
+        for namespace, statuses in by_namespace.items()
+        if all(each.refused and not each.has_received for each in statuses)
+    }
+
+
+def _title(name: str, namespaces: Sequence[str], shown: Callable[[str], str] = str) -> str:
+    named = ", ".join(shown(each) for each in namespaces if each)
+    return f"{name} of {named}" if named else name

@@ -1,0 +1,124 @@
+"""The usage of pods and nodes in a Prometheus that has the metrics of cAdvisor.
+
+Source: cAdvisor docs/storage/prometheus.md (metrics), Prometheus HTTP API v1 (/api/v1/query).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import urllib3
+
+from replay.errors import RecordError
+from replay.record.api import ApiServer
+from replay.record.backoff import retry_after_s
+from replay.record.http_client import pool_manager
+from replay.record.kubeconfig import without_user
+from replay.record.usage import MALFORMED, NodeUsage, ResourceUsage
+
+_OF_PODS = 'container!="",pod!=""'
+_POD_QUERIES = {
+    "memory_bytes": f"sum by (namespace, pod) (container_memory_working_set_bytes{{{_OF_PODS}}})",
+    "cpu_milli": "1000 * sum by (namespace, pod) "
+    f"(rate(container_cpu_usage_seconds_total{{{_OF_PODS}}}[5m]))",
+    "storage_bytes": f"sum by (namespace, pod) (container_fs_usage_bytes{{{_OF_PODS}}})",
+}
+_NODE_QUERIES = {
+    "memory_bytes": 'max by (node) (container_memory_working_set_bytes{id="/",node!=""})',
+    "cpu_milli": "1000 * max by (node) "
+    '(rate(container_cpu_usage_seconds_total{id="/",node!=""}[5m]))',
+}
+
+
+class PrometheusUsage:
+    """Queries the Prometheus at a URL, which may contain user and password.
+
+    Of pods, only the series of `namespaces` are queried, () for all.
+    """
+
+    name = "prometheus"
+
+    def __init__(self, url: str, api: ApiServer, namespaces: Sequence[str] = ()) -> None:
+        try:
+            parsed = urllib3.util.parse_url(url)
+        except ValueError as error:
+            problem = f"{without_user(url)!r} is not the URL of a server"
+            raise RecordError(f"--usage prometheus: {problem}") from error
+        self._headers = urllib3.make_headers(basic_auth=parsed.auth) if parsed.auth else {}
+        self._secrets = [parsed.auth, parsed.auth.partition(":")[2]] if parsed.auth else []
+        self._url = parsed._replace(auth=None).url.rstrip("/")
+        self._api = api
+        self._pool = pool_manager()
+        selected = f'{_OF_PODS},namespace=~"{"|".join(namespaces)}"' if namespaces else _OF_PODS
+        self._pod_queries = {
+            amount: query.replace(_OF_PODS, selected) for amount, query in _POD_QUERIES.items()
+        }
+
+    def check(self) -> None:
+        """Raise RecordError where the queries are not answered."""
+        try:
+            self.sample([])
+        except RecordError:
+            raise
+        except MALFORMED as error:
+            raise RecordError(f"{self._url}: a malformed answer") from error
+
+    def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
+        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
+        wanted = set(nodes)
+        of_nodes = self._gathered(_NODE_QUERIES, "node")
+        found = [
+            NodeUsage(node=node, whole=ResourceUsage(**amounts))
+            for (node,), amounts in of_nodes.items()
+            if node in wanted
+        ]
+        of_pods = self._gathered(self._pod_queries, "namespace", "pod")
+        pods = {(key[0], key[1]): ResourceUsage(**amounts) for key, amounts in of_pods.items()}
+        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
+
+    def _gathered(
+        self, queries: dict[str, str], *labels: str
+    ) -> dict[tuple[str, ...], dict[str, int]]:
+        result: dict[tuple[str, ...], dict[str, int]] = {}
+        for amount, query in queries.items():
+            for metric, value in self._ask(query):
+                key = tuple(str(metric.get(label) or "") for label in labels)
+                result.setdefault(key, {})[amount] = value
+        return result
+
+    def _ask(self, query: str) -> Iterator[tuple[dict[str, Any], int]]:
+        url = f"{self._url}/api/v1/query?{urlencode({'query': query})}"
+        opened = self._api.connections.get(
+            self._pool,
+            url,
+            {**self._headers, "Accept-Encoding": "gzip"},
+            server=self._url,
+            where=self._url,
+            bound="usage_s",
+        )
+        with opened as response:
+            try:
+                answer = orjson.loads(response.body("usage_bytes"))
+            except orjson.JSONDecodeError as error:
+                problem = "the answer is not JSON; check that this is a Prometheus"
+                raise RecordError(f"{self._url}: {problem}") from error
+        if not isinstance(answer, dict) or answer.get("status") != "success":
+            why = str(answer.get("error") if isinstance(answer, dict) else response.status)
+            header = response.headers.get("Retry-After")
+            refusal = RecordError(f"{self._url}: the query is refused: {self._shown(why)}")
+            refusal.retry_after_s = retry_after_s(response.status, header, time.time_ns())
+            raise refusal
+        for each in answer["data"].get("result") or ():
+            value = float(each["value"][1])
+            # NaN compares with nothing.
+            if 0 <= value < 1 << 62:
+                yield each["metric"], int(value)
+
+    def _shown(self, text: str) -> str:
+        for each in filter(None, self._secrets):
+            text = text.replace(each, "***")
+        return self._api.shown(text)

@@ -1,0 +1,243 @@
+"""The threads of a recording: one for each resource, one for usage, one that flushes files."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any
+
+from replay.errors import AllRefusedError, OutputError, ReplayError, unwritable
+from replay.kube.kinds import RESOURCES, Resource
+from replay.record.api import ApiServer
+from replay.record.backoff import Backoff
+from replay.record.coverage import (
+    Watched,
+    is_forbidden_at_cluster_scope,
+    is_namespace_name,
+    is_over,
+    missing,
+    resources_in,
+)
+from replay.record.frames import RecordingFolder
+from replay.record.redact import Redactor
+from replay.record.usage import ClusterIndex, UsageLog
+from replay.record.usage_sources import ChosenSource
+from replay.record.watcher import Watcher, WatcherStatus
+
+_END_S = 0.5
+_FLUSH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """What is recorded and how. `usage_every_s` is the time between two samples.
+
+    `page` is the limit of a list request; `backoff` makes the waits between a requester's attempts.
+    Namespaced kinds are recorded in `namespaces`, () in all; those in `absent` do not exist.
+    """
+
+    resources: Sequence[Resource] = RESOURCES
+    redactor: Redactor | None = None
+    usage_every_s: float = 15.0
+    page: int = 500
+    backoff: Callable[[], Backoff] = Backoff
+    namespaces: Sequence[str] = ()
+    absent: Sequence[str] = ()
+
+    def scoped_resources(self) -> list[Resource]:
+        """Return what is listed and watched."""
+        scoped = resources_in(self.namespaces, self.resources)
+        return [each for each in scoped if each.namespace not in self.absent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingProgress:
+    """The progress of a recording. `statuses` are by the names of resources and namespaces."""
+
+    statuses: Mapping[str, WatcherStatus]
+    samples: int
+    usage_problem: str
+
+    @property
+    def listed(self) -> int:
+        """Return the number of resources that were listed or refused."""
+        return sum(each.is_listed or bool(each.refused) for each in self.statuses.values())
+
+    @property
+    def objects(self) -> int:
+        """Return the number of objects that exist."""
+        return sum(each.objects for each in self.statuses.values())
+
+    @property
+    def events(self) -> int:
+        """Return the number of events that watches received."""
+        return sum(each.events for each in self.statuses.values())
+
+    @property
+    def problems(self) -> list[str]:
+        """Return the current failures that are retried, each text once."""
+        found = (each.problem for each in self.statuses.values())
+        return list(dict.fromkeys(each for each in found if each))
+
+
+class Recorder:
+    """Records into a folder while its context `running` is open."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        folder: RecordingFolder,
+        usage: ChosenSource,
+        options: RecorderSettings,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._api = api
+        self._ending = Event()
+        redactor, index = options.redactor, ClusterIndex()
+        hidden = redactor.text if redactor else str
+        resources = options.scoped_resources()
+        self._files = [folder.resource(each, hidden(each.namespace)) for each in resources]
+        self._redactor = redactor
+        self._chosen, self._absent = usage, options.absent
+        self._watchers = [
+            Watcher(
+                resource=resource,
+                api=api,
+                file=file,
+                index=index,
+                ending=self._ending,
+                now_ns=now_ns,
+                redact=redactor.object if redactor else lambda raw: raw,
+                page=options.page,
+                backoff=options.backoff(),
+                namespace=hidden(resource.namespace),
+                redact_text=redactor.server_words if redactor else str,
+            )
+            for resource, file in zip(resources, self._files, strict=True)
+        ]
+        self._usage: UsageLog | None = None
+        if usage.source is not None:
+            file = folder.usage()
+            self._files.append(file)
+            self._usage = UsageLog(
+                source=usage.source,
+                file=file,
+                index=index,
+                redactor=redactor,
+                ending=self._ending,
+                now_ns=now_ns,
+                every_s=options.usage_every_s,
+                backoff=options.backoff(),
+            )
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Start all threads; at the end of the context, stop them and close all files."""
+        runs: list[Callable[[], Any]] = [each.run for each in self._watchers]
+        if self._usage is not None:
+            runs.append(self._usage.run)
+        threads = [Thread(target=run, daemon=True) for run in runs]
+        flusher = Thread(target=self._flush_all, daemon=True)
+        for thread in [*threads, flusher]:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+            # Cuts every request; the thread of one that resolves a name is left alone.
+            self._api.stop()
+            end_s = time.monotonic() + _END_S
+            for thread in [*threads, flusher]:
+                thread.join(max(0.0, end_s - time.monotonic()))
+            for file in self._files:
+                file.close()
+
+    def _flush_all(self) -> None:
+        """Flush all files again and again until the end; the body of a thread.
+
+        A thread of its own: a terminal that takes no output delays no write to the disk.
+        """
+        while not self._ending.wait(_FLUSH_S):
+            for file in self._files:
+                file.flush()
+
+    def state(self) -> RecordingProgress:
+        """Return the progress of the recording."""
+        return RecordingProgress(
+            statuses={each.title: each.status for each in self.watched()},
+            samples=self._usage.samples if self._usage else 0,
+            usage_problem=self._usage.problem if self._usage else "",
+        )
+
+    def goes_on(self) -> bool:
+        """Return whether nothing is broken, and not all that matters is refused."""
+        return not self.broken() and not is_over(self.watched())
+
+    def watched(self) -> list[Watched]:
+        """Return all resources with the state of their watchers."""
+        return [
+            Watched(resource=each.resource, status=each.status, unreadable=each.unreadable)
+            for each in self._watchers
+        ]
+
+    def hint(self) -> str:
+        """Return how namespaces are recorded where kinds are forbidden in the cluster, or "".
+
+        The example is the namespace of the kubeconfig's context, or of the service account.
+        """
+        if not is_forbidden_at_cluster_scope(self.watched()):
+            return ""
+        name = self._api.namespace
+        example = (
+            f"-n {name} (kubectl's default here)" if is_namespace_name(name) else "-n NAMESPACE"
+        )
+        return f"record only the namespaces that the user may read: {example}"
+
+    def all_refused(self) -> AllRefusedError:
+        """Return the error of a recording whose resources are all refused."""
+        watched = self.watched()
+        in_namespaces = [each for each in watched if each.resource.namespace]
+        refusals = (each.status.refused for each in in_namespaces or watched)
+        error = AllRefusedError(next(filter(None, refusals), ""))
+        error.advice = "Give the user the ClusterRole of docs/record.md"
+        if in_namespaces:
+            error.advice = "Give the user the Role of docs/record.md in these namespaces"
+        elif hint := self.hint():
+            error.advice += f", or {hint}"
+        return error
+
+    def broken(self) -> str:
+        """Return the failure that ends the recording, or ""."""
+        if failed := self._failed_file():
+            return str(failed)
+        return next((each.status.broken for each in self._watchers if each.status.broken), "")
+
+    @property
+    def is_disk(self) -> bool:
+        """Return whether that failure is one of the disk that the frames are written to."""
+        return isinstance(self._failed_file(), OutputError)
+
+    def _failed_file(self) -> ReplayError | None:
+        failed = (unwritable(each.path, each.failure) for each in self._files if each.failure)
+        return next(failed, None)
+
+    def notes(self, shown: Callable[[str], str]) -> list[tuple[str, str]]:
+        """Return what is missing in the recording, and why; `shown` is how a namespace is named."""
+        result = [
+            (f"namespace {shown(each)} is not recorded", "it does not exist; check --namespace")
+            for each in self._absent
+        ]
+        if self._redactor is not None and self._redactor.unreadable:
+            what = f"{self._redactor.unreadable:,} objects and events are not recorded"
+            result.append((what, "they could not be read, and so they could not be hashed"))
+        if self._usage is not None and (silent := self._usage.silent()):
+            result.append(
+                (f"nodes without recorded usage ({len(silent):,})", ", ".join(silent[:5]))
+            )
+        for namespace, why in self._chosen.refused.items():
+            what = f"no kubelet evicts the pods of namespace {shown(namespace)} for their usage"
+            result.append((what, why))
+        return result + missing(self.watched(), shown)

@@ -1,0 +1,93 @@
+"""How long a client waits, and when a connection that has gone is noticed: times with names.
+
+They are options of every command that calls a service and of the services themselves. gRPC sends
+keep-alive pings on a connection that is silent; while calls are open a client sends two of them at
+most, and the timeout of the response ends the wait after that.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import click
+
+from services.kube.quantity import DurationError, parse_duration_ns
+
+VARIABLE = "REPRIEVE_TIMEOUTS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Wall times in seconds.
+
+    response: from a request in a stream to its response, after which the service counts as lost.
+    call: a call that opens, shows or ends a session. checkpoint: saving or restoring a session.
+    queue: from a scheduler's request in a stream to its queue's response. unreachable: how long a
+    scheduler waits for a queue without a connection before its own caller is refused. keepalive:
+    after how long without data a connection is probed. probe: how long the response to that may
+    take.
+    """
+
+    response: float = 120.0
+    call: float = 30.0
+    checkpoint: float = 120.0
+    queue: float = 30.0
+    unreachable: float = 5.0
+    keepalive: float = 60.0
+    probe: float = 20.0
+
+    def with_values(self, texts: Iterable[str]) -> Timeouts:
+        """Return these times with others, each as NAME=DURATION. Raises ValueError."""
+        values: dict[str, float] = {}
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if name not in NAMES or not equals:
+                raise ValueError(f"{text!r} is not NAME=DURATION with one of {', '.join(NAMES)}")
+            try:
+                values[name] = parse_duration_ns(value) / 1e9
+            except DurationError as error:
+                raise ValueError(f"{text!r}: {error}") from None
+            if not 0.001 <= values[name] <= _MOST_S:
+                raise ValueError(
+                    f"{text!r}: a timeout is 1ms at least, and {_MOST_S // 3600}h at most"
+                )
+        return replace(self, **values)
+
+    @property
+    def keepalive_options(self) -> list[tuple[str, int]]:
+        """GRPC's options of a channel, or of a server, for its connections."""
+        return [
+            ("grpc.keepalive_time_ms", round(self.keepalive * 1000)),
+            ("grpc.keepalive_timeout_ms", round(self.probe * 1000)),
+            ("grpc.http2.ping_timeout_ms", round(self.probe * 1000)),  # else 60 s for all pings
+        ]
+
+
+_MOST_S = 24 * 3600
+NAMES = tuple(each.name for each in fields(Timeouts))
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --timeout to a command, which receives one argument, `timeouts`."""
+
+    def with_timeouts(timeout: tuple[str, ...], **rest: Any) -> Any:
+        try:
+            timeouts = DEFAULT_TIMEOUTS.with_values(timeout)
+        except ValueError as error:
+            raise click.UsageError(f"--timeout: {error}") from None
+        return command(timeouts=timeouts, **rest)
+
+    functools.update_wrapper(with_timeouts, command)
+    defaults = ", ".join(f"{name} {getattr(DEFAULT_TIMEOUTS, name):g}s" for name in NAMES)
+    return click.option(
+        "--timeout",
+        multiple=True,
+        metavar="NAME=DURATION",
+        envvar=VARIABLE,
+        help=f"How long to wait for a service, and when a connection is probed. Repeatable. "
+        f"Names and defaults: {defaults}.",
+    )(with_timeouts)

@@ -1,0 +1,181 @@
+"""What two runs of the same inputs must have in common: everything but wall times.
+
+`shown` collects what the commands show of a run, in process: decision log, history, every table,
+report, `get`, `explain`, summary, pods' spans and `verify`. `differences` names what is not equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from replay.errors import ReplayError
+from replay.explain.explain import explain
+from replay.explain.target import ExplainQuery
+from replay.report.page import write_report
+from replay.results.kubectl.get import RESOURCES, GetQuery, get
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import DECISIONS, MANIFEST, SPANS
+from replay.results.run.verification import FAULTS, verify
+from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES, Table
+from replay.results.tables.query import RunTables, ensure_tables
+
+Shown = Mapping[str, object]
+_EXPLAINED = """
+    (SELECT uid FROM pods WHERE ending = 'Preempted' ORDER BY preempted_ns, uid LIMIT 1)
+    UNION (SELECT uid FROM pods WHERE node_name IS NULL AND attempts > 0 ORDER BY uid LIMIT 1)
+    UNION (SELECT uid FROM pods WHERE ending = 'Evicted' ORDER BY evicted_ns DESC, uid LIMIT 1)
+    UNION (SELECT uid FROM pods WHERE attempts > 0 ORDER BY created_ns DESC, uid LIMIT 1)
+    ORDER BY uid
+"""
+_WALL = "reprieve.wall_ns"
+_LASTING = "checkpoint-"
+"""Prefix of files that depend on wall time: the checkpoints that explain reads."""
+
+
+def differences(run: Path, base: Path) -> list[str]:
+    """Return the names of what a run does not have in common with the run `base`."""
+    mine, theirs = shown(run), _shown_once(base)
+    return sorted(
+        f"{name}: {_first_difference(mine.get(name), theirs.get(name))}"
+        for name in {*mine, *theirs}
+        if mine.get(name) != theirs.get(name)
+    )
+
+
+def shown(path: Path) -> Shown:
+    """Return what the commands show of a run, by name; texts that are long as their digests."""
+    run = RunDirectory.open(path)
+    faults = [each.path for each in verify(run) if each.verdict in FAULTS]
+    summary, manifest = run.summary(), json.loads((path / MANIFEST).read_bytes())
+    summary["spans"].pop("target")  # a path in the run
+    found: dict[str, object] = {
+        "decision log": _digest([(path / DECISIONS).read_bytes()]),
+        "history": _digest(each.SerializeToString(deterministic=True) for each in run.rounds()),
+        "extenders": _digest(
+            each.SerializeToString(deterministic=True) for each in run.rounds_with_responses()
+        ),
+        "verify": faults,
+        "summary": {
+            name: value for name, value in summary.items() if name not in {"run", *WALL_FIGURES}
+        },
+        "manifest": {
+            name: value for name, value in manifest.items() if name not in {"argv", "files"}
+        },
+        "spans": _pod_spans(run, is_wall="wall" in manifest["argv"]),
+    }
+    with RunTables(run) as tables:
+        for table in TABLES.values():
+            found[f"table {table.name}"] = _rows(tables, table)
+        pods = [uid for (uid,) in tables.select(_EXPLAINED).rows()]
+    found["report"] = _report(run)
+    for resource in RESOURCES:
+        for output in ("wide", "json"):
+            text = io.StringIO()
+            query = GetQuery(
+                resource=resource, output=output, watch=output == "wide", show_namespace=True
+            )
+            get(run, query, text.write)
+            found[f"get {resource} {output}"] = text.getvalue().splitlines()
+    for uid in pods:
+        found[f"explain {uid}"] = _explained(run, uid)
+    found["files"] = sorted(
+        each.name for each in path.iterdir() if not each.name.startswith(_LASTING)
+    )
+    return found
+
+
+@cache
+def _shown_once(path: Path) -> Shown:
+    return shown(path)
+
+
+def _explained(run: RunDirectory, uid: str) -> object:
+    try:
+        found = explain(run, ExplainQuery(pod=uid)).to_mapping()
+    except ReplayError as error:
+        return str(error)
+    return {name: value for name, value in found.items() if name != "run"}
+
+
+def _rows(tables: RunTables, table: Table) -> list[tuple[object, ...]]:
+    """Return a table's rows in their order, without wall times; with such, only distinct ones."""
+    wall = WALL_COLUMNS.get(table.name, ())
+    names = ", ".join(f'"{each.name}"' for each in table.columns if each.name not in wall)
+    if wall:
+        return list(tables.select(f"SELECT DISTINCT {names} FROM {table.name} ORDER BY ALL").rows())  # noqa: S608 - names of the schema
+    return list(tables.select(f"SELECT {names} FROM {table.name}").rows())  # noqa: S608 - the same
+
+
+def _report(run: RunDirectory) -> list[str]:
+    """Return the lines of the report that is made of the tables without their wall times."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "run"
+        shutil.copytree(run.path, copy)
+        for name, columns in WALL_COLUMNS.items():
+            path = copy / TABLES[name].file_name
+            zeros = ", ".join(f"0::BIGINT AS {each}" for each in columns)
+            with duckdb.connect() as connection:
+                connection.execute(
+                    f"CREATE TABLE found AS SELECT DISTINCT * REPLACE ({zeros}) "  # noqa: S608 - names of the schema
+                    f"FROM read_parquet('{path}') ORDER BY ALL"
+                )
+                connection.execute(f"COPY found TO '{path}' (FORMAT parquet)")
+        ensure_tables(RunDirectory.open(copy))
+        return write_report(RunDirectory.open(copy)).read_text("utf-8").splitlines()
+
+
+def _pod_spans(run: RunDirectory, *, is_wall: bool) -> list[tuple[str, ...]]:
+    """Return the spans of pods by name, attributes and, unless these are wall times, their times.
+
+    The run's own trace has a span for each message, which wall time cuts.
+    """
+    if not (run.path / SPANS).exists():
+        return []
+    spans = [each for line in run.spans() for each in _spans_in(line)]
+    own = {each["traceId"] for each in spans if each["name"] == "replay"}
+    times = () if is_wall else ("startTimeUnixNano", "endTimeUnixNano")
+    return sorted(
+        (each["name"], *(each[name] for name in times), json.dumps(_attributes(each)))
+        for each in spans
+        if each["traceId"] not in own
+    )
+
+
+def _attributes(span: Mapping[str, Any]) -> list[object]:
+    return [each for each in span.get("attributes", ()) if not each["key"].startswith(_WALL)]
+
+
+def _spans_in(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for resource in line["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            yield from scope["spans"]
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for each in parts:
+        digest.update(each)
+    return digest.hexdigest()
+
+
+def _first_difference(mine: object, theirs: object) -> str:
+    """Return the first items of two values that differ, in at most 300 characters each."""
+    if isinstance(mine, list) and isinstance(theirs, list):
+        for index, (a, b) in enumerate(zip(mine, theirs, strict=False)):
+            if a != b:
+                return f"item {index}: {str(a)[:300]} != {str(b)[:300]}"
+        return f"{len(mine)} items != {len(theirs)}"
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        names = [each for each in {*mine, *theirs} if mine.get(each) != theirs.get(each)]
+        return "; ".join(f"{each}: {mine.get(each)} != {theirs.get(each)}"[:300] for each in names)
+    return f"{str(mine)[:300]} != {str(theirs)[:300]}"
