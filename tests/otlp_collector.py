@@ -114,7 +114,7 @@ class _Servicer:
 def running_http_collector() -> Iterator[Collector]:
     """Run a collector of OTLP over HTTP on a free port."""
     collector = Collector()
-    kinds = {"/v1/traces": _TRACES, "/v1/metrics": _METRICS, "/v1/logs": _LOGS}
+    kinds: dict[str, Any] = {"/v1/traces": _TRACES, "/v1/metrics": _METRICS, "/v1/logs": _LOGS}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
