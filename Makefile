@@ -99,9 +99,12 @@ test: $(STAMP) ## all tests but the long ones
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
 
-torture: $(STAMP) ## kills, and a million random messages, for about an hour (COUNT=, SEED=)
+torture: $(STAMP) ## kills, cuts, mutated files, a million messages, an hour's soak: four hours (COUNT=, SEED=)
 	$(BIN)/python -m tests.torture.kills --count $(or $(COUNT),200) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.cuts --count $(or $(COUNT),50) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.files --count 10000 --seed $(or $(SEED),1) --workers 2
 	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2
+	$(BIN)/python -m tests.torture.soak --for 1h
 
 test-languages: $(STAMP) ## examples in JavaScript and Go, and generated code; needs node, npm, go, protoc
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m languages --durations 5 tests/languages
