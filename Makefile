@@ -62,7 +62,7 @@ lock: $(TOOLS)/.installed ## write requirements/*.txt again; newer versions only
 	  --output-file requirements/run.txt
 
 docs: $(STAMP) ## build the documentation site, dist/site/index.html; it needs no network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 pictures: $(STAMP) ## make the pictures of README.md again; needs chromium and chromium-driver
 	$(BIN)/python docs/make_pictures.py

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 from selenium import webdriver
@@ -33,7 +32,7 @@ COMPARE = f"reprieve compare shop.ktr --b '{NEVER}' --run polite"
 EXPLAIN = "reprieve explain checkout-1 polite/a --attempt 1"
 _SHOWN = {"compare": (COMPARE, "FIGURE"), "explain": (EXPLAIN, "Reprieved pods")}
 """The command of each picture, and the beginning of the first line that is left out."""
-_FONTS = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
+_FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 _TILES = "return document.querySelectorAll('canvas, svg').length"
 _ARGUMENTS = (
     "--headless=new",
@@ -70,8 +69,7 @@ def _svg(name: str, command: str, output: str) -> str:
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text(f"$ {command}", style="bold"))
     console.print(Text(output.rstrip() + "\n..."))
-    template = _FONTS.sub("", CONSOLE_SVG_FORMAT)
-    return console.export_svg(title="", code_format=template, unique_id=name)
+    return _FONTS.sub("", console.export_svg(title="", unique_id=name))
 
 
 def report() -> bytes:

@@ -1,4 +1,4 @@
-"""The tutorials: each command shows what the page shows, and the tour's recording is what it says."""
+"""The tutorials: commands show what the pages show, and the recording is what the tour says."""
 
 from __future__ import annotations
 
