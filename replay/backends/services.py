@@ -290,11 +290,15 @@ class _Expected:
 def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
     """Return a round split into parts that each fit a message; all but the last are events only.
 
-    Raises ConfigurationError where one object is too large.
+    A part has the time of its last event, since events that waited are older than the round and
+    none may lie before the part that precedes it. Raises ConfigurationError where one object is too
+    large.
     """
     parts = list(split(round_))
     for part in parts:
-        part.at_ns, part.round, part.events_only = round_.at_ns, round_.round, True
+        timed = part.events or part.answers
+        part.at_ns = timed[-1].at_ns if timed and part is not parts[-1] else round_.at_ns
+        part.round, part.events_only = round_.round, True
         part.ClearField("max_pods")
         if part.ByteSize() > MESSAGE_BYTES_MAX:
             raise ConfigurationError(

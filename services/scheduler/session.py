@@ -103,6 +103,7 @@ class SchedulerSession:
         self._wakeup_ns: int | None = None
         self._cycle = 0
         self._is_empty = True
+        self._is_part = False
         self.broken = ""
         self.under_way: UnderWay[scheduler_service_pb2.RunRoundResponse] | None = None
 
@@ -149,8 +150,8 @@ class SchedulerSession:
         """Apply the round's input to the core, and schedule."""
         if self._sources is not None:
             self._sources.take(round_)
-        self.answers.load(round_.recorded, replace=round_.at_ns != self.at_ns)
-        self.at_ns = round_.at_ns
+        self.answers.load(round_.recorded, replace=round_.at_ns != self.at_ns and not self._is_part)
+        self.at_ns, self._is_part = round_.at_ns, round_.events_only
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
             await self._schedule(round_, take(), outcomes)

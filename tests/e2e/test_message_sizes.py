@@ -91,3 +91,18 @@ def test_an_object_that_no_message_can_hold_is_refused(here: EmbeddedServices) -
             scheduler.send_round(scheduler_pb2.Round(at_ns=1, events=[event]))
     finally:
         scheduler.close()
+
+
+def test_events_that_waited_are_sent_in_parts_at_their_own_times(here: EmbeddedServices) -> None:
+    """No event lies before the part that precedes its own."""
+    scheduler = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
+    try:
+        events = [scheduler_pb2.Event(at_ns=at_ns, add=node(at_ns, 200)) for at_ns in range(1, 300)]
+        round_ = scheduler_pb2.Round(at_ns=1000, events=events, max_pods=1)
+        assert round_.ByteSize() > 2 * MESSAGE_BYTES_MAX
+        scheduler.send_round(round_)
+        assert not scheduler.receive_outcomes().outcomes
+        scheduler.send_round(scheduler_pb2.Round(at_ns=1000, max_pods=1))
+        assert not scheduler.receive_outcomes().outcomes
+    finally:
+        scheduler.close()
