@@ -65,7 +65,7 @@ docs: $(STAMP) ## build the documentation site, dist/site/index.html; it needs n
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 pictures: $(STAMP) ## make the pictures of README.md again; needs chromium and chromium-driver
-	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python -m docs.make_pictures
 
 sbom: $(STAMP) $(TOOLS)/.installed ## list what Reprieve consists of in dist/reprieve.cdx.json (CycloneDX)
 	@mkdir -p dist

@@ -1,16 +1,14 @@
 """Write the pictures of README.md, docs/pictures, from the bundled examples: `make pictures`.
 
-Usage: python docs/make_pictures.py. It needs chromium and chromium-driver, for the report.
+Usage: python -m docs.make_pictures. It needs chromium and chromium-driver, for the report.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,9 +16,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.e2e.browser import chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -33,15 +30,6 @@ EXPLAIN = "reprieve explain checkout-1 polite/a --attempt 1"
 _SHOWN = {"compare": (COMPARE, "FIGURE"), "explain": (EXPLAIN, "Reprieved pods")}
 """The command of each picture, and the beginning of the first line that is left out."""
 _FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
-_TILES = "return document.querySelectorAll('canvas, svg').length"
-_ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--hide-scrollbars",
-)
 
 
 def terminals() -> dict[str, str]:
@@ -74,28 +62,14 @@ def _svg(name: str, command: str, output: str) -> str:
 
 def report() -> bytes:
     """Return the picture of the beginning of a report, as PNG."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, chromium() as browser:
         folder = Path(name)
         trace = shlex.quote(str(FOUR_TIERS))
         _reprieve(folder, f"reprieve replay {trace} --run four-tiers --spans off -q")
-        return _screenshot((folder / "four-tiers" / "report.html").as_uri(), 1200, 745)
-
-
-def _screenshot(address: str, width: int, height: int) -> bytes:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for each in _ARGUMENTS:
-        options.add_argument(each)
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    try:
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        driver.get(address)
-        WebDriverWait(driver, 30).until(lambda page: page.execute_script(_TILES) > 1)
-        shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-    finally:
-        driver.quit()
-    return base64.b64decode(shot["data"])
+        browser.look(width=1200, height=745, scheme="light")
+        browser.open(folder / "four-tiers" / "report.html")
+        browser.settle()
+        return browser.photograph()
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ OUTSIDE = {
     "conformance/README.md": "golden-vectors.md",
 }
 """Pages that are not below docs/, and their places in the site; READMEs of examples keep theirs."""
-_ITEM = re.compile(r"(?:[-*]|1\.) ")
+_BLOCK = re.compile(r"(?:[-*]|1\.) |\|")
 
 
 class _Site(Extension):
@@ -51,7 +51,7 @@ class _Site(Extension):
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown's name
         """Add what is done for every page."""
-        md.preprocessors.register(_Lists(md), "lists", 24)  # after fences have been taken out
+        md.preprocessors.register(_Blocks(md), "blocks", 24)  # after fences have been taken out
         md.treeprocessors.register(_Links(md), "repository", 1)  # before MkDocs checks links
 
     def expanded(self, nav: Any) -> Any:
@@ -73,18 +73,18 @@ def _named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-class _Lists(Preprocessor):
-    """A list may follow a paragraph without an empty line, as in CommonMark."""
+class _Blocks(Preprocessor):
+    """A list or table may follow a paragraph without an empty line, as on GitHub."""
 
     def run(self, lines: list[str]) -> list[str]:
-        """Return the lines with an empty one before each such list."""
-        separated, is_paragraph, is_list = [], False, False
+        """Return the lines with an empty one before each such block."""
+        separated, is_paragraph, is_block = [], False, False
         for line in lines:
-            is_item = _ITEM.match(line) is not None
-            if is_item and is_paragraph:
+            begins = _BLOCK.match(line) is not None
+            if begins and is_paragraph:
                 separated.append("")
-            is_list = bool(line.strip()) and (is_item or is_list)
-            is_paragraph = bool(line.strip()) and not is_list
+            is_block = bool(line.strip()) and (begins or is_block)
+            is_paragraph = bool(line.strip()) and not is_block
             separated.append(line)
         return separated
 

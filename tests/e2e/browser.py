@@ -1,10 +1,12 @@
-"""A real headless Chromium for tests, driven by its own driver."""
+"""A real headless Chromium for tests and pictures, driven by its own driver."""
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +31,15 @@ def browser() -> Iterator[Browser]:
     """Return one browser for the tests of a module."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("chromium and chromium-driver are not installed")
+    with chromium() as opened:
+        yield opened
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Start a browser, and end it."""
     options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
+    options.binary_location = CHROMIUM or "chromium"
     for each in _ARGUMENTS:
         options.add_argument(each)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -47,9 +56,9 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self._driver = driver
 
-    def look(self, *, width: int, scheme: str) -> None:
-        """Set the screen's width, CSS pixels, and whether it asks for "light" or "dark"."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    def look(self, *, width: int, scheme: str, height: int = 900) -> None:
+        """Set the screen's size, CSS pixels, and whether it asks for "light" or "dark"."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -70,6 +79,11 @@ class Browser:
             "const done = arguments[0];"
             "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0)));"
         )
+
+    def photograph(self) -> bytes:
+        """Return what the screen shows, as PNG."""
+        shot = self._driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
+        return base64.b64decode(shot["data"])
 
     def console(self) -> list[str]:
         """Return and forget what the console shows."""
