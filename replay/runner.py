@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
 
+from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import RunError, ServiceLostError
 from replay.recovery import Checkpointer, Recovery, position_at, replay_at
@@ -108,13 +109,14 @@ def run_replay(
     open_records: Records,
     progress: Progress,
     notice: Callable[[str], None] = lambda _: None,
+    compiling: Compiling = lambda _done, _all: None,
 ) -> FinishedReplay:
     """Replay the records of a trace, which `open_records` opens again where a run is resumed.
 
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
     be reached leave no files and do not touch a former run. `notice` receives lines about services
-    that were lost. Raises BackendError, LoopError, RunError, and what reading the records raises.
+    that were lost, `compiling` how many kernels were compiled. Raises BackendError, LoopError, RunError, and what reading the records raises.
     """
     records = open_records()
     first = list(itertools.islice(records, _SMALL))
@@ -123,7 +125,7 @@ def run_replay(
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
-        services = open_services(stack, _wanted(settings, warms_up=len(first) == _SMALL))
+        services = open_services(stack, _wanted(settings, compiling, warms_up=len(first) == _SMALL))
         run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, services.scheduler)
         recovery = Recovery(services, settings.reconnect_ns, notice)
@@ -213,6 +215,7 @@ class _Attempt:
             models=settings.models,
             sink=self.recorder.decided,
             failed=self.recorder.failed,
+            objects=self.recorder.object_changed,
             observer=self.recorder,
             cluster=Cluster(scheduler.names),
             usage=settings.usage,
@@ -293,7 +296,7 @@ def _span_sink(
     return open_span_sink(run.path / SPANS, settings.version, os.environ, spans)
 
 
-def _wanted(settings: ReplaySettings, *, warms_up: bool) -> WantedServices:
+def _wanted(settings: ReplaySettings, compiling: Compiling, *, warms_up: bool) -> WantedServices:
     return WantedServices(
         scheduler_address=settings.scheduler_address,
         eviction_address=settings.eviction_address,
@@ -302,6 +305,7 @@ def _wanted(settings: ReplaySettings, *, warms_up: bool) -> WantedServices:
         eviction=settings.eviction if settings.models.eviction else None,
         in_process=settings.in_process,
         warms_up=warms_up,
+        compiling=compiling,
         restarts=bool(settings.reconnect_ns),
     )
 

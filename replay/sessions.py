@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from replay.backends.processes import EmbeddedServices
+from replay.backends.processes import Compiling, EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import BackendError, ServiceLostError
 from replay.results.run.resume_point import ResumePoint, unpacked
@@ -27,7 +27,7 @@ class WantedServices:
 
     scheduler_address, eviction_address: "" starts the service as a child process, or within this
     one with in_process. tls: for services at addresses, and the timeouts of all. eviction: None
-    where no eviction service is needed. warms_up: as EmbeddedServices has it. restarts: whether
+    where no eviction service is needed. warms_up, compiling: as EmbeddedServices has them. restarts: whether
     child processes that end before their sessions are open are started again.
     """
 
@@ -38,6 +38,7 @@ class WantedServices:
     eviction: eviction_pb2.EvictionConfig | None
     in_process: bool
     warms_up: bool
+    compiling: Compiling
     restarts: bool
 
 
@@ -85,6 +86,7 @@ def open_services(stack: contextlib.ExitStack, wanted: WantedServices) -> Servic
             eviction=wanted.eviction is not None and not wanted.eviction_address,
             in_process=wanted.in_process,
             warms_up=wanted.warms_up,
+            compiling=wanted.compiling,
         )
     )
     for left in reversed(range(_OPENINGS_MAX)):

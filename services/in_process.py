@@ -25,10 +25,17 @@ from services.telemetry.service_spans import ServiceSpans
 
 
 @contextlib.contextmanager
-def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[dict[str, str]]:
+def in_process(
+    *,
+    scheduler: bool,
+    eviction: bool,
+    warms_up: bool,
+    compiling: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Iterator[dict[str, str]]:
     """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
 
-    With `warms_up` the scheduler's kernels are compiled, or loaded, before it serves.
+    With `warms_up` the scheduler's kernels are compiled, or loaded, before it serves; `compiling`
+    receives how many of all were compiled, after each.
     Raises UnavailableError where an installed plugin cannot be loaded.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,7 +56,7 @@ def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[d
             addresses["queue"] = serve("queue", _queue)
             queue = addresses["queue"]
             if warms_up:
-                _warm_up()
+                _warm_up(compiling)
             addresses["scheduler"] = serve("scheduler", lambda server: _scheduler(server, queue))
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
@@ -77,10 +84,10 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
 
 
-def _warm_up() -> None:
+def _warm_up(compiling: Callable[[int, int], None]) -> None:
     from services.scheduler.core.session.warm_up import warm_up  # noqa: PLC0415 - when needed
 
-    warm_up()
+    warm_up(compiling)
 
 
 def _eviction(server: grpc.aio.Server) -> None:

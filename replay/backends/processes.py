@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from types import TracebackType
@@ -40,6 +40,9 @@ RESTART_S = 1.0
 STARTS_MAX = 3
 """How often services are started where one of them is killed meanwhile."""
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
+_COMPILED = re.compile(r"reprieve scheduler compiled (\d+) of (\d+) kernels")
+Compiling = Callable[[int, int], None]
+"""Receives how many of all kernels were compiled, after each one; only after an install."""
 
 
 class Starter:
@@ -127,13 +130,18 @@ class ServiceProcess:
             os.close(stdin)
             os.close(theirs)
 
-    def wait_listening(self) -> str:
+    def wait_listening(self, compiling: Compiling = lambda _done, _all: None) -> str:
         """Return the address once the child listens.
 
         Raises BackendError where it never does; a ServiceLostError where it was killed.
         """
-        is_late = not self._is_readable(START_S)
-        line = "" if is_late else self._stdout.readline().decode()
+        while True:
+            is_late = not self._is_readable(START_S)
+            line = "" if is_late else self._stdout.readline().decode()
+            compiled = _COMPILED.match(line)
+            if compiled is None:
+                break
+            compiling(int(compiled[1]), int(compiled[2]))
         match = _LISTENING.match(line)
         if match is None:
             self.stop()
@@ -199,8 +207,8 @@ class EmbeddedServices:
     """The services that a replay starts: queue and scheduler, eviction, or both.
 
     They are child processes, or with `in_process` run in this one; `addresses` are theirs by name.
-    With `warms_up` the scheduler compiles its kernels before it listens, otherwise when it first
-    has much work for them.
+    With `warms_up` the scheduler compiles or loads its kernels before it listens, otherwise when it
+    first has much work for them; `compiling` is called meanwhile.
     """
 
     def __init__(
@@ -210,12 +218,14 @@ class EmbeddedServices:
         eviction: bool = True,
         in_process: bool = False,
         warms_up: bool = False,
+        compiling: Compiling = lambda _done, _all: None,
     ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
         self._wanted = (scheduler, eviction)
         self._in_process = in_process
         self._warms_up = warms_up
+        self._compiling = compiling
         self._local = contextlib.ExitStack()
         self._starter: Starter | None = None
 
@@ -247,7 +257,7 @@ class EmbeddedServices:
                     starter, "scheduler", "--queue", queue, kernels
                 )
             for name, process in self.processes.items():
-                self.addresses[name] = process.address or process.wait_listening()
+                self.addresses[name] = process.address or process.wait_listening(self._compiling)
             starter.close()
         except BaseException:
             self._stop(RESTART_S)
@@ -273,7 +283,12 @@ class EmbeddedServices:
 
         try:
             return self._local.enter_context(
-                in_process(scheduler=scheduler, eviction=eviction, warms_up=self._warms_up)
+                in_process(
+                    scheduler=scheduler,
+                    eviction=eviction,
+                    warms_up=self._warms_up,
+                    compiling=self._compiling,
+                )
             )
         except UnavailableError as error:
             raise BackendError(f"the services did not start: {error}") from error

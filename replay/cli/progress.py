@@ -44,6 +44,7 @@ class Progress:
             if console.is_terminal and not quiet
             else None
         )
+        self._is_quiet = quiet
         self._began = self._shown = time.monotonic()
         self._start_ns: int | None = None
         self._record_ns = 0
@@ -56,6 +57,14 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def compiling(self, done: int, count: int) -> None:
+        """Show that kernels are compiled; where the line is not a terminal's, once."""
+        if self._live is not None:
+            text = f"compiling kernels, once after an install: {done} of {count}"
+            self._live.update(Text(text))
+        elif done == 1 and not self._is_quiet:
+            self.print("compiling kernels, once after an install; this takes some 20 s")
 
     def print(self, text: str) -> None:
         """Show a line of its own on standard error."""
@@ -149,7 +158,7 @@ def play(
 
         names = profile_names(settings.scheduler.kube_scheduler_configuration)
         try:
-            return run_replay(settings, records, report, notice)
+            return run_replay(settings, records, report, notice, progress.compiling)
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error
 

@@ -22,6 +22,7 @@ from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
+from services.terminal import echo
 
 FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
 
@@ -110,13 +111,28 @@ async def _serve(
 
     def register(server: grpc.aio.Server) -> None:
         if warms_up:
-            warm_up()
+            warm_up(_compiling(to_parent=listen.watch_stdin))
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)
 
     await serve(
         "scheduler", FULL_NAME, register, listen, scheduler.collect, limits=limits, watch=link.watch
     )
     await link.close()
+
+
+def _compiling(*, to_parent: bool) -> Callable[[int, int], None]:
+    """Return what reports the compilation of kernels, once after an install.
+
+    A parent reads lines of standard output; people read one line on standard error.
+    """
+
+    def report(done: int, count: int) -> None:
+        if to_parent:
+            print(f"reprieve scheduler compiled {done} of {count} kernels", flush=True)  # noqa: T201
+        elif done == 1:
+            echo("compiling kernels, once after an install; this takes some 20 s", err=True)
+
+    return report
 
 
 if __name__ == "__main__":

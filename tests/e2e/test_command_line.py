@@ -62,3 +62,23 @@ def test_commands_and_options_are_completed(tmp_path: Path) -> None:
             command(), cwd=tmp_path, env=environment(**asked), capture_output=True, check=True
         )
         assert f"plain,{wanted}" in done.stdout.decode().splitlines()
+
+
+@pytest.mark.e2e
+def test_the_first_replay_after_an_install_reports_that_kernels_are_compiled(
+    tmp_path: Path,
+) -> None:
+    """Once; the second one loads them."""
+    trace = tmp_path / "trace.ktr"
+    reprieve(tmp_path, "generate", "--nodes", "5", "--pods", "600", "-o", str(trace))
+    errors = []
+    for number in range(2):
+        done = subprocess.run(
+            command("replay", str(trace), "--run", f"run-{number}", "--no-report"),
+            cwd=tmp_path,
+            env=environment(NUMBA_CACHE_DIR=str(tmp_path / "kernels")),
+            capture_output=True,
+            check=True,
+        )
+        errors.append([each for each in done.stderr.decode().splitlines() if "kernels" in each])
+    assert errors == [["compiling kernels, once after an install; this takes some 20 s"], []]

@@ -35,11 +35,16 @@ class Kernel:
 
     plain_steps: ClassVar[float] = 10_000
     """Each kernel takes fewer steps than this as plain Python, at about 1 us each."""
+    on_compiled: ClassVar[Callable[[], None] | None] = None
+    """Called after a kernel was compiled, once after an install; not where it is loaded."""
+    count: ClassVar[int] = 0
+    """The number of kernels."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.machine_code: Any = None
         self._steps = 0
+        Kernel.count += 1
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it, compiled unless this call and those before are few steps."""
@@ -48,9 +53,17 @@ class Kernel:
         first = arguments[0]
         self._steps += first if isinstance(first, int) else len(first)
         if self._steps >= self.plain_steps:
-            return (self.machine_code or self._compile())(*arguments)
+            return self.machine_code(*arguments) if self.machine_code else self._first(arguments)
         with np.errstate(over="ignore"):
             return _as_from_machine_code(self._function(*arguments))
+
+    def _first(self, arguments: tuple[Any, ...]) -> Any:
+        """Compile the function or load it from disk, and run it."""
+        code = self._compile()
+        found = code(*arguments)
+        if Kernel.on_compiled is not None and code.stats.cache_misses:
+            Kernel.on_compiled()
+        return found
 
     def _compile(self) -> Any:
         """Return the compiled function, which compiles on its first call or loads from disk."""

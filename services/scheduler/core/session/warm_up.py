@@ -6,6 +6,9 @@ build of an image runs it to fill numba's cache on disk.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import numpy as np
 
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
@@ -32,12 +35,15 @@ from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
-def warm_up() -> None:
+def warm_up(compiling: Callable[[int, int], None] = lambda _done, _all: None) -> None:
     """Schedule a few pods on a cluster of its own, so that each kernel has been called.
 
-    From now on this process compiles every kernel at its first call.
+    `compiling` receives how many of all kernels were compiled, after each of them; not where they
+    are loaded from disk. From now on this process compiles every kernel at its first call.
     """
+    done = itertools.count(1)
     Kernel.plain_steps = 0
+    Kernel.on_compiled = lambda: compiling(next(done), Kernel.count)
     snapshot = Snapshot()
     capacity = {"cpu": 4000, "memory": 1 << 33, "pods": 110}
     disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)
@@ -57,6 +63,7 @@ def warm_up() -> None:
             snapshot.assume(assumed, "a")
     _constrain(cycle, snapshot)
     _preempt(cycle, snapshot)
+    Kernel.on_compiled = None
 
 
 def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
