@@ -35,6 +35,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.access import PLAIN, ClientTls
+from services.rpc.local import local_server
 
 _SUB_QUEUES = {
     queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",
@@ -66,15 +67,16 @@ def explain(
     if target.entry is None and target.eviction is not None:
         return _created_bound(run, target, target.eviction, top)
     with contextlib.ExitStack() as stack:
-        if address and address == manifest.scheduler_address:
+        named = manifest.scheduler_address
+        if named and (address == named or (not address and local_server(named))):
             rerun = _open_again(manifest, tls)
         elif address:
             rerun = _open(manifest, address, tls)
-        elif manifest.scheduler_address:
+        elif named:
             raise RunError(
                 f"{run.path} was decided by {_made_by(manifest)}, and no address that a run names "
                 "is connected to without --scheduler: to explain it there, add `--scheduler "
-                f"{manifest.scheduler_address}` to `reprieve explain`"
+                f"{named}` to `reprieve explain`"
             )
         else:
             embedded = stack.enter_context(EmbeddedServices(eviction=False, in_process=True))

@@ -110,11 +110,13 @@ def _warn_of_plaintext(address: str) -> None:
     click.echo(f"Warning: {address}: no TLS: {text}", err=True)
 
 
-def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def tls_options(
+    prefix: str, server: str, *, has_timeouts: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names the server in the help. Without a prefix --access, --insecure and --timeout are
-    added, too.
+    `server` names the server in the help. Without a prefix --access, --insecure and, where it
+    `has_timeouts`, --timeout are added, too.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +149,7 @@ def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Call
         functools.update_wrapper(with_tls, command)
         for option in reversed(_options(prefix, server)):
             with_tls = option(with_tls)
-        return with_tls if prefix else timeout_option(with_tls)
+        return timeout_option(with_tls) if has_timeouts and not prefix else with_tls
 
     return decorate
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from replay.cli.commands import doctor
 from tests.e2e.commands import REFUSED, command, environment, reprieve
 
 BROKEN_PIPE = 141
@@ -82,3 +84,24 @@ def test_the_first_replay_after_an_install_reports_that_kernels_are_compiled(
         )
         errors.append([each for each in done.stderr.decode().splitlines() if "kernels" in each])
     assert errors == [["compiling kernels, once after an install; this takes some 20 s"], []]
+
+
+@pytest.mark.e2e
+def test_the_doctor_replays_a_trace_and_names_what_is_missing(tmp_path: Path) -> None:
+    """A fault is exit code 1; something optional is not."""
+    found = json.loads(reprieve(tmp_path, "doctor", "-o", "json", KUBECONFIG="nowhere").stdout)
+    states = {each["what"]: each["state"] for each in found}
+    assert {states[each] for each in ("reprieve", "kernels", "replay", "plugins")} == {"ok"}
+    assert states["cluster"] == "missing"
+    assert all(each["advice"] for each in found if each["state"] != "ok")
+
+
+def test_the_doctor_finds_a_collector_that_does_not_respond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its address, with what to do."""
+    monkeypatch.setattr(doctor, "_replay", lambda: iter(()))
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    done = reprieve(tmp_path, "doctor", code=1, **endpoint)
+    assert "http://127.0.0.1:1: Connection refused; start it" in done.stdout.replace("\n", " ")
+    assert done.stderr == "Error: replays do not work here: collector\n"
