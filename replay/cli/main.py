@@ -37,7 +37,8 @@ _COMMANDS = {
     "record": "Record a live cluster as a trace.",
     "report": "Write a run's report: one page that opens offline.",
     "query": "Query a run's tables in SQL.",
-    "get": "Show the pods, nodes or events of a run at one time.",
+    "get": "Show a run's objects at one time, as kubectl does.",
+    "describe": "Describe pods or nodes of a run at one time.",
     "export": "Export a run for Perfetto or Chrome's tracing.",
     "verify": "Check a run's files against its digests.",
     "models": "List the assumptions for what a trace does not have.",
@@ -50,11 +51,13 @@ _COMMANDS = {
     "conform": "Test services against upstream's vectors or the contract.",
     "node": "Watch this machine as a kubelet's eviction manager does.",
     "serve": "Run one of the services.",
+    "doctor": "Check what works on this machine, and what is missing.",
     "completion": "Print a shell's completion of commands and options.",
 }
 _SHARED = {
     "examples": ("demo", "examples", "models", "protos"),
-    "runs": ("query", "export", "report", "get", "explain"),
+    "runs": ("query", "export", "report", "explain"),
+    "get": ("describe",),
     "traces": ("convert", "generate", "validate"),
 }
 _ELSEWHERE = {
@@ -81,7 +84,8 @@ Exit codes:
     1  conform: a vector failed, or the level was not reached;
        replay --compare-recorded: a decision differs;
        --assert: a check failed; sweep: a replay failed;
-       verify: a file is changed, missing, extra or unchecked
+       verify: a file is changed, missing, extra or unchecked;
+       doctor: replays do not work on this machine
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering;
        record: the API server cannot be reached, or the recording ended early
@@ -226,6 +230,8 @@ def _main(interrupts: Interrupts) -> None:
     except (click.Abort, KeyboardInterrupt) as error:
         ended = error.__cause__ if isinstance(error, click.Abort) else error
         texts = [str(ended or "") or "aborted", *getattr(ended, "__notes__", [])]
+        if sys.stderr.isatty():
+            echo(err=True)  # the terminal has shown ^C
         echo(f"Error: {'; '.join(texts)}", err=True)
         sys.exit(ended.code if isinstance(ended, Interrupted) else INTERRUPTED)
     except ExitError as error:
