@@ -270,7 +270,10 @@ WALL_FIGURES = (
     "latencies",
     "messages",
     "queue_exchanges",
+    "spans",
     "wall_ns",
     "windows",
 )
-"""The keys of summary.json that do: wall times, and how rounds and pods were put into messages."""
+"""The keys of summary.json that do: wall times, how rounds and pods were put into messages, and the
+number of spans, since a message has some.
+"""

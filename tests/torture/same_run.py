@@ -57,7 +57,7 @@ def shown(path: Path) -> Shown:
     run = RunDirectory.open(path)
     faults = [each.path for each in verify(run) if each.verdict in FAULTS]
     summary, manifest = run.summary(), json.loads((path / MANIFEST).read_bytes())
-    summary["spans"].pop("target")  # a path in the run
+    spans = summary["spans"]
     found: dict[str, object] = {
         "decision log": _digest([(path / DECISIONS).read_bytes()]),
         "history": _digest(each.SerializeToString(deterministic=True) for each in run.rounds()),
@@ -65,6 +65,7 @@ def shown(path: Path) -> Shown:
             each.SerializeToString(deterministic=True) for each in run.rounds_with_responses()
         ),
         "verify": faults,
+        "lost spans": (spans["choice"], spans["ended"] - spans["delivered"], spans["problem"]),
         "summary": {
             name: value for name, value in summary.items() if name not in {"run", *WALL_FIGURES}
         },
