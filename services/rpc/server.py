@@ -10,6 +10,7 @@ closes its end of standard input, so that no process is left behind by a killed 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import os
 import signal
@@ -252,4 +253,5 @@ def calm(young: int = 100_000) -> None:
     cycles with each refusal and each call of its own; a replay makes none.
     """
     gc.freeze()
+    atexit.register(gc.unfreeze)  # else extension modules report what they could not free
     gc.set_threshold(young, 50, 100)
