@@ -1,4 +1,4 @@
-"""Build hook: generate the protobuf and gRPC stubs into `gen/`.
+"""Build hooks: the protobuf and gRPC stubs in `gen/`, and the README of a package's page.
 
 `gen/` is an import root of its own and is never committed. The stubs are made
 in a temporary folder and swapped in only when every file was generated, so a
@@ -8,13 +8,18 @@ broken proto leaves the last good stubs in place.
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_LINK = re.compile(r"(\]\(|src=\"|href=\")(?!https?:|#|mailto:)([^)\"\s]+)")
 
 
 def generate(root: Path) -> None:
@@ -62,3 +67,26 @@ class ProtoBuildHook(BuildHookInterface[Any]):
         """Generate the stubs (hatchling's entry point; both arguments are its own)."""
         del version, build_data
         generate(Path(self.root))
+
+
+def package_readme(text: str, repository: str) -> str:
+    """Return a README whose relative links and pictures lead to the repository.
+
+    A package's page shows the README alone, so that a relative link would lead nowhere.
+    """
+    return _LINK.sub(rf"\g<1>{repository}/\g<2>", text)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Make the description of the package from README.md."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the readme (hatchling's entry point)."""
+        root = Path(self.root)
+        with (root / "pyproject.toml").open("rb") as file:
+            repository = tomllib.load(file)["tool"]["reprieve"]["repository"]
+        text = (root / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": package_readme(text, repository),
+        }
