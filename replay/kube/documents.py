@@ -47,11 +47,15 @@ def read_documents(path: Path, documents: YamlDocuments | None = None) -> Iterat
 
 
 class YamlDocumentError(ValueError):
-    """Text that is not a YAML document; `line` is its line in the file, from 1."""
+    """Text that is not a YAML document; `line` and `column` say where in the file, from 1.
 
-    def __init__(self, problem: str, line: int) -> None:
+    `column` is 0 where the whole document is meant.
+    """
+
+    def __init__(self, problem: str, line: int, column: int = 0) -> None:
         super().__init__(problem)
         self.line = line
+        self.column = column
 
 
 class _CutError(ValueError):
@@ -158,7 +162,9 @@ def yaml_values(
         for line, document in (documents or YamlDocuments()).read(lines, name):
             yield f"{name}, line {line}", document
     except YamlDocumentError as error:
-        raise TraceError(f"{name}, line {error.line}", f"is not YAML: {error}") from error
+        where = f"{name}, line {error.line}"
+        where += f", column {error.column}" if error.column else ""
+        raise TraceError(where, f"is not YAML: {error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(name, f"is not UTF-8: {error}") from error
 
@@ -188,7 +194,9 @@ def _load(text: str, first: int, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "not a document"
-        raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
+        if mark is None:
+            raise YamlDocumentError(problem, first) from error
+        raise YamlDocumentError(problem, first + mark.line, mark.column + 1) from error
     except TraceError:
         raise
     except (yaml.YAMLError, ValueError) as error:

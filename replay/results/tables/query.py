@@ -303,8 +303,8 @@ def _one_line(error: duckdb.Error) -> str:
 
 
 def _problem(error: duckdb.Error) -> str:
-    """Return DuckDB's message; for an unknown table with the names of the tables."""
-    text = str(error)
+    """Return the first line of DuckDB's message; with the tables' names for an unknown table."""
+    text = str(error).splitlines()[0]
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
-        return f"{text.splitlines()[0]} The tables are {', '.join(TABLES)}."
+        return f"{text} The tables are {', '.join(TABLES)}."
     return text

@@ -149,7 +149,7 @@ def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:
     [
         ("kind: Pod\napiVersion: v1\nmetadata: {}\n", r"m\.yaml, line 1: Pod: metadata\.name"),
         ("kind: Pod\n---\n- a\n", r"line 2: is not a Kubernetes object"),
-        ("kind: Pod\n---\na: b: c\n", r"line 3: is not YAML"),
+        ("kind: Pod\n---\na: b: c\n", r"line 3, column 5: is not YAML"),
         (_POD.format("a") + "  priority: high\n", r"line 1: Pod: spec\.priority"),
     ],
 )
