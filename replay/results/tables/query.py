@@ -303,8 +303,11 @@ def _one_line(error: duckdb.Error) -> str:
 
 
 def _problem(error: duckdb.Error) -> str:
-    """Return the first line of DuckDB's message; with the tables' names for an unknown table."""
-    text = str(error).splitlines()[0]
+    """Return DuckDB's message in one line, without the statement that it repeats.
+
+    For an unknown table it has the names of the tables.
+    """
+    text, _, _ = str(error).partition("\n\nLINE ")
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
-        return f"{text} The tables are {', '.join(TABLES)}."
-    return text
+        return f"{text.splitlines()[0]} The tables are {', '.join(TABLES)}."
+    return " ".join(text.split())
