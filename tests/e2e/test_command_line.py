@@ -11,6 +11,7 @@ import pytest
 
 from replay.cli.commands import doctor
 from tests.e2e.commands import REFUSED, command, environment, reprieve
+from tests.e2e.replays import ROOT
 
 BROKEN_PIPE = 141
 
@@ -105,3 +106,11 @@ def test_the_doctor_finds_a_collector_that_does_not_respond(
     done = reprieve(tmp_path, "doctor", code=1, **endpoint)
     assert "http://127.0.0.1:1: Connection refused; start it" in done.stdout.replace("\n", " ")
     assert done.stderr == "Error: replays do not work here: collector\n"
+
+
+def test_names_are_not_broken_on_a_terminal_of_60_columns(tmp_path: Path) -> None:
+    """Columns stand closer there; no line is wider."""
+    trace = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
+    shown = reprieve(tmp_path, "replay", str(trace), "--run", "run", COLUMNS="60").stdout
+    assert "RunPostFilterPlugins" in shown
+    assert max(map(len, shown.splitlines())) <= 60
