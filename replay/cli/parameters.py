@@ -5,20 +5,18 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import click
 import orjson
 
-from replay.cli.errors import FAILED, ExitError, refusing
+from replay.cli.errors import refusing
 from replay.importers.records import Moment
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
-from replay.whatif.assertions import Assertion, failures, parse_assertion
-from replay.whatif.comparison import RunFacts
 from replay.world.models import duration_ns
 from services.telemetry.span import Sampling
 from services.terminal import echo
@@ -135,6 +133,25 @@ def output_option(
     )
 
 
+html_option = click.option(
+    "--html",
+    "html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the result to this file as one HTML page, which opens without a network.",
+)
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print nothing but failures, warnings and what -o json or yaml asks for.",
+)
+
+
+def shows(output: str, *, quiet: bool) -> bool:
+    """Return whether a result is printed in this form: with --quiet only forms for programs."""
+    return not quiet or output in {"json", "yaml"}
+
+
 def open_run(path: Path) -> RunDirectory:
     """Open a run to read it; a line on standard error reports a run without its end."""
     run = RunDirectory.open(path)
@@ -163,7 +180,7 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_overrides
 
 
-_NAMES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage")
+_NAMES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage", "allows_no_effect")
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--set",
@@ -203,27 +220,10 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "ephemeral-storage: 200Mi, +50Mi/m on top of their recorded usage, or 200Mi+50Mi/m. "
         "Repeatable.",
     ),
+    click.option(
+        "--allow-no-effect",
+        "allows_no_effect",
+        is_flag=True,
+        help="Leave overrides that change nothing of this trace out, instead of refusing them.",
+    ),
 )
-
-
-def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --assert; the command receives one argument, `assertions`."""
-    option = click.option(
-        "--assert",
-        "assertions",
-        type=ParsedParam("CHECK", parse_assertion),
-        multiple=True,
-        help="Exit with code 1 unless a figure meets a condition: "
-        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Repeatable; "
-        "docs/what-if.md lists the figures.",
-    )
-    return option(command)
-
-
-def check_all(
-    assertions: Iterable[Assertion], run: RunFacts, other: RunFacts | None = None
-) -> None:
-    """Raise ExitError with a sentence for each check that failed. Raises FigureError."""
-    failed = failures(assertions, run, other)
-    if failed:
-        raise ExitError(FAILED, "\n".join(each.sentence for each in failed))

@@ -167,6 +167,10 @@ class OverrideError(ValueError):
     """An override that is invalid or has no effect; the text is for people."""
 
 
+class NoEffectError(OverrideError):
+    """A valid override that changes nothing of this trace."""
+
+
 def shown_names(names: Iterable[str], default: str) -> str:
     """Return up to eight sorted names for a message; `default` without names."""
     ordered = sorted(names)

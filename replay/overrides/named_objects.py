@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from replay.hashing import object_uid
 from replay.overrides.assignment import (
     Assignment,
+    NoEffectError,
     OverrideError,
     TraceInventory,
     shown_names,
@@ -54,7 +55,7 @@ def class_changes(
     for each in assignments:
         if each.name not in inventory.classes:
             names = shown_names(inventory.classes, "no PriorityClass")
-            raise OverrideError(f"--set {each.text} has no effect: the trace has {names}")
+            raise NoEffectError(f"--set {each.text} has no effect: the trace has {names}")
         if each.name.startswith(SYSTEM_PREFIX):
             problem = f"{each.name} is a system class, which cannot be changed"
             raise OverrideError(f"--set {each.text}: {problem}")
@@ -226,7 +227,7 @@ def _key(given: Assignment, inventory: TraceInventory) -> str:
     ]
     if not named:
         names = shown_names(inventory.budgets, "no PodDisruptionBudget")
-        raise OverrideError(f"--set {given.text} has no effect: the trace has {names}")
+        raise NoEffectError(f"--set {given.text} has no effect: the trace has {names}")
     if len(named) > 1:
         problem = f"several budgets have this name: {shown_names(named, '')}"
         raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")

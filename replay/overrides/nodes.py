@@ -13,7 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.hashing import KeyedRandom, name_suffix, object_uid
-from replay.overrides.assignment import OverrideError, TraceInventory, existing_labels
+from replay.overrides.assignment import (
+    NoEffectError,
+    OverrideError,
+    TraceInventory,
+    existing_labels,
+)
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
@@ -41,7 +46,7 @@ def nodes_to_drop(selector: LabelSelector, text: str, inventory: TraceInventory)
     matched = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
     if not matched:
         labels_text = existing_labels(selector, inventory.nodes.values())
-        raise OverrideError(f"--drop-nodes {text} has no effect: the nodes have {labels_text}")
+        raise NoEffectError(f"--drop-nodes {text} has no effect: the nodes have {labels_text}")
     if len(matched) == len(inventory.nodes):
         raise OverrideError(f"--drop-nodes {text} removes all {len(matched):,} nodes")
     return frozenset(matched)
@@ -57,7 +62,7 @@ def scale_plan(scale: str, names: Iterable[str]) -> NodePlan:
     ranked = sorted(names, key=lambda name: (draw.share("node", name), name))
     target = _target_count(scale, len(ranked))
     if target == len(ranked):
-        raise OverrideError(
+        raise NoEffectError(
             f"--scale-nodes {scale} has no effect: there are already {target:,} nodes"
         )
     if target < 1:

@@ -6,12 +6,14 @@ trace, so that an override without an effect is refused before anything is start
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from replay.overrides.assignment import (
     Assignment,
+    NoEffectError,
     OverrideError,
     OverrideTarget,
     TraceInventory,
@@ -48,7 +50,8 @@ class Overrides:
 
     drop_nodes: a label selector. scale_nodes: "0.8", "1.5", "+10", "-10" or "=5", applied after
     drop_nodes. arrivals: "RESOURCE=RATIO". usage: rules by their texts; of several rules that match
-    a pod, the last one counts.
+    a pod, the last one counts. allows_no_effect: leave overrides that change nothing out, where
+    NoEffectError would be raised.
     """
 
     assignments: tuple[Assignment, ...] = ()
@@ -56,6 +59,7 @@ class Overrides:
     scale_nodes: str = ""
     arrivals: str = ""
     usage: Mapping[str, UsageRule] = field(default_factory=dict)
+    allows_no_effect: bool = False
 
     @classmethod
     def parse(
@@ -65,6 +69,7 @@ class Overrides:
         scale_nodes: str,
         arrivals: str,
         usage: tuple[str, ...] = (),
+        allows_no_effect: bool = False,
     ) -> Overrides:
         """Return the overrides. Raises OverrideError for a malformed `--set` or `--usage`."""
         assignments = tuple(map(parse_assignment, sets))
@@ -75,6 +80,7 @@ class Overrides:
             scale_nodes=scale_nodes,
             arrivals=arrivals,
             usage={text: parse_usage(text) for text in usage},
+            allows_no_effect=allows_no_effect,
         )
 
     def of(self, target: OverrideTarget) -> tuple[Assignment, ...]:
@@ -96,8 +102,12 @@ class Overrides:
         if not self.changes_records:
             return read()
         inventory = take_inventory(read())
-        classes = class_changes(self.of(OverrideTarget.PRIORITY_CLASS), inventory)
-        budgets = budget_changes(self.of(OverrideTarget.BUDGET), inventory)
+        classes = class_changes(
+            self._effective(OverrideTarget.PRIORITY_CLASS, class_changes, inventory), inventory
+        )
+        budgets = budget_changes(
+            self._effective(OverrideTarget.BUDGET, budget_changes, inventory), inventory
+        )
         plan = self._node_plan(inventory)
         records = read()
         if classes:
@@ -110,6 +120,26 @@ class Overrides:
         if self.arrivals:
             records = arrivals_only(records, parse_arrivals(self.arrivals, inventory), seed)
         return records
+
+    def _effective(
+        self, target: OverrideTarget, resolve: Callable[..., object], inventory: TraceInventory
+    ) -> list[Assignment]:
+        """Return the assignments to a target, without those that `resolve` alone finds no use for.
+
+        Every other problem is left to a call with all of them.
+        """
+        found = []
+        for each in self.of(target):
+            try:
+                resolve([each], inventory)
+            except NoEffectError:
+                if not self.allows_no_effect:
+                    raise
+                continue
+            except OverrideError:
+                pass
+            found.append(each)
+        return found
 
     def kubelet(self, text: str, *, evicts: bool) -> str:
         """Return the kubelets' configuration with assignments, "" for their defaults.
@@ -146,8 +176,8 @@ class Overrides:
             refuse_unmatched(self.usage, read())
             return
         assignments = self.of(OverrideTarget.KUBELET)
-        if assignments and not has_usage(read()):
-            raise OverrideError(
+        if assignments and not self.allows_no_effect and not has_usage(read()):
+            raise NoEffectError(
                 f"--set {assignments[0].text} has no effect: the trace has no usage, so that no "
                 "pod is evicted; add usage, such as --usage 'app=web memory 200Mi+50Mi/m'"
             )
@@ -155,10 +185,16 @@ class Overrides:
     def _node_plan(self, inventory: TraceInventory) -> NodePlan:
         dropped: frozenset[str] = frozenset()
         if self.drop_nodes:
-            dropped = nodes_to_drop(parse_selector(self.drop_nodes), self.drop_nodes, inventory)
-        if not self.scale_nodes:
-            return NodePlan(removed=dropped)
-        plan = scale_plan(
-            self.scale_nodes, [name for name in inventory.nodes if name not in dropped]
-        )
+            selector = parse_selector(self.drop_nodes)
+            with self._allowing():
+                dropped = nodes_to_drop(selector, self.drop_nodes, inventory)
+        plan = NodePlan()
+        if self.scale_nodes:
+            kept = [name for name in inventory.nodes if name not in dropped]
+            with self._allowing():
+                plan = scale_plan(self.scale_nodes, kept)
         return dataclasses.replace(plan, removed=plan.removed | dropped)
+
+    def _allowing(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that ends at an override without an effect, where that is allowed."""
+        return contextlib.suppress(*(NoEffectError,) if self.allows_no_effect else ())

@@ -23,14 +23,14 @@ from replay.results import durations
 _RESOURCES_MAX = 6
 _TABLE_ROWS = 40
 
-_PENDING = """
+PENDING = """
 SELECT CAST(priority AS VARCHAR) AS name, created_ns AS t, 1 AS d
 FROM pods WHERE node_name IS NULL OR scheduled_ns IS NOT NULL
 UNION ALL
 SELECT CAST(priority AS VARCHAR), coalesce(scheduled_ns, ended_ns), -1
 FROM pods WHERE scheduled_ns IS NOT NULL OR (node_name IS NULL AND ended_ns IS NOT NULL)
 """
-_BOUND = """
+BOUND = """
 SELECT CAST(priority AS VARCHAR) AS name, coalesce(scheduled_ns, created_ns) AS t,
     requests['{resource}'] AS d
 FROM pods WHERE node_name IS NOT NULL AND requests['{resource}'] > 0
@@ -40,14 +40,14 @@ SELECT CAST(priority AS VARCHAR), ended_ns, -requests['{resource}']
 FROM pods WHERE node_name IS NOT NULL AND requests['{resource}'] > 0
     AND ended_ns IS NOT NULL AND ended_ns <> created_ns
 """
-_CAPACITY = """
+CAPACITY = """
 SELECT 'all' AS name, added_ns AS t, allocatable['{resource}'] AS d
 FROM nodes WHERE allocatable['{resource}'] > 0
 UNION ALL
 SELECT 'all', removed_ns, -allocatable['{resource}']
 FROM nodes WHERE removed_ns IS NOT NULL AND allocatable['{resource}'] > 0
 """
-_RESOURCES = """
+RESOURCES = """
 SELECT resource, count(*) AS pods FROM (SELECT unnest(map_keys(requests)) AS resource FROM pods)
 WHERE resource IN (SELECT DISTINCT unnest(map_keys(allocatable)) FROM nodes)
 GROUP BY resource
@@ -85,12 +85,12 @@ _ROW_PX = 34
 
 def utilisation(source: ReportTables) -> ReportSection:
     """Return the requests of bound pods for each resource, as a share of allocatable."""
-    found = source.rows(_RESOURCES.format(limit=_RESOURCES_MAX))
+    found = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for resource in [name.replace("'", "''") for name, _ in found]:
-        used = stepped(source, _BOUND.format(resource=resource))
-        have = stepped(source, _CAPACITY.format(resource=resource)).get("all")
+        used = stepped(source, BOUND.format(resource=resource))
+        have = stepped(source, CAPACITY.format(resource=resource)).get("all")
         if have is None or not used:
             continue
         shares = {name: _share(steps.means, have.means) for name, steps in used.items()}
@@ -118,7 +118,7 @@ def utilisation(source: ReportTables) -> ReportSection:
 
 def pending(source: ReportTables) -> ReportSection:
     """Return how many pods have no node, by priority."""
-    found = stepped(source, _PENDING)
+    found = stepped(source, PENDING)
     peaks = {name: steps.peaks for name, steps in found.items()}
     series = [line(_label(name), _points(source, peaks[name])) for name in by_priority(peaks)]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)

@@ -48,6 +48,7 @@ def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
         each.key: {"title": each.title, "charts": each.charts} for each in sections if each.charts
     }
     return Template(_asset("page.html")).substitute(
+        kind=escape(head.kind),
         title=escape(head.title),
         facts="".join(
             f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
@@ -76,8 +77,14 @@ def _inlined(mapping: Mapping[str, object]) -> str:
 
 
 def _section(section: ReportSection) -> str:
-    kind = ' class="wide"' if section.wide else ""
-    inside = _drawn(section) if section.charts else f'<p class="empty">{escape(section.empty)}</p>'
+    kinds = [name for name in ("wide", "tabular") if getattr(section, name)]
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
+    if section.charts:
+        inside = _drawn(section)
+    elif section.tabular and section.rows:
+        inside = _search(section) + _table(section)
+    else:
+        inside = f'<p class="empty">{escape(section.empty)}</p>'
     return (
         f'<section id="{section.key}"{kind}><h2>{escape(section.title)}</h2>'
         f"<p>{escape(section.note)}</p>{inside}</section>\n"
@@ -100,15 +107,23 @@ def _choice(section: ReportSection) -> str:
     return f'<label>{label} <select data-choice="{section.key}">{options}</select></label>'
 
 
+def _search(section: ReportSection) -> str:
+    if not section.search:
+        return ""
+    field = f'<input type="search" data-search="{section.key}" autocomplete="off">'
+    return f"<label>{escape(section.search)} {field}</label>"
+
+
 def _table(section: ReportSection) -> str:
     head = "".join(f'<th scope="col">{escape(each)}</th>' for each in section.columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
     left_out = f"<p>Not in the table: {escape(section.left_out)}.</p>" if section.left_out else ""
-    return (
-        f'<details><summary>Table</summary>{left_out}<div class="scroll" tabindex="0"><table>'
+    table = (
+        f'{left_out}<div class="scroll" tabindex="0"><table>'
         f"<caption>{escape(section.title)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div></details>"
+        f"<tbody>{body}</tbody></table></div>"
     )
+    return table if section.tabular else f"<details><summary>Table</summary>{table}</details>"
 
 
 def _cell(cell: Cell) -> str:
@@ -120,8 +135,9 @@ def _cell(cell: Cell) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportHead:
-    """The top of the page: `facts` and `described` as (name, text)."""
+    """The top of the page: what it is, its title, and `facts` and `described` as (name, text)."""
 
+    kind: str = "report of a replay"
     title: str
     facts: Sequence[tuple[str, str]]
     described: Sequence[tuple[str, str]]
@@ -147,7 +163,7 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
     described = [
         ("Trace", shown or "unknown"),
         ("Simulated", durations.simulated(source.end_ns - source.start_ns)),
-        ("Ended", manifest.end if manifest.finished else "aborted"),
+        ("Ended", _ended(manifest)),
         ("Rules", manifest.rules),
         ("Seed", str(manifest.seed)),
         ("Reprieve", manifest.version),
@@ -155,6 +171,15 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
     if until := manifest.configuration.get("follow_until"):
         described.insert(1, ("Followed", f"the recording until {until}, then simulated"))
     return ReportHead(title=name, facts=facts, described=described)
+
+
+def _ended(manifest: Manifest) -> str:
+    """Return the end of a sentence: when the run ended, from ReplayEnd's text in its manifest."""
+    if not manifest.finished:
+        return "early"
+    if manifest.end == "finished":
+        return "when nothing was left to do"
+    return f"at {manifest.end.removesuffix(' is reached')}"
 
 
 def _count(source: ReportTables, sql: str) -> int:
@@ -172,6 +197,11 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
         source = open_source(tables)
         head = report_head(source, run.manifest(), run.path.resolve().name)
         text = page(head, [each(source) for each in SECTIONS])
+    return write_page(path, text)
+
+
+def write_page(path: Path, text: str) -> Path:
+    """Write a page as a whole and return its path. Raises RunError or OutputError."""
     draft = path.with_name(f"{path.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")

@@ -65,7 +65,9 @@ class ReportSection:
 
     key: its name in the page. note: what it shows and how to read it, a sentence or two.
     charts: an option for each choice, such as a node; a single chart has the key "".
-    choice: the choice's label, such as "Node". empty: the text where there are no charts.
+    choice: the choice's label, such as "Node". empty: the text where there are no charts; of a
+    section that is a table alone (tabular), where it has no rows. search: the label of a field that
+    filters the rows; "" for no field.
     columns, rows: the table; left_out: what the table does not hold.
     height: of the chart, CSS pixels. wide: whether it has the page's whole width.
     """
@@ -81,6 +83,8 @@ class ReportSection:
     left_out: str = ""
     height: int = 300
     wide: bool = False
+    tabular: bool = False
+    search: str = ""
 
 
 _TICKS = 6

@@ -8,6 +8,7 @@ significant hexadecimal digit. Count, sum and maximum are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 _SECOND_NS = 1_000_000_000
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
@@ -36,6 +37,11 @@ def simulated(duration_ns: int) -> str:
     if seconds < _DAY_S:
         return _two(seconds // _HOUR_S, "h", seconds % _HOUR_S // _MINUTE_S, "m")
     return _two(seconds // _DAY_S, "d", seconds % _DAY_S // _HOUR_S, "h")
+
+
+def utc(at_ns: int) -> str:
+    """Return ns since the Unix epoch as Kubernetes writes a time, in whole seconds."""
+    return datetime.fromtimestamp(at_ns // _SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(duration_ns: int) -> str:

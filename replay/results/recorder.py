@@ -1,7 +1,8 @@
 """Hands each round, its outcomes and its decisions to the parts that keep them.
 
-The parts are the decision log, the history, the log of extender responses, the tally, the spans of
-pods and the spans of rounds. Wall time is measured here; nothing flows back into the run.
+The parts are the decision log, the history, the logs of objects and of extender responses, the
+tally, the spans of pods and the spans of rounds. Wall time is measured here; nothing flows back
+into the run.
 """
 
 from __future__ import annotations
@@ -46,15 +47,17 @@ from services.telemetry.span import (
 class RecorderPosition:
     """Where a recorder stands between two instants, for a run that is continued there.
 
-    decisions, history, responses: bytes of these files, which the disk has; responses is None
-    while no extender has answered. spans: where the sink stands; None without spans. wall_ns: the
-    run's wall time. The other fields are live objects of the recorder: pickle the position before
-    anything else is recorded. It holds no file, lock or function.
+    decisions, history, responses, objects: bytes of these files, which the disk has; responses is
+    None while no extender has answered, objects while there is no such object. spans: where the
+    sink stands; None without spans. wall_ns: the run's wall time. The other fields are live objects
+    of the recorder: pickle the position before anything else is recorded. It holds no file, lock or
+    function.
     """
 
     decisions: int
     history: int
     responses: int | None
+    objects: int | None
     spans: SinkPosition | None
     wall_ns: int
     tally: Tally
@@ -88,7 +91,12 @@ class Recorder:
         self._decision_log = run.decision_log(None if position is None else position.decisions)
         self._round_log = run.round_log(None if position is None else position.history)
         self._responses_log: RoundLog | None = None
+        self._objects_log: RoundLog | None = None
         if position is not None:
+            if position.objects is None:
+                run.remove_objects()
+            else:
+                self._objects_log = run.objects_log(position.objects)
             if position.responses is None:
                 run.remove_responses()
             else:
@@ -191,6 +199,11 @@ class Recorder:
         if self._pod_spans is not None:
             self._pod_spans.reached(attempts[-1].at_ns)
 
+    def object_changed(self, event: scheduler_pb2.Event) -> None:
+        """Record the change of an object that the scheduler does not receive in full."""
+        self._objects_log = self._objects_log or self._run.objects_log()
+        self._objects_log.write(scheduler_pb2.Round(at_ns=event.at_ns, events=[event]))
+
     def measured(
         self,
         step: str,
@@ -215,11 +228,12 @@ class Recorder:
         """
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
         assert not self._sent_ns  # noqa: S101 - the same
-        responses = self._responses_log
+        responses, objects = self._responses_log, self._objects_log
         return RecorderPosition(
             decisions=self._decision_log.position(),
             history=self._round_log.position(),
             responses=None if responses is None else responses.position(),
+            objects=None if objects is None else objects.position(),
             spans=None if self._sink is None else self._sink.position(),
             wall_ns=perf_counter_ns() - self._began_ns,
             tally=self.tally,
@@ -252,7 +266,7 @@ class Recorder:
         self._responses_log.write(recorded)
 
     def _logs(self) -> list[RunLog]:
-        logs: list[RunLog | None] = [self._decision_log, self._round_log, self._responses_log]
+        logs = (self._decision_log, self._round_log, self._objects_log, self._responses_log)
         return [each for each in logs if each is not None]
 
     def _flush(self) -> None:

@@ -8,7 +8,7 @@ B's figure less A's. replay.results.summary.figures has the figures.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
@@ -70,9 +70,15 @@ class CheckedAssertion:
     @property
     def sentence(self) -> str:
         """Return the result for people."""
+        result = "holds" if self.holds else "failed"
+        return f"{result}: {self.assertion.text} (it is {self.found})"
+
+    @property
+    def found(self) -> str:
+        """Return the value with its unit."""
         unit = FIGURES[self.assertion.figure].unit
-        found = f"{self.value:,.6g}{' ' + unit if unit else ''}"
-        return f"{'holds' if self.holds else 'failed'}: {self.assertion.text} (it is {found})"
+        unit = unit.removesuffix("s") if unit == "pods" and self.value == 1 else unit
+        return f"{self.value:,.6g}{' ' + unit if unit else ''}"
 
 
 def parse_assertion(text: str) -> Assertion:
@@ -117,13 +123,6 @@ def _validate(assertion: Assertion) -> None:
                 f"{assertion.text}: {assertion.figure} has no label {condition.label!r}; "
                 f"its labels are {', '.join(figure.labels)}"
             )
-
-
-def failures(
-    assertions: Iterable[Assertion], run: RunFacts, other: RunFacts | None = None
-) -> list[CheckedAssertion]:
-    """Return the checks that failed, in their order; `other` is A where two runs are compared."""
-    return [v for v in (check(each, run, other) for each in assertions) if not v.holds]
 
 
 def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) -> CheckedAssertion:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +161,14 @@ EFFECTS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PodEffect:
+    """A difference of a pod between two runs, one of EFFECTS; by_ns: by how long it waited."""
+
+    kind: str
+    by_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureChange:
     """A figure of both runs; `share` is the change as a share of A's, None where that is 0."""
@@ -194,19 +202,14 @@ class PodGroup:
     samples: dict[str, list[str]] = field(default_factory=dict)
     totals_ns: dict[str, int] = field(default_factory=dict)
 
-    def note(self, kind: str, key: str) -> None:
-        """Count a pod; the first _SAMPLES are kept by name."""
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        shown = self.samples.setdefault(kind, [])
+    def note(self, effect: PodEffect, key: str) -> None:
+        """Count an effect on a pod."""
+        self.counts[effect.kind] = self.counts.get(effect.kind, 0) + 1
+        shown = self.samples.setdefault(effect.kind, [])
         if len(shown) < _SAMPLES:
             shown.append(key)
-
-    def note_change(self, longer: str, shorter: str, key: str, change_ns: int) -> None:
-        """Count a pod as longer or shorter; a change of 0 is neither."""
-        if change_ns:
-            kind = longer if change_ns > 0 else shorter
-            self.note(kind, key)
-            self.totals_ns[kind] = self.totals_ns.get(kind, 0) + abs(change_ns)
+        if effect.by_ns:
+            self.totals_ns[effect.kind] = self.totals_ns.get(effect.kind, 0) + effect.by_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,10 +242,8 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
             PodGroup(priority_class=either.priority_class, namespace=either.namespace),
         )
         group.pods += 1
-        if first is None or second is None:
-            group.note("only in B" if first is None else "only in A", key)
-        else:
-            _pair(group, key, (a, first), (b, second))
+        for each in pod_effects(key, a, b):
+            group.note(each, key)
     return RunComparison(
         figures=tuple(_figures(all_figures(a), all_figures(b))),
         groups=tuple(
@@ -259,20 +260,27 @@ def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> list[FigureChang
     return [FigureChange(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in names]
 
 
-def _pair(
-    group: PodGroup, key: str, one: tuple[RunFacts, PodFacts], other: tuple[RunFacts, PodFacts]
-) -> None:
-    (run_a, a), (run_b, b) = one, other
-    if a.node and b.node and a.node != b.node:
-        group.note("moved", key)
-    elif bool(a.node) != bool(b.node):
-        group.note("got a node" if b.node else "got no node", key)
-    if change := b.counts.preempted - a.counts.preempted:
-        group.note("more preempted" if change > 0 else "less preempted", key)
-    if change := b.counts.evicted.total() - a.counts.evicted.total():
-        group.note("more evicted" if change > 0 else "less evicted", key)
-    if a.waited_ns and b.waited_ns:
-        change_ns = sum(b.waited_ns) - sum(a.waited_ns)
-        group.note_change(WAITED_LONGER, WAITED_SHORTER, key, change_ns)
-    change_ns = run_b.still_waiting_ns(b) - run_a.still_waiting_ns(a)
-    group.note_change(STILL_LONGER, STILL_SHORTER, key, change_ns)
+def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
+    """Yield what happened to a pod of either run, by namespace/name, in B and not in A."""
+    one, other = a.pods.get(key), b.pods.get(key)
+    if one is None or other is None:
+        yield PodEffect("only in B" if one is None else "only in A")
+        return
+    if one.node and other.node and one.node != other.node:
+        yield PodEffect("moved")
+    elif bool(one.node) != bool(other.node):
+        yield PodEffect("got a node" if other.node else "got no node")
+    if change := other.counts.preempted - one.counts.preempted:
+        yield PodEffect("more preempted" if change > 0 else "less preempted")
+    if change := other.counts.evicted.total() - one.counts.evicted.total():
+        yield PodEffect("more evicted" if change > 0 else "less evicted")
+    if one.waited_ns and other.waited_ns:
+        change_ns = sum(other.waited_ns) - sum(one.waited_ns)
+        yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)
+    change_ns = b.still_waiting_ns(other) - a.still_waiting_ns(one)
+    yield from _changed(STILL_LONGER, STILL_SHORTER, change_ns)
+
+
+def _changed(longer: str, shorter: str, change_ns: int) -> Iterator[PodEffect]:
+    if change_ns:
+        yield PodEffect(longer if change_ns > 0 else shorter, abs(change_ns))

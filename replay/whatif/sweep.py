@@ -89,7 +89,7 @@ def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterat
     replays = ReplayProcesses()
     with ThreadPoolExecutor(max_workers=workers) as pool:
         futures = {
-            pool.submit(run_cell, str(folder / CELLS / cell.name), cell.arguments, replays): cell
+            pool.submit(run_cell, str(folder / CELLS / cell.name), cell.command_line, replays): cell
             for cell in missing
         }
         try:
@@ -120,7 +120,7 @@ def _on_dask(folder: Path, missing: Sequence[SweepCell], address: str) -> Iterat
             client.submit(
                 run_cell_remotely,
                 str((folder / CELLS / cell.name).resolve()),
-                cell.arguments,
+                cell.command_line,
                 stop.name,
                 key=f"reprieve-{cell.name}",
                 pure=False,
@@ -155,7 +155,14 @@ def _prepare(folder: Path, grid: Sequence[SweepCell]) -> None:
 
 
 class CellError(RuntimeError):
-    """A cell whose replay failed; the text is the end of its messages."""
+    """A replay that failed; the text is the end of its messages, and `code` its exit code."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ReplayProcesses:
@@ -262,12 +269,13 @@ def run_into(
     Raises CellError where the replay fails, and OSError where `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    options = ["--in-process", "--run", str(run), "-o", "json", "-q", "--no-report"]
+    options = ["--in-process", "--run", str(run), "-q", "--no-report"]
     with log.open("wb") as file:
         code = (replays or ReplayProcesses()).run([*arguments, *options], file)
     if code:
         messages = log.read_text(encoding="utf-8", errors="replace").strip()
-        raise CellError(messages[-_MESSAGE_CHARS_MAX:] or f"the replay ended with {code}")
+        shown = messages[-_MESSAGE_CHARS_MAX:].removeprefix("Error: ")
+        raise CellError(shown or f"the replay ended with exit code {code}", code)
 
 
 def finished_figures(path: Path) -> dict[str, float] | None:
@@ -304,16 +312,34 @@ class SweepCell:
     """One replay of a sweep: its value on each axis, and the replay's arguments.
 
     `name` is a hash of the arguments, so that a sweep that gets more values keeps its cells.
+    options: further ones, which change no decision. is_baseline: the replay is that without axes.
     """
 
     place: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    is_baseline: bool = False
 
     @property
     def name(self) -> str:
         """Return the name of the cell's folder: 16 hexadecimal digits."""
         text = "\x00".join(self.arguments).encode()
         return blake2b(text, digest_size=8, person=b"cell").hexdigest()
+
+    @property
+    def command_line(self) -> tuple[str, ...]:
+        """Return all arguments of the replay."""
+        return *self.options, *self.arguments
+
+    @property
+    def seed(self) -> str:
+        """Return its value on the axis of seeds, "" without one."""
+        return dict(self.place).get(SEED, "")
+
+    @property
+    def label(self) -> str:
+        """Return its place as text, such as "seed=1, rules=v1.34"."""
+        return ", ".join(f"{axis}={value}" for axis, value in self.place)
 
     @property
     def group(self) -> tuple[tuple[str, str], ...]:

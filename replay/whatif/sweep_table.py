@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from replay.whatif.ci import markdown_table, plain
 from replay.whatif.sweep import FinishedCell
 
 _ROW, _TOP, _LEFT, _WIDE, _RIGHT = 34, 56, 250, 460, 110
@@ -47,6 +48,22 @@ class SweepRow:
     place: tuple[tuple[str, str], ...]
     figures: dict[str, FigureSpread]
     failed: int = 0
+    is_baseline: bool = False
+
+    @property
+    def runs(self) -> int:
+        """Return the number of runs with figures."""
+        return max((each.count for each in self.figures.values()), default=0)
+
+    def cells(self, figures: Sequence[str]) -> list[str]:
+        """Return the values on the axes, the number of runs, and mean ± deviation of figures."""
+        values = [value for _, value in self.place]
+        return [*values, str(self.runs), *(self.spread(name) for name in figures)]
+
+    def spread(self, figure: str) -> str:
+        """Return a figure as mean ± deviation, "-" where no run has it."""
+        found = self.figures.get(figure)
+        return "-" if found is None else f"{found.mean:,.5g} ± {found.deviation:,.2g}"
 
 
 def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
@@ -62,9 +79,28 @@ def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
                 for name in dict.fromkeys(name for each in group for name in each.figures)
             },
             failed=sum(bool(each.problem) for each in group),
+            is_baseline=all(each.cell.is_baseline for each in group),
         )
         for place, group in groups.items()
     ]
+
+
+def columns(rows: Sequence[SweepRow], figures: Sequence[str]) -> list[str]:
+    """Return the columns of SweepRow.cells: the axes, the number of runs, and figures."""
+    return [*(axis.removeprefix("set:") for axis, _ in rows[0].place), "runs", *figures]
+
+
+def markdown(rows: Sequence[SweepRow], figures: Sequence[str]) -> str:
+    """Return the grid as a Markdown table; the baseline is in bold."""
+    if not rows:
+        return ""
+    lines = []
+    for row in rows:
+        cells = [plain(each) for each in row.cells(figures)]
+        lines.append([f"**{each}**" for each in cells] if row.is_baseline else cells)
+    head = [plain(each) for each in columns(rows, figures)]
+    text = markdown_table(head, lines, numbers=1 + len(figures))
+    return text + ("\nIn bold: the baseline.\n" if any(row.is_baseline for row in rows) else "")
 
 
 def cells_csv(finished: Sequence[FinishedCell]) -> str:

@@ -1,4 +1,4 @@
-"""The decision log's entries, in order, and the notes that the summary shows.
+"""The decision log's entries, in order, objects of no service, and the notes of the summary.
 
 An entry is a function of (trace, configuration, seed, version) only: it holds virtual time and its
 number, never wall time, and nothing about when events were sent to the scheduler.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from replay.world.api.pod_record import PodRecord, object_ref
 from reprieve.eviction.v1beta1 import eviction_pb2
-from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -39,16 +39,25 @@ class FailedAttempt(NamedTuple):
 
 
 FailedAttemptSink = Callable[[Sequence[FailedAttempt]], None]
+ObjectSink = Callable[[scheduler_pb2.Event], None]
+"""Receives the changes of objects that no service reads in full, such as Deployments."""
 
 
 class Journal:
     """Numbers the entries of the log and passes them to `sink`.
 
     Failed attempts go to `failed`, many at a time; where it is None, each goes to `sink`, too.
+    Changes of objects go to `objects`, if there is one; they are not entries of the log.
     """
 
-    def __init__(self, sink: DecisionSink, failed: FailedAttemptSink | None = None) -> None:
+    def __init__(
+        self,
+        sink: DecisionSink,
+        failed: FailedAttemptSink | None = None,
+        objects: ObjectSink | None = None,
+    ) -> None:
         self._sink = sink
+        self._objects = objects
         self._failed_sink = failed or self._sink_each
         self._failed: list[FailedAttempt] = []
         self._sequence = 0
@@ -57,6 +66,20 @@ class Journal:
     def note(self, kind: str, text: str) -> None:
         """Count a note for the summary, on which no decision depends."""
         self.notes[kind, text] += 1
+
+    def object_put(
+        self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool
+    ) -> None:
+        """Pass on an object that was added or replaced."""
+        if self._objects is not None:
+            event = scheduler_pb2.Event(at_ns=now_ns)
+            (event.add if is_new else event.update).CopyFrom(message)
+            self._objects(event)
+
+    def object_removed(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Pass on an object's removal."""
+        if self._objects is not None:
+            self._objects(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
 
     def scheduled(
         self, now_ns: int, pod: PodRecord, outcome: scheduler_pb2.Outcome, refused: str = ""

@@ -132,6 +132,19 @@ def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
 
 
+def test_a_quiet_conform_prints_the_files_that_fail_alone(tmp_path: Path) -> None:
+    """Nothing where all vectors pass; -o json is printed in any case."""
+    pressed = CALM | {"conditions": ["MemoryPressure"]}
+    good = write(tmp_path / "good.jsonl", vector("calm", CALM))
+    bad = write(tmp_path / "bad.jsonl", vector("calm-after-all", pressed))
+    done = reprieve(tmp_path, "conform", good, "-q")
+    assert (done.stdout, done.stderr) == ("", "")
+    done = reprieve(tmp_path, "conform", good, bad, "-q", code=DIFFERS)
+    assert "conditions [], expected ['MemoryPressure']" in done.stdout
+    assert "good.jsonl" not in done.stdout
+    assert json.loads(reprieve(tmp_path, "conform", good, "-q", "-o", "json").stdout)
+
+
 def test_a_vector_that_cannot_be_read_fails_and_the_rest_is_played(tmp_path: Path) -> None:
     """Each says why: broken JSON, another kind of object, a part that is missing or odd."""
     lines = [

@@ -175,3 +175,60 @@ def _luminance(colour: str) -> float:
 
 def _contrast(one: float, other: float) -> float:
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the pages of two runs compared and of a sweep."""
+    folder = tmp_path_factory.mktemp("pages")
+    trace, lower = str(DEMOS / "nginx-preemption.jsonl"), "priorityClass.high-priority.value"
+    changed = ("--b", f"--set {lower}=0", "--run", "x", "--html", "compared.html", "-q")
+    reprieve(folder, "compare", trace, *changed, "--", "--spans", "off")
+    grid = ("--over", "scale-nodes=1.0,2.0", "--over", f"set:{lower}=0,1000000", "-o", "out")
+    reprieve(folder, "sweep", trace, *grid, "--html", "sweep.html", "-q", "--", "--spans", "off")
+    return {each: folder / f"{each}.html" for each in ("compared", "sweep")}
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+@pytest.mark.parametrize(
+    ("name", "charts"), [("compared", {"pending", "utilisation"}), ("sweep", {"over-0", "over-1"})]
+)
+def test_pages_of_comparisons_open_without_a_network(
+    browser: Browser, pages: dict[str, Path], name: str, charts: set[str], width: int, scheme: str
+) -> None:
+    """Every chart is drawn, nothing is fetched, and a narrow screen scrolls one way only."""
+    drawn = _opened(browser, pages[name], width, scheme)
+    assert set(drawn) == charts
+    for chart in drawn.values():
+        assert all(series["points"] and series["shapes"] for series in chart["series"]), chart
+    assert browser.requested() <= {"file", "data"}
+    assert browser.console() == []
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    wide = (
+        "const right = (each) => each.getBoundingClientRect().right;"
+        "return [...document.querySelectorAll('section select, section input')]"
+        ".filter((each) => right(each) > right(each.closest('section'))).length"
+    )
+    assert browser.run(wide) == 0
+
+
+def test_the_page_of_two_runs_has_what_was_changed_and_its_effects(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    """A search leaves the pods that match."""
+    _opened(browser, pages["compared"])
+    rows = (
+        "return [...document.querySelectorAll(`#${arguments[0]} tbody tr`)]"
+        ".filter((row) => !row.hidden).map((row) => row.innerText)"
+    )
+    assert browser.run(rows, "inputs") == ["overrides set\t\tpriorityClass.high-priority.value=0"]
+    assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in "".join(
+        browser.run(rows, "divergence")
+    )
+    assert len(browser.run(rows, "pods")) == 3
+    browser.run(
+        "const field = document.querySelector('[data-search=pods]');"
+        "field.value = 'NGINX-A'; field.dispatchEvent(new Event('input'));"
+    )
+    (left,) = browser.run(rows, "pods")
+    assert left.startswith("got no node, still waiting longer (12s)\tdefault/nginx-a")

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.cli.errors import FAILED
+from replay.cli.errors import FAILED, REFUSED
 from replay.record.frames import RecordingFolder
 from replay.record.recorded_trace import trace_of
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT, bindings, run
 
 SHOP = ROOT / "examples" / "recordings" / "shop"
-PAGES = {"tour.md": 10, "what-if-in-ci.md": 8}
+PAGES = {"tour.md": 10, "what-if-in-ci.md": 8, "get.md": 7}
 """Each page with a number of commands that it has at least."""
 NEEDS_A_CLUSTER = "record -o"
 MEASURED = re.compile(r"in [\d.]+ (us|ms|s)\b|\(\d+/s\)")
@@ -46,9 +46,12 @@ def test_a_tutorial_is_literally_true_from_an_empty_folder(page: str, tmp_path: 
     for command, shown in steps(page):
         taken += 1
         if command.startswith("sed "):
-            subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, check=True)
+            shell = ["/bin/sh", "-c", command]
+            done = subprocess.run(shell, cwd=tmp_path, check=True, capture_output=True, text=True)
+            assert done.stdout.splitlines() == shown, command
             continue
-        code = FAILED if any(line.startswith("Error: failed") for line in shown) else 0
+        error = next((line for line in shown if line.startswith("Error: ")), "")
+        code = (FAILED if error.startswith("Error: failed") else REFUSED) if error else 0
         done = reprieve(tmp_path, *shlex.split(command)[1:], code=code, COLUMNS="80")
         told, errors = iter(said(done.stdout)), said(done.stderr)
         for line in said("\n".join(shown)):
@@ -68,5 +71,5 @@ def test_the_tours_run_preempts_the_reports_that_the_page_names(
 
 def test_the_tours_decisions_agree_with_the_recorded_ones(tmp_path: Path) -> None:
     """All six, as the page shows."""
-    done = reprieve(tmp_path, "replay", str(SHOP), "--compare-recorded", "-q")
+    done = reprieve(tmp_path, "replay", str(SHOP), "--compare-recorded")
     assert "6 decisions: 6 agree, 0 explained, 0 differ, 0 not judged" in done.stdout

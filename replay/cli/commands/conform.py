@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
-from replay.cli.parameters import echo_json, output_option, write
+from replay.cli.parameters import echo_json, output_option, quiet_option, write
 from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
@@ -64,7 +64,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="The number of differences to print of each file.",
 )
 @output_option("table", "json", meaning="table: for people; json: for programs, all differences.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not show the progress.")
+@quiet_option
 @refusing(VectorError)
 @click.pass_context
 def command(
@@ -107,7 +107,7 @@ def command(
         _refuse(context, _OF_VECTORS, "is for vectors; leave it out with --contract")
         if len(names) != 1:
             raise ExitError(REFUSED, "--contract: give one ADDRESS, such as 127.0.0.1:50052")
-        _contract(service, names[0], tls, level, output)
+        _contract(service, names[0], tls, level, output, quiet=quiet)
         return
     _refuse(context, ["level"], "needs --contract")
     files = [_FILE.convert(name, None, context) for name in names]
@@ -123,7 +123,7 @@ def command(
     if output == "json":
         echo_json([each.to_mapping() for each in found])
     else:
-        _print(found, show)
+        _print(found, show, quiet=quiet)
     failed = sum(each.failed for each in found)
     if failed:
         raise ExitError(DIFFERS, f"{failed:,} vectors failed")
@@ -136,13 +136,15 @@ def _refuse(context: click.Context, options: Iterable[str], why: str) -> None:
             raise ExitError(REFUSED, f"--{name} {why}")
 
 
-def _contract(service: str, address: str, tls: ClientTls, level: int, output: str) -> None:
+def _contract(
+    service: str, address: str, tls: ClientTls, level: int, output: str, *, quiet: bool
+) -> None:
     """Check a service against its contract and print the report."""
     with contextlib.closing(channel(address, tls)) as opened:
         report = run_checks(CONTRACTS[service], opened, address)
     if output == "json":
         echo_json(report.to_mapping())
-    else:
+    elif not quiet or report.level < level:
         _print_report(report)
     if report.level < level:
         raise ExitError(DIFFERS, f"level {level} is not reached")
@@ -155,8 +157,11 @@ def _print_report(report: ContractReport) -> None:
     echo("", report.sentence)
 
 
-def _print(found: list[FileConformance], show: int) -> None:
+def _print(found: list[FileConformance], show: int, *, quiet: bool) -> None:
+    """Print a table and differences for each file; with `quiet` of files that failed alone."""
     for each in found:
+        if quiet and not each.failed:
+            continue
         counts = f"{each.passed} passed, {each.failed} failed"
         echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
         table = TableWriter(("TOPIC", "PASSED", "FAILED"), write)
@@ -171,6 +176,8 @@ def _print(found: list[FileConformance], show: int) -> None:
         if show and each.failed > show:
             echo("", f"{each.failed - show:,} more: --show {each.failed} prints all")
         echo()
+    if quiet:
+        return
     passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
     echo(f"{passed} passed, {failed} failed")
 

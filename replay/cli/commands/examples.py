@@ -107,8 +107,8 @@ def demo_command(*, run: Path) -> None:
     Example:
       reprieve demo --run runs/demo
     """
+    from replay.cli.commands.get import command as get_command  # noqa: PLC0415 - loaded when needed
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - loaded when needed
-    from replay.cli.commands.runs import get_command  # noqa: PLC0415 - loaded when needed
 
     trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
     for name, step, arguments in (

@@ -11,7 +11,7 @@ import click
 import yaml
 
 from replay.cli.errors import DIFFERS, ExitError, refusing_traces
-from replay.cli.parameters import echo_json, write
+from replay.cli.parameters import echo_json, shows, write
 from replay.cli.progress import counted, play, profile_names
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
@@ -52,7 +52,8 @@ def compare_trace(
             raise without_outcomes(trace.paths)
     report = _judged(settings, trace, quiet=quiet) if has_states else None
     agreement = _played(settings, trace, quiet=quiet) if plays or not has_states else None
-    show(report, agreement, output)
+    if shows(output, quiet=quiet):
+        show(report, agreement, output)
     if report is not None and (differ := report.of(FindingOutcome.DIFFERS)):
         raise ExitError(DIFFERS, f"{differ:,} recorded decisions differ")
 

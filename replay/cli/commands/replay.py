@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from replay.cli.checks import Checks, check_options
 from replay.cli.commands.resume import resumed
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
@@ -17,10 +18,10 @@ from replay.cli.parameters import (
     FOLDER,
     MOMENT,
     SHARE,
-    assert_option,
-    check_all,
     output_option,
     override_options,
+    quiet_option,
+    shows,
 )
 from replay.cli.progress import play
 from replay.cli.traces import TraceArguments, trace_options
@@ -30,8 +31,9 @@ from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import render
 from replay.runner import FinishedReplay, ReplaySettings
-from replay.whatif.assertions import Assertion, FigureError
-from replay.whatif.comparison import read_facts
+from replay.whatif.assertions import FigureError
+from replay.whatif.ci import figures_markdown
+from replay.whatif.comparison import all_figures, read_facts
 from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -205,11 +207,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Write tables (*.parquet) and report.html into the run. Default: they are written.",
 )
 @override_options
-@assert_option
-@click.option("-q", "--quiet", is_flag=True, help="Do not show the progress.")
-def command(
-    *, trace: TraceArguments, overrides: Overrides, assertions: tuple[Assertion, ...], **values: Any
-) -> None:
+@check_options
+@quiet_option
+def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **values: Any) -> None:
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
     TRACE... is a recording (files or a folder), manifests, OpenB's CSV files or Reprieve's own
@@ -232,7 +232,7 @@ def command(
         if (options.run_path is not None or options.until_ns is not None) and not options.free_run:
             problem = "--compare-recorded replays nothing: leave --run and --until out"
             raise click.UsageError(f"{problem}, or add --free-run")
-        if overrides.to_mapping() or assertions or trace.options.follow_until is not None:
+        if overrides.to_mapping() or checks.are_wanted or trace.options.follow_until is not None:
             raise click.UsageError(
                 "--compare-recorded judges recorded decisions: leave overrides, --assert and "
                 "--follow-until out"
@@ -246,10 +246,14 @@ def command(
     finished = play(settings, trace, overrides, quiet=options.quiet)
     if options.reports:
         _report(finished.run, quiet=options.quiet)
-    _show(finished, options.output)
-    if assertions:
+    _show(finished, options.output if shows(options.output, quiet=options.quiet) else "")
+    if checks.are_wanted:
         with refusing(FigureError, RunError):
-            check_all(assertions, read_facts(finished.run))
+            facts = read_facts(finished.run)
+            results = checks.results(finished.run.path.name, facts, None)
+            checks.conclude(
+                "reprieve replay", results, lambda: figures_markdown(all_figures(facts))
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +381,8 @@ def _text(path: Path | None) -> str:
 
 
 def _show(finished: FinishedReplay, output: str) -> None:
-    render(finished.summary, output, TerminalConsole())
+    if output:
+        render(finished.summary, output, TerminalConsole())
     if finished.delivery.lost:
         raise ExitError(
             SPANS_LOST,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
+from replay.cli.checks import Checks, raise_failed
 from replay.cli.errors import REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER, check_all
+from replay.cli.parameters import FOLDER
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
@@ -78,7 +79,8 @@ def _complete(run: RunDirectory) -> None:
     texts = [text for option, text in pairwise(argv) if option == "--assert"]
     texts += [each.partition("=")[2] for each in argv if each.startswith("--assert=")]
     if texts:
-        check_all([parse_assertion(each) for each in texts], read_facts(run))
+        checks = Checks(assertions=tuple(map(parse_assertion, texts)))
+        raise_failed(checks.results(run.path.name, read_facts(run), None))
 
 
 def resumed(settings: ReplaySettings) -> ReplaySettings:

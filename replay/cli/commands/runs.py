@@ -1,4 +1,4 @@
-"""The commands that read a run: `query`, `export`, `report`, `get`, `explain`."""
+"""The commands that read a run: `query`, `export`, `report`, `explain`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from replay.explain.explain import explain
 from replay.explain.table import print_explanation
 from replay.explain.target import ExplainQuery
 from replay.report.page import write_report
-from replay.results.kubectl.get import OUTPUTS, RESOURCES, GetQuery, get
 from replay.results.kubectl.rows import TableWriter
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
@@ -265,62 +264,3 @@ def explain_command(
         echo_json(found.to_mapping())
     else:
         print_explanation(found, TerminalConsole())
-
-
-@click.command(name="get")
-@click.argument("resource", type=click.Choice(RESOURCES))
-@run_argument
-@click.option(
-    "--at",
-    "offset_ns",
-    type=DURATION,
-    help="The moment, from the run's beginning. Default: the end; with -w the beginning.",
-)
-@click.option("-w", "--watch", is_flag=True, help="Continue with a row for every change.")
-@output_option(*OUTPUTS, meaning="Output format.")
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Show a column with the namespace.")
-@click.option(
-    "--kubernetes-version",
-    default="",
-    metavar="vX.Y",
-    help="Version of the kubectl whose STATUS is shown. Default: the recorded cluster's, or the "
-    "newest.",
-)
-@refusing(RunError)
-def get_command(
-    *,
-    resource: str,
-    run: Path,
-    offset_ns: int | None,
-    watch: bool,
-    output: str,
-    namespace: str,
-    all_namespaces: bool,
-    kubernetes_version: str,
-) -> None:
-    """Show the pods, nodes or events of a run at a moment, as kubectl would have shown them.
-
-    Events are those of scheduling, preemption, eviction, node conditions and controllers; as in a
-    cluster, they are kept for an hour. The latest are last.
-
-    \b
-    Examples:
-      reprieve get pods runs/nginx-1 -w -o wide
-      reprieve get pods runs/cluster-1 --at 1h30m -A
-      reprieve get nodes runs/cluster-1 -o yaml
-      reprieve get events runs/cluster-1 --at 1h30m -o wide
-    """
-    query = GetQuery(
-        resource=resource,
-        output=output,
-        namespace=namespace,
-        show_namespace=all_namespaces,
-        offset_ns=offset_ns,
-        watch=watch,
-        kubernetes_version=kubernetes_version,
-    )
-    for_people = output in {"table", "wide"}
-    shown = get(open_run(run), query, write)
-    if not shown and for_people:
-        echo("No resources found.", err=True)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from replay.cli.baseline import is_baseline, own_values
+from replay.cli.checks import Checks, check_options
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER
+from replay.cli.parameters import FOLDER, html_option, quiet_option
 from replay.cli.progress import counted
 from replay.errors import RunError
+from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import FIGURES
-from replay.results.summary.table import plain_table, right_aligned
+from replay.results.summary.table import escape, plain_table, right_aligned
+from replay.whatif.assertions import FigureError
+from replay.whatif.ci import CheckResult
+from replay.whatif.comparison import RunFacts, read_facts
 from replay.whatif.sweep import (
+    CELLS,
+    RUN,
     FinishedCell,
     GridError,
     SweepAxis,
@@ -25,7 +35,7 @@ from replay.whatif.sweep import (
     parse_axis,
     run_sweep,
 )
-from replay.whatif.sweep_table import SweepRow, cells_csv, plot, table, table_csv
+from replay.whatif.sweep_table import SweepRow, cells_csv, columns, markdown, plot, table, table_csv
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
@@ -70,8 +80,10 @@ _PROBLEMS_SHOWN = 3
     metavar="ADDRESS",
     help='Run on the Dask cluster of this scheduler, such as tcp://host:8786 ("reprieve[sweep]").',
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@refusing(GridError, RunError)
+@check_options
+@html_option
+@quiet_option
+@refusing(GridError, RunError, FigureError)
 def command(
     *,
     replay: tuple[str, ...],
@@ -80,13 +92,17 @@ def command(
     figures: tuple[str, ...],
     workers: int,
     dask: str,
+    checks: Checks,
+    html: Path | None,
     quiet: bool,
 ) -> None:
     """Replay a trace at every point of a grid and compare the figures.
 
     Options after `--` are passed to each replay. A sweep that was interrupted, or got more values,
     runs only the missing replays. Figures are averaged over seeds, where seed is an axis. The
-    folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/.
+    folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/. A place whose
+    values are those of the replay without axes is the baseline. --assert checks each run;
+    `preempted.change` is its figure less that of the baseline with the same seed.
 
     \b
     Examples:
@@ -94,6 +110,7 @@ def command(
       reprieve sweep cluster.ktr --over set:priorityClass.batch.value=0,50,100 -o out
       reprieve sweep nodes.csv pods.csv --over scheduler-config=a.yaml,b.yaml --over seed=1..10 \\
           -o out --figure allocated{resource=cpu} -- --no-eviction --until 1h
+      reprieve sweep cluster.ktr --over scale-nodes=0.9,1.0 -o out --assert 'pending.change == 0'
     """
     shown = figures or _SHOWN
     for name in shown:
@@ -107,8 +124,18 @@ def command(
     (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
     unit = FIGURES[shown[0].partition("{")[0]].unit
     (output / "plot.svg").write_text(plot(rows, shown[0], unit), encoding="utf-8")
-    _print(rows, shown, TerminalConsole())
-    _report_problems(finished)
+    if html is not None:
+        from replay.report.page import write_page  # noqa: PLC0415 - loaded when needed
+        from replay.report.swept import sweep_page  # noqa: PLC0415 - loaded when needed
+
+        write_page(html, sweep_page(output.resolve().name, rows, shown))
+    if not quiet:
+        _print(rows, shown, TerminalConsole())
+    results = list(_checked(output, finished, checks))
+    try:
+        checks.conclude("reprieve sweep", results, lambda: markdown(rows, shown))
+    finally:
+        _report_problems(finished)
 
 
 def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
@@ -118,7 +145,16 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
     grid = list(cells(axes, replay))
     for cell in grid:
         replay_command.make_context("replay", list(cell.arguments))
-    return grid
+    own = own_values(axes, replay)
+    scales = {each for each in own if each[0] == "scale-nodes"}
+    return [
+        replace(
+            cell,
+            options=("--allow-no-effect",) if scales & set(cell.place) else (),
+            is_baseline=is_baseline(cell, own),
+        )
+        for cell in grid
+    ]
 
 
 def _run(
@@ -141,18 +177,39 @@ def _refuse_unknown(shown: Sequence[str], rows: Sequence[SweepRow]) -> None:
             raise ExitError(REFUSED, f"{name!r} is not a figure; figures are {', '.join(present)}")
 
 
+def _checked(
+    folder: Path, finished: Sequence[FinishedCell], checks: Checks
+) -> Iterator[CheckResult]:
+    """Yield the checks of each cell; those of a cell that failed are errors."""
+    baselines = {each.cell.seed: each.cell for each in finished if each.cell.is_baseline}
+    compares = any(each.is_change for each in checks.assertions)
+    if compares and not baselines:
+        raise FigureError(".change needs the baseline in the grid, such as scale-nodes=1.0")
+
+    @functools.lru_cache(1)
+    def facts(cell: SweepCell) -> RunFacts:
+        return read_facts(RunDirectory.open(folder / CELLS / cell.name / RUN))
+
+    ordered = sorted(finished, key=lambda each: each.cell.seed) if compares else finished
+    for each in ordered if checks.assertions else ():
+        if each.problem:
+            for assertion in checks.assertions:
+                yield CheckResult(name=assertion.text, place=each.cell.label, error=each.problem)
+            continue
+        own = read_facts(RunDirectory.open(folder / CELLS / each.cell.name / RUN))
+        other = facts(baselines[each.cell.seed]) if compares else None
+        yield from checks.results(each.cell.label, own, other)
+
+
 def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> None:
-    axes = [axis.removeprefix("set:") for axis, _ in rows[0].place]
-    grid = plain_table(*axes, *right_aligned("RUNS", *shown))
+    axes = len(rows[0].place)
+    names = columns(rows, shown)
+    names[axes] = names[axes].upper()
+    marks = [""] if any(row.is_baseline for row in rows) else []
+    grid = plain_table(*names[:axes], *right_aligned(*names[axes:]), *marks)
     for row in rows:
-        runs = max((each.count for each in row.figures.values()), default=0)
-        cells_ = [
-            f"{row.figures[name].mean:,.5g} ± {row.figures[name].deviation:,.2g}"
-            if name in row.figures
-            else "-"
-            for name in shown
-        ]
-        grid.add_row(*(value for _, value in row.place), str(runs), *cells_)
+        mark = ["baseline" if row.is_baseline else ""] if marks else []
+        grid.add_row(*map(escape, (*row.cells(shown), *mark)))
     console.print(grid)
 
 
@@ -160,10 +217,7 @@ def _report_problems(finished: Sequence[FinishedCell]) -> None:
     failed = [each for each in finished if each.problem]
     if not failed:
         return
-    problems = [
-        f"{', '.join(f'{axis}={value}' for axis, value in each.cell.place)}: {each.problem}"
-        for each in failed[:_PROBLEMS_SHOWN]
-    ]
+    problems = [f"{each.cell.label}: {each.problem}" for each in failed[:_PROBLEMS_SHOWN]]
     more = len(failed) - len(problems)
     problems += [f"and {more:,} more"] if more > 0 else []
     raise ExitError(

@@ -76,9 +76,12 @@
     const css = getComputedStyle(document.documentElement);
     const [text, muted, line, card] = ["--text", "--muted", "--line", "--card"].map((name) => css.getPropertyValue(name).trim());
     const shade = dark.matches ? 1 : 0;
-    const axis = (each) => ({
+    const labels = ({ type, data }, isX) => type === "category" && (isX
+      ? { width: Math.max(40, (0.9 * width) / data.length), overflow: "break", interval: 0, hideOverlap: true }
+      : { width: Math.min(260, width * 0.4), overflow: "break", lineHeight: 13 });
+    const axis = (each, isX) => ({
       ...each,
-      axisLabel: { color: muted, ...each.axisLabel, ...(each.type === "category" && { width: Math.min(260, width * 0.4), overflow: "break", lineHeight: 13 }) },
+      axisLabel: { color: muted, ...each.axisLabel, ...labels(each, isX) },
       axisLine: { lineStyle: { color: line } },
       axisTick: { lineStyle: { color: line } },
       splitLine: { lineStyle: { color: line, opacity: 0.6 }, ...each.splitLine },
@@ -92,7 +95,7 @@
       textStyle: { color: text, fontFamily: font },
       ...(option.legend && { legend: { textStyle: { color: text }, pageTextStyle: { color: text }, pageIconColor: text, pageIconInactiveColor: line, inactiveColor: muted, ...option.legend } }),
       tooltip: { confine: true, backgroundColor: card, borderColor: line, textStyle: { color: text }, ...option.tooltip },
-      ...(option.xAxis && { xAxis: axis(option.xAxis), yAxis: axis(option.yAxis) }),
+      ...(option.xAxis && { xAxis: axis(option.xAxis, true), yAxis: axis(option.yAxis, false) }),
       series: option.series.map((each) => ({
         ...each,
         ...(each.type === "custom" && { itemStyle: { color: endings[each.name][shade] } }),
@@ -114,6 +117,13 @@
   drawn.forEach(draw);
   document.querySelectorAll("select[data-choice]").forEach((select) =>
     select.addEventListener("change", () => draw(document.querySelector(`.chart[data-figure="${select.dataset.choice}"]`))));
+  document.querySelectorAll("input[data-search]").forEach((input) =>
+    input.addEventListener("input", () => {
+      const wanted = input.value.trim().toLowerCase();
+      document.getElementById(input.dataset.search).querySelectorAll("tbody tr").forEach((row) => {
+        row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      });
+    }));
   dark.addEventListener("change", () => drawn.forEach(draw));
   const observer = new ResizeObserver((entries) =>
     entries.forEach(({ target }) => {

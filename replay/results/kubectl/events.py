@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from replay.results import durations
@@ -77,7 +76,7 @@ class KubeEvent:
             "metadata": {
                 "name": self.name,
                 "namespace": self.namespace,
-                "creationTimestamp": _time(self.first_ns),
+                "creationTimestamp": durations.utc(self.first_ns),
             },
             "involvedObject": {
                 "kind": self.kind,
@@ -88,8 +87,8 @@ class KubeEvent:
             "reason": self.reason,
             "message": self.message,
             "source": {"component": self.component, **({"host": self.host} if self.host else {})},
-            "firstTimestamp": _time(self.first_ns),
-            "lastTimestamp": _time(self.last_ns),
+            "firstTimestamp": durations.utc(self.first_ns),
+            "lastTimestamp": durations.utc(self.last_ns),
             "count": self.count,
             "type": self.type,
         }
@@ -217,7 +216,3 @@ def _event(
         first_ns=decision.at_ns,
         last_ns=decision.at_ns,
     )
-
-
-def _time(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

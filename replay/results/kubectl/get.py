@@ -2,160 +2,100 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
 
-import orjson
-import yaml
 from google.protobuf.message import Message
 
 from replay.errors import RunError
-from replay.results.kubectl import events, rows
-from replay.results.kubectl.events import KubeEvent, KubeEvents
-from replay.results.kubectl.rows import TableWriter
-from replay.results.run.cluster import ClusterObjects, ObjectChange
+from replay.results.kubectl import rows
+from replay.results.kubectl.events import KubeEvents
+from replay.results.kubectl.objects import RunObjects, changes, objects_at
+from replay.results.kubectl.printers import Item, Style, Write, name_of, printer
+from replay.results.kubectl.resources import EVENTS, RESOURCES, Target, targets
+from replay.results.run.cluster import ObjectChange
 from replay.results.run.directory import RunDirectory
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
-from services.rpc.kube.codec import object_to_json
+from services.kube.selector import LabelSelector
 
-KINDS = {"pods": "Pod", "nodes": "Node"}
-RESOURCES = (*KINDS, "events")
-OUTPUTS = ("table", "wide", "json", "yaml")
-Write = Callable[[str], object]
+__all__ = ["RESOURCES", "GetQuery", "get"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetQuery:
     """What to print and how.
 
-    resource: one of RESOURCES. output: one of OUTPUTS.
+    resource, names: as resources.targets reads them. output: as printers.Style has it.
     namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
         the run's pods are in several namespaces and all are printed.
-    offset_ns: the moment, from the run's first event on; None: the end, or the beginning where
-        `watch` is set.
-    watch: continue with a row for each change.
+    selector: only objects with such labels.
+    offset_ns, at_ns: the moment, from the run's first event on or as a time; neither: the end, or
+        the beginning where `watch` is set.
+    watch: continue with a row for each change. headers: whether tables have headers.
     kubernetes_version: of the kubectl whose STATUS is printed; "": the recorded cluster's.
     """
 
     resource: str
+    names: Sequence[str] = ()
     output: str = "table"
     namespace: str = ""
     show_namespace: bool = False
+    selector: LabelSelector = field(default_factory=LabelSelector)
     offset_ns: int | None = None
+    at_ns: int | None = None
     watch: bool = False
+    headers: bool = True
     kubernetes_version: str = ""
+
+    @property
+    def has_moment(self) -> bool:
+        """Return whether a moment is asked for."""
+        return self.offset_ns is not None or self.at_ns is not None
 
 
 def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
     """Print objects with `write`, a piece at a time, and return how many.
 
-    Raises RunError where the run's history cannot be read, and for a moment after its end.
+    Raises RunError where the run's files cannot be read, for an unknown type, for a moment after
+    its end and, after the objects that are found, for names that are not.
     """
-    if query.offset_ns is not None:
-        run.check_moment(query.offset_ns)
-    printer = _printer(run, query, write)
-    count = 0
-    batches = _event_batches(run, query) if query.resource == "events" else _batches(run, query)
-    for now_ns, items in batches:
-        printer.add(now_ns, items)
-        count += len(items)
-    printer.close()
+    wanted = targets(query.resource, query.names)
+    if query.watch and len(wanted) > 1:
+        raise RunError("a watch shows one type of objects; ask for each type by itself")
+    style = Style(
+        output=query.output,
+        is_list=not all(each.names for each in wanted) or sum(len(t.names) for t in wanted) > 1,
+        is_watch=query.watch,
+        shows_kind=len(wanted) > 1,
+        shows_phase=rows.shows_phase_of_ended(
+            query.kubernetes_version or run.manifest().kubernetes_version
+        ),
+        headers=query.headers,
+    )
+    printing = printer(style, write)
+    moment_ns = None
+    if query.has_moment or not query.watch:
+        moment_ns = run.moment_ns(offset_ns=query.offset_ns, at_ns=query.at_ns)
+    batches = _batches(run, wanted, moment_ns, watch=query.watch)
+    count, missing = 0, list[str]()
+    for target in wanted:
+        found: set[str] = set()
+        namespaced = target.resource.namespaced
+        shows_namespace = namespaced and _shows_namespace(run, query)
+        printing.begin(target.resource, show_namespace=shows_namespace)
+        lister = _Lister(target, query)
+        for now_ns, items in batches(lister):
+            printing.add(now_ns, items)
+            count += len(items)
+            found.update(map(name_of, items))
+        missing += lister.missing(found)
+    printing.close()
+    if missing and not query.watch:
+        raise RunError(f"{run.path} has no {'; no '.join(missing)} at that moment")
     return count
 
 
-_Item = Message | KubeEvent
-_Batch = tuple[int, Sequence[_Item]]
-
-
-def _batches(run: RunDirectory, query: GetQuery) -> Iterator[_Batch]:
-    """Yield the objects at the moment of the query, then the changes after it."""
-    history = ClusterObjects()
-    start_ns = moment_ns = last_ns = 0
-    listed = False
-    for number, event in enumerate(event for round_ in run.rounds() for event in round_.events):
-        if number == 0:
-            start_ns = event.at_ns
-        if query.offset_ns is not None:
-            moment_ns = start_ns + query.offset_ns
-            if event.at_ns > moment_ns and not listed:
-                yield moment_ns, _listed(history, query)
-                listed = True
-                if not query.watch:
-                    return
-        last_ns = event.at_ns
-        watching = query.watch and (listed or query.offset_ns is None)
-        change = history.take(event)
-        if watching and change is not None and _is_wanted(change, query):
-            yield change.at_ns, [change.message]
-    if not listed and not (query.watch and query.offset_ns is None):
-        yield max(moment_ns, last_ns), _listed(history, query)
-
-
-def _event_batches(run: RunDirectory, query: GetQuery) -> Iterator[_Batch]:
-    """Yield the Events at the moment of the query, then those after it.
-
-    In a watch, an Event comes again each time that it is counted.
-    """
-    start_ns = _start_ns(run)
-    moment_ns = None if query.offset_ns is None else start_ns + query.offset_ns
-    standing = KubeEvents()
-    last_ns = start_ns
-    listed = moment_ns is None and query.watch
-    for decision in run.decisions():
-        if not listed and moment_ns is not None and decision.at_ns > moment_ns:
-            yield moment_ns, _of_namespace(standing.standing(moment_ns), query)
-            listed = True
-            if not query.watch:
-                return
-        last_ns = decision.at_ns
-        event = standing.take(decision)
-        if event is not None and listed and _of_namespace([event], query):
-            yield decision.at_ns, [event]
-    if not listed:
-        moment_ns = last_ns if moment_ns is None else moment_ns
-        yield moment_ns, _of_namespace(standing.standing(moment_ns), query)
-
-
-def _start_ns(run: RunDirectory) -> int:
-    return next((event.at_ns for round_ in run.rounds() for event in round_.events), 0)
-
-
-def _of_namespace(found: Sequence[KubeEvent], query: GetQuery) -> list[KubeEvent]:
-    return [each for each in found if query.namespace in ("", each.namespace)]
-
-
-def _listed(history: ClusterObjects, query: GetQuery) -> Sequence[_Item]:
-    kind = KINDS[query.resource]
-    keys = sorted(
-        key for key in history.objects if key[0] == kind and query.namespace in ("", key[1])
-    )
-    return [history.objects[key] for key in keys]
-
-
-def _is_wanted(change: ObjectChange, query: GetQuery) -> bool:
-    kind, namespace, _ = change.key
-    return kind == KINDS[query.resource] and query.namespace in ("", namespace)
-
-
-class _Printer(Protocol):
-    def add(self, now_ns: int, items: Sequence[_Item]) -> None: ...
-    def close(self) -> None: ...
-
-
-def _printer(run: RunDirectory, query: GetQuery, write: Write) -> _Printer:
-    match query.output:
-        case "table" | "wide":
-            version = query.kubernetes_version or run.manifest().kubernetes_version
-            return _Table(query, version, write, show_namespace=_shows_namespace(run, query))
-        case "json" | "yaml":
-            return _Objects(query, write)
-    raise ValueError(f"{query.output!r} is not an output; outputs are {', '.join(OUTPUTS)}")
-
-
 def _shows_namespace(run: RunDirectory, query: GetQuery) -> bool:
-    if query.resource == "nodes":
-        return False
     return query.show_namespace or (not query.namespace and _has_several_namespaces(run))
 
 
@@ -167,70 +107,154 @@ def _has_several_namespaces(run: RunDirectory) -> bool:
         return True
 
 
-class _Table:
-    def __init__(
-        self, query: GetQuery, kubernetes_version: str, write: Write, *, show_namespace: bool
-    ) -> None:
-        wide = query.output == "wide"
-        columns: tuple[str, ...]
-        if query.resource == "events":
-            columns = events.COLUMNS_WIDE if wide else events.COLUMNS
-        elif query.resource == "nodes":
-            columns = rows.NODE_COLUMNS_WIDE if wide else rows.NODE_COLUMNS
+_Batch = tuple[int, Sequence[Item]]
+
+
+class _Lister:
+    """The objects of one type that are asked for."""
+
+    def __init__(self, target: Target, query: GetQuery) -> None:
+        self.kind = target.resource.kind
+        self.watch = query.watch
+        self.has_status = target.resource.is_recorded
+        self._target, self._query = target, query
+        self._namespace = query.namespace if target.resource.namespaced else ""
+        self._others: set[str] = set()
+
+    def wants(self, namespace: str, name: str, labels: object) -> bool:
+        """Return whether an object is asked for."""
+        if self._namespace not in ("", namespace):
+            return False
+        if self._target.names and name not in self._target.names:
+            self._others.add(name)
+            return False
+        return self._query.selector.matches(labels)  # type: ignore[arg-type] # a map of labels
+
+    def wants_object(self, message: Message) -> bool:
+        meta = message.metadata  # type: ignore[attr-defined] # of an object
+        return self.wants(meta.namespace, meta.name, meta.labels)
+
+    def listed(self, held: RunObjects, now_ns: int) -> list[Item]:
+        """Return the objects at a moment, sorted by namespace and name."""
+        keys = sorted(key for key in held.objects if key[0] == self.kind)
+        objects = [held.objects[key] for key in keys]
+        return [held.with_status(each, now_ns) for each in objects if self.wants_object(each)]
+
+    def missing(self, found: set[str]) -> Iterator[str]:
+        """Yield the names that are not there, with similar ones."""
+        for name in self._target.names:
+            if name not in found:
+                close = difflib.get_close_matches(name, sorted(self._others), n=1)
+                hint = f" (did you mean {close[0]}?)" if close else ""
+                yield f"{self._target.resource.singular} {name!r}{hint}"
+
+
+def _batches(
+    run: RunDirectory, wanted: Sequence[Target], moment_ns: int | None, *, watch: bool
+) -> Callable[[_Lister], Iterator[_Batch]]:
+    """Return what yields the objects of one type; lists of several read the run once."""
+    kinds = [each.resource.kind for each in wanted if each.resource is not EVENTS]
+    held = None
+    if kinds and moment_ns is not None and not watch:
+        held = objects_at(run, kinds, moment_ns)
+
+    def batches(lister: _Lister) -> Iterator[_Batch]:
+        if lister.kind == EVENTS.kind:
+            yield from _events(run, lister, moment_ns)
+        elif held is not None and moment_ns is not None:
+            yield moment_ns, lister.listed(held, moment_ns)
         else:
-            columns = rows.POD_COLUMNS_WIDE if wide else rows.POD_COLUMNS
-        self._wide = wide
-        self._width = len(columns)
-        self._shows_phase = rows.shows_phase_of_ended(kubernetes_version)
-        self._show_namespace = show_namespace
-        shown = ("NAMESPACE", *columns) if show_namespace else columns
-        self._table = TableWriter(shown, write)
+            yield from _watched(run, lister, moment_ns)
 
-    def add(self, now_ns: int, items: Sequence[_Item]) -> None:
-        self._table.rows([self._row(item, now_ns) for item in items])
+    return batches
 
-    def close(self) -> None:
-        pass
 
-    def _row(self, item: _Item, now_ns: int) -> tuple[str, ...]:
-        if isinstance(item, node_pb2.Node):
-            return rows.node_row(item, now_ns)[: self._width]
-        if isinstance(item, KubeEvent):
-            namespace, row = item.namespace, item.row(now_ns, wide=self._wide)
+def _watched(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterator[_Batch]:
+    """Yield the objects at the moment, if there is one, then the changes after it."""
+    held, statuses = RunObjects(), _Statuses(lister)
+    for event in changes(run, (lister.kind,)):
+        if moment_ns is not None and event.at_ns > moment_ns:
+            yield moment_ns, statuses.seen(lister.listed(held, moment_ns))
+            moment_ns = None
+        change = held.take(event)
+        if moment_ns is None and change is not None:
+            items = statuses.changed(held, change)
+            if items:
+                yield change.at_ns, items
+    if moment_ns is not None:
+        yield moment_ns, lister.listed(held, moment_ns)
+
+
+class _Statuses:
+    """Which objects a watch shows after a change: the changed one, and owners by their status."""
+
+    def __init__(self, lister: _Lister) -> None:
+        self._lister = lister
+        self._last: dict[str, bytes] = {}
+
+    def seen(self, items: list[Item]) -> list[Item]:
+        """Remember what was shown, and return it."""
+        for item in items if self._lister.watch and self._lister.has_status else ():
+            assert isinstance(item, Message)  # noqa: S101 - Events are not listed here
+            self._last[_uid(item)] = item.SerializeToString(deterministic=True)
+        return items
+
+    def changed(self, held: RunObjects, change: ObjectChange) -> list[Item]:
+        """Return the objects to show after a change."""
+        if change.key[0] == self._lister.kind:
+            shown: list[Item] = []
+            if self._lister.wants_object(change.message):
+                shown = [held.with_status(change.message, change.at_ns)]
+            return self.seen(shown)
+        if not self._lister.has_status:
+            return []
+        return self.seen([each for each in self._affected(held, change) if self._is_new(each)])
+
+    def _affected(self, held: RunObjects, change: ObjectChange) -> Iterator[Message]:
+        """Yield the objects of the kind whose status may have changed."""
+        kind = self._lister.kind
+        if change.key[0] == "Node":
+            keys = [key for key in held.objects if key[0] == kind == "DaemonSet"]
         else:
-            assert isinstance(item, pod_pb2.Pod)  # noqa: S101 - RESOURCES has no more kinds
-            row = rows.pod_row(item, now_ns, shows_phase=self._shows_phase)[: self._width]
-            namespace = item.metadata.namespace
-        return (namespace, *row) if self._show_namespace else row
+            keys, key = [], held.owner_key(change.message)
+            while key is not None and key not in keys:
+                keys.append(key)
+                key = held.owner_key(held.objects[key])
+        for each in keys:
+            message = held.objects[each]
+            if each[0] == kind and self._lister.wants_object(message):
+                yield held.with_status(message, change.at_ns)
+
+    def _is_new(self, message: Message) -> bool:
+        return self._last.get(_uid(message)) != message.SerializeToString(deterministic=True)
 
 
-class _Objects:
-    """Whole objects: one List at the end, or one object after the other in a watch."""
-
-    def __init__(self, query: GetQuery, write: Write) -> None:
-        self._query = query
-        self._write = write
-        self._items: list[dict[str, Any]] = []
-
-    def add(self, now_ns: int, items: Sequence[_Item]) -> None:  # noqa: ARG002 - a protocol's
-        if not self._query.watch:
-            self._items += map(_mapping, items)
-            return
-        separator = "---\n" if self._query.output == "yaml" else ""
-        for item in items:
-            self._write(separator + _text(_mapping(item), self._query.output))
-
-    def close(self) -> None:
-        if not self._query.watch:
-            whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": self._items}
-            self._write(_text(whole, self._query.output))
+def _uid(message: Message) -> str:
+    uid: str = message.metadata.uid  # type: ignore[attr-defined] # of an object
+    return uid
 
 
-def _mapping(item: _Item) -> dict[str, Any]:
-    return item.to_mapping() if isinstance(item, KubeEvent) else object_to_json(item)
+def _events(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterator[_Batch]:
+    """Yield the Events at the moment, then those after it.
+
+    In a watch, an Event comes again each time that it is counted.
+    """
+    standing = KubeEvents()
+    for decision in run.decisions():
+        if moment_ns is not None and decision.at_ns > moment_ns:
+            yield moment_ns, _standing(standing, lister, moment_ns)
+            if not lister.watch:
+                return
+            moment_ns = None
+        event = standing.take(decision)
+        if event is None or moment_ns is not None:
+            continue
+        if lister.wants(event.namespace, event.name, {}):
+            yield decision.at_ns, [event]
+    if moment_ns is not None:
+        yield moment_ns, _standing(standing, lister, moment_ns)
 
 
-def _text(mapping: dict[str, Any], output: str) -> str:
-    if output == "yaml":
-        return yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True)
-    return orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+def _standing(events: KubeEvents, lister: _Lister, now_ns: int) -> list[Item]:
+    found = events.standing(now_ns)
+    return [each for each in found if lister.wants(each.namespace, each.name, {})]

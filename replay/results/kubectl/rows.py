@@ -20,13 +20,18 @@ _GAP = "   "
 
 
 class TableWriter:
-    """Writes rows in batches, as kubectl does: the header first; columns only grow wider."""
+    """Writes rows in batches, as kubectl does: the header first; columns only grow wider.
 
-    def __init__(self, columns: Sequence[str], write: Callable[[str], object]) -> None:
+    headers: whether there is a header.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], write: Callable[[str], object], *, headers: bool = True
+    ) -> None:
         self._columns = columns
         self._write = write
-        self._widths = [len(one_line(column)) for column in columns]
-        self._begun = False
+        self._widths = [len(one_line(column)) if headers else 0 for column in columns]
+        self._begun = not headers
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         """Write rows; each has a cell for each column. Control characters are escaped."""

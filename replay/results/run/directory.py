@@ -14,7 +14,7 @@ from typing import Any, Self
 import orjson
 
 from replay.errors import RunError, unwritable
-from replay.results.durations import simulated
+from replay.results.durations import simulated, utc
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.run.files import (
     DECISIONS,
@@ -24,6 +24,7 @@ from replay.results.run.files import (
     HISTORY,
     LATENCIES,
     MANIFEST,
+    OBJECTS,
     RECORDED,
     SPANS,
     SUMMARY,
@@ -214,6 +215,14 @@ class RunDirectory:
         """Remove the log of extender responses, if it exists."""
         self._remove(lambda name: name == EXTENDERS)
 
+    def objects_log(self, size: int | None = None) -> RoundLog:
+        """Create the log of objects; `size`: continue it after so many bytes."""
+        return RoundLog(self.path / OBJECTS, size)
+
+    def remove_objects(self) -> None:
+        """Remove the log of objects, if it exists."""
+        self._remove(lambda name: name == OBJECTS)
+
     def remove_resume_point(self) -> None:
         """Remove what `reprieve resume` needs, at the run's end."""
         self._remove(lambda name: name == RESUME)
@@ -244,19 +253,46 @@ class RunDirectory:
         """Yield the rounds that were sent to the scheduler, in order."""
         return read_rounds(self.intact(HISTORY), is_whole=self.is_whole)
 
+    @property
+    def has_objects(self) -> bool:
+        """Return whether there are objects that the scheduler does not receive in full."""
+        return (self.path / OBJECTS).is_file()
+
+    def object_rounds(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield changes of these objects, in order, each as a round of its own."""
+        if self.has_objects:
+            yield from read_rounds(self.intact(OBJECTS), is_whole=self.is_whole)
+
     def check_moment(self, offset_ns: int) -> None:
         """Raise RunError for a moment after the run's end, counted from its first event."""
+        self.moment_ns(offset_ns=offset_ns)
+
+    def moment_ns(self, *, offset_ns: int | None = None, at_ns: int | None = None) -> int:
+        """Return a moment of the run in ns since the Unix epoch.
+
+        It is `offset_ns` after the run's first event, or at `at_ns`; without either it is the end.
+        Raises RunError for a moment before the first event or after the end.
+        """
         start_ns: int | None = None
         end_ns = self.manifest().end_ns
+        if end_ns and offset_ns is None and at_ns is None:
+            return end_ns
         for round_ in self.rounds():
             if start_ns is None and round_.events:
                 start_ns = round_.events[0].at_ns
-            if start_ns is not None and start_ns + offset_ns <= max(end_ns, round_.at_ns):
-                return
+                if offset_ns is not None:
+                    at_ns = start_ns + offset_ns
+                if at_ns is not None and at_ns < start_ns:
+                    begins = utc(start_ns)
+                    raise RunError(f"the run begins at {begins}; {utc(at_ns)} is before it")
             end_ns = max(end_ns, round_.at_ns)
-        if start_ns is not None:
-            ends, moment = simulated(end_ns - start_ns), simulated(offset_ns)
-            raise RunError(f"the run ends at {ends}; {moment} is after its end")
+            if start_ns is not None and at_ns is not None and at_ns <= end_ns:
+                return at_ns
+        if start_ns is None or at_ns is None:
+            return end_ns
+        moment = utc(at_ns) if offset_ns is None else simulated(offset_ns)
+        ends = f"{simulated(end_ns - start_ns)} ({utc(end_ns)})"
+        raise RunError(f"the run ends at {ends}; {moment} is after its end")
 
     @property
     def has_extenders(self) -> bool:

@@ -5,6 +5,8 @@
   of the files below but for tables and report.
 - decisions.jsonl: the decision log.
 - history.rounds.zst: every round that was sent to the scheduler.
+- objects.rounds.zst: the changes of objects that the scheduler does not receive in full, where
+  there are any.
 - extenders.rounds.zst: the extender responses in each round, where there are extenders.
 - checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
 - resume.zst: the last checkpoint of everything, for `reprieve resume`; not in a run that has
@@ -30,12 +32,13 @@ from replay.results.schema import FILE_NAMES
 MANIFEST = "manifest.json"
 DECISIONS = "decisions.jsonl"
 HISTORY = "history.rounds.zst"
+OBJECTS = "objects.rounds.zst"
 EXTENDERS = "extenders.rounds.zst"
 SPANS = "spans.jsonl"
 LATENCIES = "latencies.json"
 SUMMARY = "summary.json"
 REPORT = "report.html"
-RECORDED = (DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY)
+RECORDED = (DECISIONS, HISTORY, OBJECTS, EXTENDERS, SPANS, LATENCIES, SUMMARY)
 """Files that a run writes, beside its manifest and its checkpoints."""
 DERIVED = (REPORT, *FILE_NAMES)
 """Files that are made of them, at any time."""

@@ -53,6 +53,7 @@ class Controllers:
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
+        self._journal = state.journal
         self.claims = Claims(state.cluster)
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
@@ -95,7 +96,7 @@ class Controllers:
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a workload object. Raises FieldError for an invalid one."""
         case = message.WhichOneof("object") or ""
-        kind, meta = KINDS[case], getattr(message, case).metadata
+        kind = KINDS[case]
         match case:
             case "replica_set":
                 self._replica_sets.put(message.replica_set)
@@ -111,7 +112,7 @@ class Controllers:
                 self._jobs.put(message.job)
             case "cron_job":
                 self._cron_jobs.put(now_ns, message.cron_job)
-        self._remember(kind, meta)
+        self._remember(now_ns, message)
         if kind in _SPREAD:
             self._send(now_ns, kind, getattr(message, case))
 
@@ -123,6 +124,7 @@ class Controllers:
         kind, meta = self._objects.pop(uid, ("", None))
         if meta is None:
             return
+        self._journal.object_removed(now_ns, object_ref(kind, meta))
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._sent.pop(uid, None) is not None:
@@ -151,10 +153,9 @@ class Controllers:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
         self._daemon_sets.pods_changed(changed.pods)
         for uid in changed.deployments:
-            made = self._deployments.roll_out(now_ns, uid)
-            if made is not None:
-                self._remember("ReplicaSet", made.metadata)
-                self._send(now_ns, "ReplicaSet", made)
+            for each in self._deployments.roll_out(now_ns, uid):
+                self._remember(now_ns, object_pb2.KubernetesObject(replica_set=each))
+                self._send(now_ns, "ReplicaSet", each)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
         waiting |= self._cluster.changed.owners
         while waiting:
@@ -185,24 +186,28 @@ class Controllers:
             for job_uid in deleted:
                 self.remove(now_ns, job_uid)
             for job in made:
-                self._start(job)
+                self._start(now_ns, job)
         elif kind in self._pod_controllers:
             if self._pod_controllers[kind].sync(now_ns, uid):
                 self._again[uid] = None
             if kind == "Job" and self._jobs.expire(now_ns, uid):
                 self.remove(now_ns, uid)
 
-    def _start(self, job: workloads_pb2.Job) -> None:
+    def _start(self, now_ns: int, job: workloads_pb2.Job) -> None:
         meta = job.metadata
         if not self.uid_of("Job", meta.namespace, meta.name):
             self._jobs.put(job)
-            self._remember("Job", meta)
+            self._remember(now_ns, object_pb2.KubernetesObject(job=job))
             self._again[meta.uid] = None
 
-    def _job_finished(self, uid: str) -> None:
-        _, meta = self._objects[uid]
-        self._again[controller_uid(meta)] = None
+    def _job_finished(self, now_ns: int, job: workloads_pb2.Job) -> None:
+        self._again[controller_uid(job.metadata)] = None
+        wrapped = object_pb2.KubernetesObject(job=job)
+        self._journal.object_put(now_ns, wrapped, is_new=False)
 
-    def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
+    def _remember(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
+        case = message.WhichOneof("object") or ""
+        kind, meta = KINDS[case], getattr(message, case).metadata
+        self._journal.object_put(now_ns, message, is_new=meta.uid not in self._objects)
         self._uids[kind, meta.namespace, meta.name] = meta.uid
         self._objects[meta.uid] = (kind, meta)

@@ -21,7 +21,7 @@ from replay.world.api.pod_record import PodRecord
 from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube.fields import time_ns
+from services.rpc.kube.fields import set_time, time_ns
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -84,6 +84,23 @@ class JobState:
                 state.condition, state.reason = condition.type, condition.reason
                 state.finished_ns = time_ns(condition.last_transition_time)
         return state
+
+    def with_status(self) -> workloads_pb2.Job:
+        """Return a copy of the Job with the status that its controller writes at its end."""
+        made = workloads_pb2.Job()
+        made.CopyFrom(self.message)
+        status = made.status
+        status.Clear()
+        status.succeeded, status.failed = self.succeeded, self.failed
+        if self.start_ns is not None:
+            set_time(status.start_time, self.start_ns)
+        if self.finished_ns is not None:
+            condition = status.conditions.add(type=self.condition, status="True")
+            condition.reason = self.reason
+            set_time(condition.last_transition_time, self.finished_ns)
+            if self.condition == "Complete":
+                set_time(status.completion_time, self.finished_ns)
+        return made
 
     @property
     def completions(self) -> int | None:

@@ -25,7 +25,10 @@ from reprieve.kube.v1beta1 import workloads_pb2
 
 
 class Jobs:
-    """Keeps the pods of each Job; `finished` is called with the UID of a Job that finishes."""
+    """Keeps the pods of each Job.
+
+    `finished` is called with the time (ns) and the Job, with its status, when a Job finishes.
+    """
 
     def __init__(self, state: WorldState, pod_control: PodControl) -> None:
         self._cluster = state.cluster
@@ -33,7 +36,7 @@ class Jobs:
         self._journal = state.journal
         self._pod_control = pod_control
         self._jobs: dict[str, JobState] = {}
-        self.finished: Callable[[str], None] = lambda _uid: None
+        self.finished: Callable[[int, workloads_pb2.Job], None] = lambda _now_ns, _job: None
 
     def put(self, message: workloads_pb2.Job) -> None:
         """Add or replace a Job; counted pods of a replaced one stay counted.
@@ -123,7 +126,7 @@ class Jobs:
         if job.condition == "Failed":
             meta = job.message.metadata
             self._journal.note("job-failed", f"Job {meta.namespace}/{meta.name}: {job.reason}")
-        self.finished(uid)
+        self.finished(now_ns, job.with_status())
 
     def _is_past_deadline(self, now_ns: int, job: JobState) -> bool:
         spec = job.message.spec

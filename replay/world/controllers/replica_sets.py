@@ -64,11 +64,13 @@ class ReplicaSets:
         """Return the ReplicaSets of a Deployment, the oldest first."""
         return list(self._sets.get(deployment_uid, {}).values())
 
-    def resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> None:
-        """Set spec.replicas, if it is another number."""
-        if not replica_set.spec.HasField("replicas") or replica_set.spec.replicas != wanted:
-            replica_set.spec.replicas = wanted
-            self.put(replica_set)
+    def resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> bool:
+        """Set spec.replicas, and return whether it was another number."""
+        if replica_set.spec.HasField("replicas") and replica_set.spec.replicas == wanted:
+            return False
+        replica_set.spec.replicas = wanted
+        self.put(replica_set)
+        return True
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Create and delete pods; return False, as a second sync changes nothing."""
@@ -110,30 +112,29 @@ class Deployments:
         self._cluster.deployments[uid] = message
         self._cluster.changed.deployments[uid] = None
 
-    def roll_out(self, now_ns: int, uid: str) -> workloads_pb2.ReplicaSet | None:
-        """Resize a Deployment's ReplicaSets; return the one that it created, None for none.
+    def roll_out(self, now_ns: int, uid: str) -> list[workloads_pb2.ReplicaSet]:
+        """Resize a Deployment's ReplicaSets; return those that were resized or created.
 
         A paused Deployment resizes the ReplicaSet that it has; an unknown one is accepted.
         """
         deployment = self._cluster.deployments.get(uid)
         if deployment is None:
-            return None
+            return []
         wanted = replicas(deployment.spec)
         sets = self._sets.of(uid)
-        current = next((each for each in sets if _same_template(each, deployment)), None)
+        current = next((each for each in sets if same_template(each, deployment)), None)
         if deployment.spec.paused:
             current = _active_or_latest(sets)
             if current is None:
-                return None
-        for each in sets:
-            if each is not current:
-                self._sets.resize(each, 0)
+                return []
+        changed = [each for each in sets if each is not current and self._sets.resize(each, 0)]
         if current is None:
             made = self._new_set(now_ns, deployment, wanted)
             self._sets.put(made)
-            return made
-        self._sets.resize(current, wanted)
-        return None
+            changed.append(made)
+        elif self._sets.resize(current, wanted):
+            changed.append(current)
+        return changed
 
     def _new_set(
         self, now_ns: int, deployment: workloads_pb2.Deployment, wanted: int
@@ -166,9 +167,10 @@ def _active_or_latest(sets: list[workloads_pb2.ReplicaSet]) -> workloads_pb2.Rep
     return next(reversed(active or sets), None)
 
 
-def _same_template(
+def same_template(
     replica_set: workloads_pb2.ReplicaSet, deployment: workloads_pb2.Deployment
 ) -> bool:
+    """Return whether a Deployment's current template is that of a ReplicaSet."""
     template = workloads_pb2.PodTemplateSpec()
     template.CopyFrom(replica_set.spec.template)
     if HASH_LABEL in template.metadata.labels:

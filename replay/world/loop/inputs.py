@@ -190,6 +190,7 @@ class RecordFeed:
                     self._budgets.put(now_ns, message.pod_disruption_budget)
                 case "priority_class":
                     self._admission.put_class(message.priority_class)
+                    self._journal.object_put(now_ns, message, is_new=is_new)
                     self._controllers.retry_refused()
                 case _ if kind in KINDS:
                     self._put_controller(now_ns, KINDS[kind], message)
@@ -242,6 +243,7 @@ class RecordFeed:
                 self._budgets.remove(now_ns, key)
             case "PriorityClass":
                 self._admission.remove_class(ref.name)
+                self._journal.object_removed(now_ns, ref)
             case _ if ref.kind in KINDS.values():
                 uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
                 self._controllers.remove(now_ns, uid or ref.uid)

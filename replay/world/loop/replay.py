@@ -20,7 +20,7 @@ from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
 from replay.world.controllers.pod_deletion import PodGarbageCollection, TaintEviction
-from replay.world.journal import DecisionSink, FailedAttemptSink, Journal
+from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
@@ -85,12 +85,13 @@ class Replay:
         models: Models,
         sink: DecisionSink,
         failed: FailedAttemptSink | None = None,
+        objects: ObjectSink | None = None,
         observer: Observer,
         cluster: Cluster | None = None,
         usage: Sequence[UsageRule] = (),
     ) -> None:
         state = WorldState(
-            journal=Journal(sink, failed), models=models, cluster=cluster or Cluster()
+            journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
         )
         self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
         self.admission = state.admission

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli.commands import runs
+from replay.cli.commands import get, runs
 from replay.cli.commands.runs import export_command, query_command, report_command
 from replay.cli.errors import REFUSED, ExitError
 from replay.results.schema import TABLES
@@ -127,9 +127,41 @@ def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
     """By get and by explain, which name the end."""
-    for command, arguments in (
-        (runs.get_command, ("pods", run)),
-        (runs.explain_command, ("high", run)),
-    ):
+    for command, arguments in ((get.command, ("pods", run)), (runs.explain_command, ("high", run))):
         said = _refused(command, *arguments, "--at", "1h")
-        assert said == "the run ends at 20s; 1h is after its end"
+        assert said == "the run ends at 20s (2019-10-24T08:00:20Z); 1h is after its end"
+
+
+def test_a_moment_of_get_and_describe_may_be_a_time(run: str) -> None:
+    """Of the run's clock, or a duration from its beginning."""
+    for command, arguments in (
+        (get.command, ("po", run)),
+        (get.describe_command, ("po/high", run)),
+    ):
+        time, offset = (
+            _invoke(command, *arguments, "--at", each).stdout
+            for each in ("2019-10-24T08:00:09Z", "9s")
+        )
+        assert time == offset != ""
+        assert "2019-10-24T08:00:20Z" in _refused(command, *arguments, "--at", "9h")
+
+
+def test_an_output_that_get_does_not_have_is_refused(run: str) -> None:
+    """As is a template that cannot be read, with the place."""
+    for output, problem in (
+        ("xml", "'xml' is not one of table,"),
+        ("jsonpath={.a", "at character"),
+    ):
+        result = CliRunner().invoke(get.command, ["po", run, "-o", output])
+        assert result.exit_code == REFUSED
+        assert problem in result.output
+
+
+def test_get_prints_for_scripts(run: str) -> None:
+    """Selected by labels, without headers, as names or by a template."""
+    assert _invoke(get.command, "po", run, "-l", "a=b", "--no-headers").stderr == (
+        "No resources found.\n"
+    )
+    assert _invoke(get.command, "po/high", run, "-o", "name").stdout == "pod/high\n"
+    shown = _invoke(get.command, "po", run, "high", "-o", "jsonpath={.spec.priority}")
+    assert shown.stdout == "9"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replay.overrides.assignment import OverrideError
+from replay.overrides.assignment import NoEffectError, OverrideError
 from replay.overrides.overrides import Overrides
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import CONTROLLERS, pod_template
@@ -259,3 +259,25 @@ def test_usage_without_eviction_touches_nothing() -> None:
     overrides = Overrides.parse((), "", "", "", ("tier memory 1Gi",))
     with pytest.raises(OverrideError, match="has no effect: --no-eviction is given"):
         overrides.kubelet("", evicts=False)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (("priorityClass.none.value=1",), "", ""),
+        (("pdb.none.minAvailable=1",), "", ""),
+        ((), "zone=nowhere", ""),
+        ((), "", "1.0"),
+    ],
+)
+def test_an_override_without_an_effect_may_be_allowed(
+    asked: tuple[tuple[str, ...], str, str],
+) -> None:
+    """The trace stays as it is then; an override that is not valid is refused all the same."""
+    with pytest.raises(NoEffectError):
+        list(Overrides.parse(*asked, "").records(trace, 0))
+    allowed = Overrides.parse(*asked, "", allows_no_effect=True)
+    assert list(allowed.records(trace, 0)) == list(trace())
+    broken = Overrides.parse(("priorityClass.batch.value=x",), "", "", "", allows_no_effect=True)
+    with pytest.raises(OverrideError, match="write a whole number"):
+        broken.records(trace, 0)

@@ -7,9 +7,12 @@ import json
 import re
 from importlib import resources
 
+import pytest
+
 from replay.report.page import ReportHead, page, report_head
 from replay.report.section import ReportSection
 from replay.results.run.manifest import Manifest, ReplayedTrace
+from replay.world.loop.replay import ReplayEnd
 from tests.unit.report.tables import pod, source
 
 _ECHARTS_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
@@ -80,5 +83,20 @@ def test_the_head_names_the_run_and_its_traces() -> None:
     assert head.described[:3] == [
         ("Trace", "a, b, c and 1 more"),
         ("Simulated", "4m"),
-        ("Ended", "aborted"),
+        ("Ended", "early"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("finished", "when nothing was left to do"),
+        ("the end of the recorded window is reached", "at the end of the recorded window"),
+        ("the time of --until is reached", "at the time of --until"),
+    ],
+)
+def test_the_head_has_a_runs_end_as_a_sentence(end: str, shown: str) -> None:
+    """After the word "Ended"; for every end that a replay has."""
+    assert {each.value for each in ReplayEnd} >= {end}
+    manifest = Manifest(version="1.2", seed=7, rules="v1.34", traces=(), finished=True, end=end)
+    assert dict(report_head(source(), manifest, "today").described)["Ended"] == shown

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from replay.cli.commands.compare import command as compare_command
-from replay.cli.commands.runs import export_command, get_command, query_command, report_command
+from replay.cli.commands.get import command as get_command
+from replay.cli.commands.runs import export_command, query_command, report_command
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, HISTORY
 from replay.results.run.lock import RunLock

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from replay.errors import RunError
+from replay.overrides.assignment import parse_selector
 from replay.results.kubectl.get import GetQuery, get
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
@@ -123,7 +124,7 @@ def test_a_list_shows_the_end_unless_a_moment_is_asked_for(run: RunDirectory) ->
 @pytest.mark.parametrize("watch", [False, True])
 def test_a_moment_after_the_end_is_refused(run: RunDirectory, resource: str, watch: bool) -> None:
     """Nobody knows what the cluster was like then; the run's end is named."""
-    with pytest.raises(RunError, match=r"the run ends at 12s; 12\.001s is after its end"):
+    with pytest.raises(RunError, match=r"ends at 12s \(2019-10-24T08:00:12Z\); 12\.001s is after"):
         _printed(run, resource=resource, offset_ns=12_001_000_000, watch=watch)
     assert _printed(run, resource="pods", offset_ns=12 * 10**9)
 
@@ -185,3 +186,97 @@ def test_an_unknown_output_is_refused(run: RunDirectory) -> None:
     """A mistake in a program is not passed over."""
     with pytest.raises(ValueError, match="outputs are table"):
         _printed(run, output="xml")
+
+
+@pytest.mark.parametrize("name", ["po", "pod", "pods", "POD"])
+def test_every_name_of_kubectls_for_a_type_is_read(run: RunDirectory, name: str) -> None:
+    """Short, singular and plural, in any case."""
+    assert _printed(run, resource=name) == _printed(run)
+
+
+def test_names_choose_objects(run: RunDirectory) -> None:
+    """As further arguments, or as TYPE/NAME."""
+    shown = _rows(_printed(run, names=("high",)))
+    assert [row[0] for row in shown] == ["NAME", "high"]
+    assert _rows(_printed(run, resource="pod/high")) == shown
+
+
+def test_several_types_are_tables_with_the_type_before_each_name(run: RunDirectory) -> None:
+    """With an empty line between them."""
+    assert _printed(run, resource="po,no", offset_ns=0) == (
+        "NAME      READY   STATUS    RESTARTS   AGE\n"
+        "pod/low   1/1     Running   0          37s\n"
+        "\n"
+        "NAME               STATUS    ROLES    AGE   VERSION\n"
+        "node/test-worker   Unknown   <none>   0s\n"
+    )
+
+
+def test_names_that_do_not_exist_are_reported_after_those_that_do(run: RunDirectory) -> None:
+    """With a similar name."""
+    pieces: list[str] = []
+    with pytest.raises(RunError, match=r"has no pod 'hihg' \(did you mean high\?\) at that"):
+        get(run, GetQuery(resource="po", names=("replacement", "hihg")), pieces.append)
+    assert "replacement" in "".join(pieces)
+
+
+def test_a_mistyped_type_is_refused_with_similar_ones(run: RunDirectory) -> None:
+    """And a mixture of TYPE/NAME with names."""
+    with pytest.raises(RunError, match=r"no resource type 'pdos'; did you mean pods"):
+        _printed(run, resource="pdos")
+    with pytest.raises(RunError, match="'high' is not TYPE/NAME; write pod/high"):
+        _printed(run, resource="po/high", names=("high",))
+    with pytest.raises(RunError, match=r"write either po NAME\.\.\. or TYPE/NAME"):
+        _printed(run, resource="po", names=("po/high",))
+    with pytest.raises(RunError, match="one type"):
+        _printed(run, resource="po,no", watch=True)
+
+
+def test_a_selector_chooses_objects_by_labels(run: RunDirectory) -> None:
+    """As -l does."""
+    assert _printed(run, selector=parse_selector("app=web")) == ""
+    assert len(_rows(_printed(run, selector=parse_selector("app!=web")))) == 3
+
+
+def test_headers_can_be_left_out(run: RunDirectory) -> None:
+    """Then columns are as wide as their cells."""
+    assert _printed(run, headers=False) == (
+        "high          1/1   Running   0   4s\nreplacement   0/1   Pending   0   4s\n"
+    )
+
+
+def test_names_and_templates_are_for_scripts(run: RunDirectory) -> None:
+    """Without a header."""
+    assert _printed(run, output="name") == "pod/high\npod/replacement\n"
+    assert _printed(run, output="jsonpath={.items[*].metadata.name}") == "high replacement"
+    assert _printed(run, names=("high",), output="jsonpath=.spec.nodeName") == _NODE
+
+
+def test_one_name_is_printed_as_the_object_itself(run: RunDirectory) -> None:
+    """A list of one type stays a List, even of one object."""
+    assert orjson.loads(_printed(run, names=("high",), output="json"))["kind"] == "Pod"
+    assert orjson.loads(_printed(run, resource="no", output="json"))["kind"] == "List"
+
+
+def test_a_moment_may_be_a_time(run: RunDirectory) -> None:
+    """Of the run's clock; one before its beginning is refused."""
+    shown = _printed(run, at_ns=messages.START_NS + 9 * 10**9)
+    assert shown == _printed(run, offset_ns=9 * 10**9)
+    with pytest.raises(RunError, match="begins at 2019-10-24T08:00:00Z; 2019-10-24T07:59:59Z is"):
+        _printed(run, at_ns=messages.START_NS - 10**9)
+
+
+def test_nodes_are_in_no_namespace(run: RunDirectory) -> None:
+    """As kubectl ignores -n for them."""
+    assert _printed(run, resource="no", namespace="other") == _printed(run, resource="no")
+
+
+def test_a_template_prints_no_control_characters(run: RunDirectory) -> None:
+    """But those that the template itself has for lines and columns."""
+    log = run.round_log(0)
+    evil = messages.pod_message("evil")
+    evil.metadata.labels["a"] = "\x1b]0;owned\x07"
+    log.write(messages.round_of(messages.added(evil)))
+    log.close()
+    template = 'jsonpath={.items[*].metadata.labels.a}{"\\t"}{"\\n"}'
+    assert _printed(run, output=template) == "\\x1b]0;owned\\x07\t\n"

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from replay.results.summary.figures import FIGURES
-from replay.whatif.assertions import FigureError, check, failures, parse_assertion
+from replay.whatif.assertions import FigureError, check, parse_assertion
 from replay.whatif.comparison import PodFacts, RunFacts, all_figures
 
 
@@ -79,8 +79,18 @@ def test_a_change_is_what_b_has_more_than_a() -> None:
 
 def test_a_failed_check_says_what_was_found() -> None:
     """In a sentence with the unit."""
-    told = failures([parse_assertion("waited_mean < 2"), parse_assertion("pods == 2")], facts())
-    assert [each.sentence for each in told] == ["failed: waited_mean < 2 (it is 2.75 s)"]
+    failed, held = (
+        check(parse_assertion(text), facts()) for text in ("waited_mean < 2", "pods == 2")
+    )
+    assert failed.sentence == "failed: waited_mean < 2 (it is 2.75 s)"
+    assert held.holds
+
+
+def test_one_pod_is_not_counted_in_the_plural() -> None:
+    """The unit follows the number."""
+    one, two = (check(parse_assertion(text), facts()) for text in ("pending == 0", "pods == 0"))
+    assert one.sentence == "failed: pending == 0 (it is 1 pod)"
+    assert two.sentence == "failed: pods == 0 (it is 2 pods)"
 
 
 def test_every_figure_has_a_meaning_and_a_value() -> None:

@@ -145,7 +145,10 @@ def delete(kind: str, name: str, *, grace_s: int | None = None) -> trace_pb2.Rec
 
 @dataclass
 class World:
-    """All parts of the world but the loop; `entries` is the decision log so far."""
+    """All parts of the world but the loop.
+
+    `entries` is the decision log so far, `objects` are the changes of objects of no service.
+    """
 
     models: Models = field(default_factory=Models)
     backend: EvictionBackend | None = None
@@ -153,7 +156,9 @@ class World:
     def __post_init__(self) -> None:
         """Put the parts together as a replay does."""
         self.entries: list[trace_pb2.Decision] = []
-        state = WorldState(journal=Journal(self.entries.append), models=self.models)
+        self.objects: list[scheduler_pb2.Event] = []
+        journal = Journal(self.entries.append, objects=self.objects.append)
+        state = WorldState(journal=journal, models=self.models)
         self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
         self.journal, self.admission = state.journal, state.admission
         self.lifecycle = PodLifecycle(state)

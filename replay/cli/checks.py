@@ -1,0 +1,123 @@
+"""--assert, and its results for CI: --junit and --summary."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from replay.cli.errors import FAILED, ExitError
+from replay.cli.parameters import ParsedParam
+from replay.errors import unwritable
+from replay.results.run.files import DRAFT
+from replay.whatif.assertions import Assertion, check, parse_assertion
+from replay.whatif.ci import CheckResult, checks_markdown, junit_xml
+from replay.whatif.comparison import RunFacts
+
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable that names the file of a GitHub step's summary."""
+_OUTPUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The checks of a command, and the files of their results; None for no file."""
+
+    assertions: tuple[Assertion, ...] = ()
+    junit: Path | None = None
+    summary: Path | None = None
+
+    @property
+    def are_wanted(self) -> bool:
+        """Return whether there is something to check or to write."""
+        return bool(self.assertions or self.junit or self.summary)
+
+    def results(self, place: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
+        """Check a run; `other` is A where two are compared. Raises FigureError."""
+        return [CheckResult.of(check(each, run, other), place) for each in self.assertions]
+
+    def conclude(
+        self, suite: str, results: Sequence[CheckResult], describe: Callable[[], str]
+    ) -> None:
+        """Write the files, and raise ExitError with a sentence for each check that failed.
+
+        `describe` returns what the summary shows below the checks, as Markdown.
+        """
+        if self.junit is not None:
+            write_whole(self.junit, junit_xml(suite, results))
+        step = os.environ.get(STEP_SUMMARY)
+        if step or self.summary is not None:
+            text = "\n".join(filter(None, [checks_markdown(results), describe()]))
+            if self.summary is not None:
+                write_whole(self.summary, text.encode())
+            if step:
+                _append(Path(step), f"## {suite}\n\n{text}\n")
+        raise_failed(results)
+
+
+def raise_failed(results: Iterable[CheckResult]) -> None:
+    """Raise ExitError with a sentence for each check that failed."""
+    failed = [each.failure for each in results if each.failure]
+    if failed:
+        raise ExitError(FAILED, "\n".join(failed))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is never seen in part. Raises RunError or OutputError."""
+    draft = path.with_name(f"{path.name}{DRAFT}")
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def check_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --assert, --junit and --summary; the command receives one argument, `checks`."""
+
+    def with_checks(**values: Any) -> Any:
+        chosen = {name: values.pop(name) for name in ("assertions", "junit", "summary")}
+        return command(checks=Checks(**chosen), **values)
+
+    functools.update_wrapper(with_checks, command)
+    for option in reversed(_OPTIONS):
+        with_checks = option(with_checks)
+    return with_checks
+
+
+_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    click.option(
+        "--assert",
+        "assertions",
+        type=ParsedParam("CHECK", parse_assertion),
+        multiple=True,
+        help="Exit with code 1 unless a figure meets a condition: "
+        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Repeatable; "
+        "docs/what-if.md lists the figures.",
+    ),
+    click.option(
+        "--junit",
+        type=_OUTPUT,
+        help="Write the result of each --assert to this file, as JUnit XML.",
+    ),
+    click.option(
+        "--summary",
+        type=_OUTPUT,
+        help="Write checks and figures to this file, as Markdown. They are also appended to the "
+        "file that GITHUB_STEP_SUMMARY names.",
+    ),
+)

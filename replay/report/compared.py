@@ -1,0 +1,263 @@
+"""The page of two runs compared: inputs, first different decision, pods, figures, time series."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from replay.report.load import BOUND, CAPACITY, PENDING, RESOURCES
+from replay.report.page import ReportHead, page
+from replay.report.section import (
+    BUCKETS,
+    Cell,
+    Option,
+    ReportSection,
+    ReportTables,
+    bucket_s,
+    line,
+    open_source,
+    over_time,
+    stepped,
+)
+from replay.results import durations
+from replay.results.tables.query import RunTables
+from replay.whatif.compared import Compared, figure_cells, input_changes
+from replay.whatif.comparison import PodEffect, PodFacts, RunFacts, pod_effects
+
+_PODS_MAX = 2_000
+_PRIORITIES_MAX = 8
+_RESOURCES_MAX = 6
+_ROWS = 40
+_ALL = "all"
+_TOTAL = "SELECT 'all' AS name, t, d FROM ({deltas})"
+_PRIORITIES = f"""
+SELECT priority FROM pods GROUP BY priority ORDER BY count(*) DESC, priority LIMIT {_PRIORITIES_MAX}
+"""  # noqa: S608 - made of this module's own constants
+_OF_PRIORITY = "SELECT name, t, d FROM ({deltas}) WHERE name = '{priority}'"
+
+
+def compared_page(compared: Compared) -> str:
+    """Return the page. The tables of both runs are built first where they are missing.
+
+    Raises RunError where a run cannot be read.
+    """
+    with RunTables(compared.run_a) as tables_a, RunTables(compared.run_b) as tables_b:
+        sides = Sides(A=open_source(tables_a), B=open_source(tables_b))
+        sections = [
+            _inputs(compared),
+            _divergence(compared),
+            _figures(compared),
+            _pods(compared),
+            _pending(sides),
+            _utilisation(sides),
+        ]
+    return page(_head(compared), sections)
+
+
+def _head(compared: Compared) -> ReportHead:
+    names = [each.path.resolve().name for each in (compared.run_a, compared.run_b)]
+    wanted = {"pods", "bound", "pending", "preempted", "evicted", "failed_attempts"}
+    facts = [
+        (each.name.replace("_", " "), f"{each.a:,.5g} → {each.b:,.5g}")
+        for each in compared.comparison.figures
+        if each.name in wanted
+    ]
+    paths = [("A", str(compared.run_a.path)), ("B", str(compared.run_b.path))]
+    return ReportHead(
+        kind="two runs compared", title=f"{names[0]} and {names[1]}", facts=facts, described=paths
+    )
+
+
+def _inputs(compared: Compared) -> ReportSection:
+    return ReportSection(
+        key="inputs",
+        title="What was changed",
+        note="Inputs of the runs that differ: traces (with their SHA-256), options, overrides, "
+        "configuration. Of files, the lines that only one has.",
+        empty="Both runs have the same inputs.",
+        columns=("Input", "A", "B"),
+        rows=input_changes(compared.run_a.manifest(), compared.run_b.manifest()),
+        tabular=True,
+    )
+
+
+def _divergence(compared: Compared) -> ReportSection:
+    moment, *decisions = compared.divergence_lines()
+    rows: list[Sequence[Cell]] = [[each[:1], each[2:3].upper() + each[3:]] for each in decisions]
+    rows += [["Why" if not index else "", each] for index, each in enumerate(compared.reasons)]
+    judged = " ".join(compared.not_judged_lines())
+    return ReportSection(
+        key="divergence",
+        title="The first different decision",
+        note=f"{moment.removesuffix(':')}. {judged}".replace("..", ".").strip(),
+        empty="The decision logs agree in pods, times and outcomes.",
+        columns=("Run", "Decision"),
+        rows=rows,
+        tabular=True,
+    )
+
+
+def _figures(compared: Compared) -> ReportSection:
+    return ReportSection(
+        key="figures",
+        title="Figures side by side",
+        note="Every figure of --assert; the change is B's less A's.",
+        empty="The runs have no figures.",
+        columns=("Figure", "A", "B", "Change", "Change, %"),
+        rows=[
+            [name, *(float(f"{value:.5g}") for value in (each.a, each.b, each.change)), share]
+            for each in compared.comparison.figures
+            for name, *_, share in [figure_cells(each)]
+        ],
+        wide=True,
+        tabular=True,
+    )
+
+
+def _pods(compared: Compared) -> ReportSection:
+    a, b = compared.facts_a, compared.facts_b
+    affected = [
+        (key, effects)
+        for key in dict.fromkeys([*a.pods, *b.pods])
+        if (effects := list(pod_effects(key, a, b)))
+    ]
+    rows = [_pod_row(key, effects, a, b) for key, effects in affected[:_PODS_MAX]]
+    return ReportSection(
+        key="pods",
+        title="Affected pods by change",
+        note=f"{len(affected):,} pods differ. Pods pair by namespace and name.",
+        empty="No pod was affected.",
+        columns=("Effect in B", "Pod", "Priority class", "Priority", "Node in A", "Node in B"),
+        rows=sorted(rows, key=lambda row: str(row[0])),
+        left_out=(
+            f"{len(affected) - _PODS_MAX:,} further pods" if len(affected) > _PODS_MAX else ""
+        ),
+        wide=True,
+        tabular=True,
+        search="Search",
+    )
+
+
+def _pod_row(key: str, effects: Sequence[PodEffect], a: RunFacts, b: RunFacts) -> list[Cell]:
+    one, other = a.pods.get(key), b.pods.get(key)
+    either = one or other
+    assert either is not None  # noqa: S101 - the key is one of theirs
+    texts = [
+        f"{each.kind} ({durations.simulated(each.by_ns)})" if each.by_ns else each.kind
+        for each in effects
+    ]
+    priorities = dict.fromkeys(str(each.priority) for each in (one, other) if each is not None)
+    return [
+        *(", ".join(texts), key, either.priority_class or "-", " → ".join(priorities)),
+        *(_node(one), _node(other)),
+    ]
+
+
+def _node(pod: PodFacts | None) -> str:
+    return "(not in this run)" if pod is None else pod.node or "-"
+
+
+class Sides(dict[str, ReportTables]):
+    """The tables of A and B, by these names, with a common axis of time."""
+
+    @property
+    def end_s(self) -> float:
+        """Return the length of the longer run, simulated seconds."""
+        return max(each.end_s for each in self.values())
+
+
+def _pending(sides: Sides) -> ReportSection:
+    priorities = {row[0] for each in sides.values() for row in each.rows(_PRIORITIES)}
+    deltas = {"all priorities": _TOTAL.format(deltas=PENDING)}
+    for each in sorted(priorities, reverse=True)[:_PRIORITIES_MAX] if len(priorities) > 1 else ():
+        deltas[f"priority {each}"] = _OF_PRIORITY.format(deltas=PENDING, priority=int(each))
+    charts: dict[str, Option] = {}
+    rows: list[list[Cell]] = []
+    for name, sql in deltas.items():
+        found = {side: _values(source, sql, "peaks") for side, source in sides.items()}
+        if any(found.values()):
+            charts[name] = _chart(sides, found, "@count", None)
+            rows += _rows(sides, found, name)
+    return ReportSection(
+        key="pending",
+        title="Pending pods in both runs",
+        note="Pods without a node: the maximum within each interval of simulated time, counted "
+        "from each run's beginning.",
+        empty="Every pod was created with its node.",
+        charts=charts,
+        choice="Pods of",
+        columns=("Pods of", "From", "A", "B"),
+        rows=rows,
+        left_out=f"all but every {BUCKETS // _ROWS}th interval of the chart",
+    )
+
+
+def _utilisation(sides: Sides) -> ReportSection:
+    named = RESOURCES.format(limit=_RESOURCES_MAX)
+    resources = dict.fromkeys(row[0] for each in sides.values() for row in each.rows(named))
+    charts: dict[str, Option] = {}
+    rows: list[list[Cell]] = []
+    for resource in resources:
+        quoted = resource.replace("'", "''")
+        total = _TOTAL.format(deltas=BOUND.format(resource=quoted))
+        found = {}
+        for side, source in sides.items():
+            used = _values(source, total, "means")
+            have = _values(source, CAPACITY.format(resource=quoted), "means")
+            found[side] = [
+                round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=False)
+            ]
+        if any(found.values()):
+            top = max(itertools.chain.from_iterable(found.values()))
+            charts[resource] = _chart(sides, found, "@percent", 100 if top <= 100 else None)
+            rows += _rows(sides, found, resource)
+    return ReportSection(
+        key="utilisation",
+        title="Utilisation in both runs",
+        note="Requests of bound pods as a share of the nodes' allocatable: the mean over each "
+        "interval of simulated time.",
+        empty="No bound pod requests anything.",
+        charts=charts,
+        choice="Resource",
+        columns=("Resource", "From", "A, %", "B, %"),
+        rows=rows,
+        left_out=f"all but every {BUCKETS // _ROWS}th interval of the chart",
+    )
+
+
+def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:
+    """Return the means or the peaks of the only name in `deltas`, () without it."""
+    for steps in stepped(source, deltas).values():
+        values: list[float] = getattr(steps, kind)
+        return values
+    return ()
+
+
+def _chart(
+    sides: Sides, found: Mapping[str, Sequence[float]], y_format: str, y_max: float | None
+) -> Option:
+    series = [
+        line(side, list(_points(sides[side], values))) for side, values in found.items() if values
+    ]
+    for dashed in series[1:]:
+        dashed["lineStyle"] = {"width": 2, "type": "dashed"}
+    return over_time(series, end_s=sides.end_s, y_format=y_format, y_max=y_max)
+
+
+def _points(source: ReportTables, values: Sequence[float]) -> Iterator[list[float]]:
+    width = bucket_s(source)
+    for i, value in enumerate(values):
+        yield [round(i * width, 3), value]
+    yield [round(source.end_s, 3), values[-1]]
+
+
+def _rows(sides: Sides, found: Mapping[str, Sequence[float]], what: str) -> Iterator[list[Cell]]:
+    """Yield both runs' values at moments of the common axis; None after a run's end."""
+    for step in range(_ROWS):
+        at_s = step * sides.end_s / _ROWS
+        cells: list[Cell] = [what, durations.simulated(round(at_s * 1e9))]
+        for side in ("A", "B"):
+            place = int(at_s / bucket_s(sides[side]))
+            values = found[side]
+            cells.append(values[place] if place < len(values) else None)
+        yield cells

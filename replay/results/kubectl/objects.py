@@ -1,0 +1,321 @@
+"""The objects of a run after each of its changes, with the statuses that controllers write.
+
+A run's history has what its scheduler received; the other objects are in a file of their own. Both
+are read here as one series of changes. A status follows from the pods of the moment, so that it is
+right at every moment and no run has to record it.
+
+Source: kubernetes v1.34 pkg/controller/replicaset/replica_set_utils.go, calculateStatus;
+deployment/sync.go, calculateStatus; statefulset/stateful_set_control.go, updateStatus;
+daemon/daemon_controller.go, updateDaemonSetStatus; job/job_controller.go, syncJob;
+cronjob/cronjob_controllerv2.go, syncCronJob.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from replay.errors import RunError
+from replay.results.kubectl.resources import ALL
+from replay.results.run.cluster import (
+    TERMINAL_PHASES,
+    ChangeType,
+    ClusterObjects,
+    ObjectChange,
+    ObjectKey,
+)
+from replay.results.run.directory import RunDirectory
+from replay.world.api.pod_record import controller_uid
+from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
+from replay.world.controllers.job_state import TRACKING, index_of
+from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
+from replay.world.controllers.replica_sets import same_template
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.rpc.kube.fields import optional_time_ns, set_time, time_ns
+
+_SECOND_NS = 1_000_000_000
+_RECORDED = frozenset(each.kind for each in ALL if each.is_recorded)
+_CASES = {
+    each.name: each.message_type.name
+    for each in object_pb2.KubernetesObject.DESCRIPTOR.fields
+    if each.message_type is not None
+}
+_JOB_ENDS = frozenset({"Complete", "Failed"})
+
+
+def changes(run: RunDirectory, kinds: Iterable[str]) -> Iterator[scheduler_pb2.Event]:
+    """Yield the changes of a run in order, with all that the objects of `kinds` depend on.
+
+    Raises RunError where the files cannot be read, and where a run has no objects of `kinds`
+    because of its version.
+    """
+    sent = (event for round_ in run.rounds() for event in round_.events)
+    if _RECORDED.isdisjoint(kinds):
+        return sent
+    others = (event for event in sent if _is_whole(run, event))
+    recorded = (event for round_ in run.object_rounds() for event in round_.events)
+    return heapq.merge(recorded, others, key=lambda event: event.at_ns)
+
+
+def _is_whole(run: RunDirectory, event: scheduler_pb2.Event) -> bool:
+    """Return whether the scheduler received the whole object, not a part of a recorded one."""
+    case = event.WhichOneof("event")
+    if case == "remove":
+        kind = event.remove.kind
+    elif case in ("add", "update"):
+        kind = _CASES.get(getattr(event, case).WhichOneof("object") or "", "")
+    else:
+        return True
+    if kind in _RECORDED and not run.has_objects:
+        raise RunError(
+            f"{run.path} was made by a version that recorded no {kind}s; replay its trace again"
+        )
+    return kind not in _RECORDED
+
+
+def objects_at(run: RunDirectory, kinds: Iterable[str], now_ns: int) -> RunObjects:
+    """Return the objects at a moment, those of `kinds` among them. Raises RunError as `changes`."""
+    held = RunObjects()
+    for event in changes(run, kinds):
+        if event.at_ns > now_ns:
+            break
+        held.take(event)
+    return held
+
+
+class RunObjects:
+    """The objects after the last change, by kind, namespace and name."""
+
+    def __init__(self) -> None:
+        self._cluster = ClusterObjects()
+        self._pods: dict[str, dict[str, pod_pb2.Pod]] = {}
+        self._owned: dict[str, dict[ObjectKey, None]] = {}
+        self._succeeded: dict[str, dict[str, int | None]] = {}
+        self._changed_ns: dict[str, int] = {}
+
+    @property
+    def objects(self) -> Mapping[ObjectKey, Message]:
+        """Return them as they were sent or recorded."""
+        return self._cluster.objects
+
+    def take(self, event: scheduler_pb2.Event) -> ObjectChange | None:
+        """Apply a change, and return it as ClusterObjects does."""
+        before = self._stamp(event)
+        change = self._cluster.take(event)
+        if change is None:
+            return None
+        if isinstance(change.message, pod_pb2.Pod):
+            self._take_pod(change, change.message)
+        elif change.key[0] in _RECORDED:
+            self._take_workload(change, before)
+        return change
+
+    def _stamp(self, event: scheduler_pb2.Event) -> Message | None:
+        """Give an object without a creation time that of its first change; return what it was."""
+        case = event.WhichOneof("event")
+        if case not in ("add", "update"):
+            return None
+        holder = getattr(event, case)
+        message = getattr(holder, holder.WhichOneof("object") or "", None)
+        if message is None:
+            return None
+        meta: meta_pb2.ObjectMeta = message.metadata
+        stored: Any = self.objects.get((message.DESCRIPTOR.name, meta.namespace, meta.name))
+        if not meta.HasField("creation_timestamp"):
+            first_ns = event.at_ns
+            if stored is not None:
+                first_ns = time_ns(stored.metadata.creation_timestamp)
+            set_time(meta.creation_timestamp, first_ns)
+        return stored if isinstance(stored, Message) else None
+
+    def _take_pod(self, change: ObjectChange, pod: pod_pb2.Pod) -> None:
+        owner_uid, uid = controller_uid(pod.metadata), pod.metadata.uid
+        if not owner_uid:
+            return
+        # As JobState.count: a pod that had ended when it was first seen was counted before.
+        was_counted = change.type is ChangeType.ADDED and TRACKING not in pod.metadata.finalizers
+        if pod.status.phase == "Succeeded" and not was_counted:
+            self._succeeded.setdefault(owner_uid, {})[uid] = index_of(pod)
+        if change.type is ChangeType.DELETED:
+            self._pods.get(owner_uid, {}).pop(uid, None)
+        else:
+            self._pods.setdefault(owner_uid, {})[uid] = pod
+
+    def _take_workload(self, change: ObjectChange, before: Message | None) -> None:
+        message: Any = change.message
+        owner_uid, uid = controller_uid(message.metadata), message.metadata.uid
+        owned = self._owned.setdefault(owner_uid, {}) if owner_uid else {}
+        if change.type is ChangeType.DELETED:
+            owned.pop(change.key, None)
+            for each in (self._owned, self._pods, self._succeeded, self._changed_ns):
+                each.pop(uid, None)
+            return
+        owned[change.key] = None
+        is_daemon_set = message.DESCRIPTOR.name == "DaemonSet"
+        if is_daemon_set and before is not None and _template(before) != _template(message):
+            self._changed_ns[uid] = change.at_ns
+
+    def with_status(self, message: Message, now_ns: int) -> Message:
+        """Return the object with its status at `now_ns`: a copy where a controller writes it."""
+        match message:
+            case workloads_pb2.ReplicaSet() | workloads_pb2.ReplicationController():
+                made: Any = _copy(message)
+                made.status.CopyFrom(self._replicated(message, now_ns))
+            case workloads_pb2.Deployment():
+                made = _copy(message)
+                made.status.CopyFrom(self._deployed(message, now_ns))
+            case workloads_pb2.StatefulSet():
+                made = _copy(message)
+                made.status.CopyFrom(self._replicated(message, now_ns, counts_terminating=True))
+            case workloads_pb2.DaemonSet():
+                made = _copy(message)
+                made.status.CopyFrom(self._daemons(message, now_ns))
+            case workloads_pb2.Job():
+                made = _copy(message)
+                self._count(made)
+            case workloads_pb2.CronJob():
+                made = _copy(message)
+                self._schedule(made)
+            case _:
+                return message
+        result: Message = made
+        return result
+
+    def owner_key(self, message: Message) -> ObjectKey | None:
+        """Return the workload whose status depends on the object, None for none."""
+        meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
+        for owner in meta.owner_references:
+            if owner.controller and (owner.kind, meta.namespace, owner.name) in self.objects:
+                return owner.kind, meta.namespace, owner.name
+        return None
+
+    def _replicated(
+        self, message: Any, now_ns: int, *, counts_terminating: bool = False
+    ) -> workloads_pb2.WorkloadStatus:
+        pods = self._pods.get(message.metadata.uid, {}).values()
+        active = [
+            each
+            for each in pods
+            if each.status.phase not in TERMINAL_PHASES
+            and (counts_terminating or not each.metadata.HasField("deletion_timestamp"))
+        ]
+        wait_s = message.spec.min_ready_seconds
+        return workloads_pb2.WorkloadStatus(
+            replicas=len(active),
+            ready_replicas=sum(map(_is_ready, active)),
+            available_replicas=sum(_is_available(each, now_ns, wait_s) for each in active),
+        )
+
+    def _deployed(
+        self, message: workloads_pb2.Deployment, now_ns: int
+    ) -> workloads_pb2.WorkloadStatus:
+        total = workloads_pb2.WorkloadStatus()
+        for key in self._owned.get(message.metadata.uid, {}):
+            each = self.objects.get(key)
+            if not isinstance(each, workloads_pb2.ReplicaSet):
+                continue
+            status = self._replicated(each, now_ns)
+            total.replicas += status.replicas
+            total.ready_replicas += status.ready_replicas
+            total.available_replicas += status.available_replicas
+            if same_template(each, message):
+                total.updated_replicas += status.replicas
+        total.unavailable_replicas = total.replicas - total.available_replicas
+        return total
+
+    def _daemons(
+        self, message: workloads_pb2.DaemonSet, now_ns: int
+    ) -> workloads_pb2.DaemonSetStatus:
+        status = workloads_pb2.DaemonSetStatus()
+        should_run = NodeShouldRun(tolerant(message.spec.template))
+        on: dict[str, pod_pb2.Pod] = {}
+        for pod in self._pods.get(message.metadata.uid, {}).values():
+            on.setdefault(target(pod), pod)
+        revision = template_hash(message.spec.template)
+        since_ns = self._changed_ns.get(message.metadata.uid)
+        for node in self.objects.values():
+            if not isinstance(node, node_pb2.Node):
+                continue
+            daemon = on.get(node.metadata.name)
+            if should_run.on(node) is ShouldRun.NO:
+                status.number_misscheduled += daemon is not None
+                continue
+            if should_run.on(node) is not ShouldRun.YES and daemon is None:
+                continue
+            status.desired_number_scheduled += 1
+            if daemon is None:
+                continue
+            status.current_number_scheduled += 1
+            is_current = daemon.metadata.labels.get(REVISION_LABEL) == revision
+            status.updated_number_scheduled += since_ns is None or is_current
+            status.number_ready += _is_ready(daemon)
+            wait_s = message.spec.min_ready_seconds
+            status.number_available += _is_available(daemon, now_ns, wait_s)
+        return status
+
+    def _count(self, job: workloads_pb2.Job) -> None:
+        """Fill in a Job's figures; those of a finished one are recorded."""
+        status = job.status
+        if any(each.type in _JOB_ENDS and each.status == "True" for each in status.conditions):
+            return
+        uid = job.metadata.uid
+        succeeded = self._succeeded.get(uid, {})
+        if job.spec.completion_mode == "Indexed":
+            status.succeeded += len({each for each in succeeded.values() if each is not None})
+        else:
+            status.succeeded += len(succeeded)
+        active = [
+            each
+            for each in self._pods.get(uid, {}).values()
+            if each.status.phase not in TERMINAL_PHASES
+            and not each.metadata.HasField("deletion_timestamp")
+        ]
+        status.active, status.ready = len(active), sum(map(_is_ready, active))
+        if not status.HasField("start_time") and not job.spec.suspend:
+            status.start_time.CopyFrom(job.metadata.creation_timestamp)
+
+    def _schedule(self, cron: workloads_pb2.CronJob) -> None:
+        """Fill in a CronJob's active Jobs and when the last one was created."""
+        status = cron.status
+        del status.active[:]
+        for kind, namespace, name in self._owned.get(cron.metadata.uid, {}):
+            job = self.objects.get((kind, namespace, name))
+            if not isinstance(job, workloads_pb2.Job):
+                continue
+            created = job.metadata.creation_timestamp
+            last_ns = optional_time_ns(status, "last_schedule_time")
+            if last_ns is None or time_ns(created) > last_ns:
+                status.last_schedule_time.CopyFrom(created)
+            if not any(each.type in _JOB_ENDS for each in job.status.conditions):
+                status.active.add(kind=kind, namespace=namespace, name=name, uid=job.metadata.uid)
+
+
+def _copy(message: Message) -> Any:
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
+
+
+def _template(daemon_set: Any) -> workloads_pb2.PodTemplateSpec:
+    template: workloads_pb2.PodTemplateSpec = daemon_set.spec.template
+    return template
+
+
+def _is_ready(pod: pod_pb2.Pod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
+def _is_available(pod: pod_pb2.Pod, now_ns: int, min_ready_s: int) -> bool:
+    """Return whether a pod has been ready for so many seconds.
+
+    Source: kubernetes v1.34 pkg/api/v1/pod/util.go, IsPodAvailable.
+    """
+    for each in pod.status.conditions:
+        if each.type == "Ready" and each.status == "True":
+            since_ns = time_ns(each.last_transition_time)
+            return not min_ready_s or since_ns + min_ready_s * _SECOND_NS <= now_ns
+    return False

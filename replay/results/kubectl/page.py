@@ -1,0 +1,76 @@
+"""A page of `kubectl describe`: lines whose cells form columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from google.protobuf.message import Message
+
+from replay.results.kubectl.rows import NONE
+from services.rpc.kube.fields import optional_time_ns
+from services.terminal import one_line
+
+_PADDING = 2
+
+
+class Page:
+    """Lines of cells; a column is as wide as the widest of its cells in neighbouring lines.
+
+    Source: Go's text/tabwriter, as kubectl uses it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[list[str]] = []
+
+    def line(self, *cells: str, indent: int = 0) -> None:
+        """Add a line of cells; control characters are escaped."""
+        first, *rest = map(one_line, cells)
+        self._lines.append([f"{'  ' * indent}{first}", *rest])
+
+    def table(self, header: str, lines: Iterable[Sequence[str]]) -> None:
+        """Add an indented table; `header` has the columns with | between."""
+        columns = header.split("|")
+        self.line(*columns, indent=1)
+        self.line(*("-" * len(each) for each in columns), indent=1)
+        for each in lines:
+            self.line(*each, indent=1)
+
+    def values(self, name: str, values: Sequence[str]) -> None:
+        """Add a name with a line for each value; "<none>" for no value."""
+        for number, each in enumerate(values or [NONE]):
+            self.line(f"{name}:" if number == 0 else "", each)
+
+    def text(self) -> str:
+        """Return the page, without spaces at the end of lines."""
+        widths: list[list[int]] = [[0] * len(each) for each in self._lines]
+        for column in range(max(map(len, self._lines), default=0) - 1):
+            block: list[int] = []
+            for number in range(len(self._lines) + 1):
+                line = self._lines[number] if number < len(self._lines) else []
+                if len(line) > column + 1:
+                    block.append(number)
+                    continue
+                width = max((len(self._lines[each][column]) for each in block), default=0)
+                for each in block:
+                    widths[each][column] = width + _PADDING
+                block = []
+        return "".join(
+            "".join(cell.ljust(width) for cell, width in zip(line, sizes, strict=True)).rstrip()
+            + "\n"
+            for line, sizes in zip(self._lines, widths, strict=True)
+        )
+
+
+def pairs(labels: Mapping[str, str], sign: str) -> list[str]:
+    """Return keys and values with `sign` between, sorted."""
+    return [f"{key}{sign}{labels[key]}" for key in sorted(labels)]
+
+
+def time_text(message: Message, name: str) -> str:
+    """Return the time in the field `name`; "<unset>" for an absent one."""
+    at_ns = optional_time_ns(message, name)
+    if at_ns is None:
+        return "<unset>"
+    moment = datetime.fromtimestamp(at_ns // 1_000_000_000, UTC)
+    return moment.strftime("%a, %d %b %Y %H:%M:%S +0000")

@@ -1,0 +1,182 @@
+"""How `get` prints objects: tables, whole objects, names, templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+import yaml
+from google.protobuf.message import Message
+
+from replay.results.kubectl import events
+from replay.results.kubectl.events import KubeEvent
+from replay.results.kubectl.jsonpath import Template
+from replay.results.kubectl.resources import Resource
+from replay.results.kubectl.rows import TableWriter
+from replay.results.kubectl.tables import TABLES, row_of
+from services.rpc.kube.codec import object_to_json
+from services.terminal import escaped, one_line
+
+OUTPUTS = ("table", "wide", "json", "yaml", "name")
+TEMPLATE = "jsonpath="
+"""Prefix of an output that is a template."""
+Write = Callable[[str], object]
+Item = Message | KubeEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What all printers may depend on.
+
+    output: one of OUTPUTS, or TEMPLATE and a template. is_list: whether whole objects are a List
+    also where there is only one. is_watch: whether each is printed by itself, at once. shows_kind:
+    whether names have their type before them. shows_phase: as in rows.pod_status. headers: whether
+    tables have them.
+    """
+
+    output: str
+    is_list: bool
+    is_watch: bool
+    shows_kind: bool
+    shows_phase: bool
+    headers: bool = True
+
+
+class Printer(Protocol):
+    """Prints objects of a type, as many times as there are any."""
+
+    def begin(self, resource: Resource, *, show_namespace: bool) -> None:
+        """Continue with another type; a column shows the namespace where it is asked for."""
+
+    def add(self, now_ns: int, items: Sequence[Item]) -> None:
+        """Print objects as of `now_ns`."""
+
+    def close(self) -> None:
+        """Print what is printed at the end."""
+
+
+def printer(style: Style, write: Write) -> Printer:
+    """Return the printer of an output. Raises ValueError for another one."""
+    if style.output in ("table", "wide"):
+        return _Table(style, write)
+    if style.output == "name":
+        return _Names(write)
+    if style.output.startswith(TEMPLATE):
+        template = Template(style.output.removeprefix(TEMPLATE))
+        return _Objects(style, write, lambda value: escaped(template.render(value)))
+    if style.output == "json":
+        return _Objects(style, write, _json)
+    if style.output == "yaml":
+        return _Objects(style, write, _yaml, "---\n" if style.is_watch else "")
+    raise ValueError(f"{style.output!r} is not an output; outputs are {', '.join(OUTPUTS)}")
+
+
+class _Table:
+    def __init__(self, style: Style, write: Write) -> None:
+        self._style, self._write = style, write
+        self._wide = style.output == "wide"
+        self._written = False
+
+    def begin(self, resource: Resource, *, show_namespace: bool) -> None:
+        self._resource, self._show_namespace = resource, show_namespace
+        if resource.kind == "Event":
+            columns: Sequence[str] = events.COLUMNS_WIDE if self._wide else events.COLUMNS
+        else:
+            columns = TABLES[resource.kind].shown(wide=self._wide)
+        self._width = len(columns)
+        shown = ("NAMESPACE", *columns) if show_namespace else columns
+        self._table = TableWriter(shown, self._write, headers=self._style.headers)
+        self._follows = self._written
+
+    def add(self, now_ns: int, items: Sequence[Item]) -> None:
+        if items and self._follows:
+            self._write("\n")
+            self._follows = False
+        self._written = self._written or bool(items)
+        self._table.rows([self._row(item, now_ns) for item in items])
+
+    def close(self) -> None:
+        pass
+
+    def _row(self, item: Item, now_ns: int) -> Sequence[str]:
+        if isinstance(item, KubeEvent):
+            namespace, row = item.namespace, item.row(now_ns, wide=self._wide)
+        else:
+            namespace = item.metadata.namespace  # type: ignore[attr-defined] # of an object
+            shows_phase = self._style.shows_phase
+            row = tuple(row_of(self._resource.kind, item, now_ns, shows_phase=shows_phase))
+            if self._style.shows_kind:
+                row = (f"{self._resource.prefix}/{row[0]}", *row[1:])
+            row = row[: self._width]
+        return (namespace, *row) if self._show_namespace else row
+
+
+class _Names:
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def begin(self, resource: Resource, *, show_namespace: bool) -> None:
+        del show_namespace
+        self._prefix = resource.prefix
+
+    def add(self, now_ns: int, items: Sequence[Item]) -> None:
+        del now_ns
+        for item in items:
+            self._write(f"{self._prefix}/{one_line(name_of(item))}\n")
+
+    def close(self) -> None:
+        pass
+
+
+class _Objects:
+    """Whole objects: one List or one object at the end, or one object after the other."""
+
+    def __init__(
+        self, style: Style, write: Write, text: Callable[[Any], str], separator: str = ""
+    ) -> None:
+        self._style, self._write = style, write
+        self._text, self._separator = text, separator
+        self._items: list[dict[str, Any]] = []
+
+    def begin(self, resource: Resource, *, show_namespace: bool) -> None:
+        pass
+
+    def add(self, now_ns: int, items: Sequence[Item]) -> None:
+        del now_ns
+        if not self._style.is_watch:
+            self._items += map(_mapping, items)
+            return
+        for item in items:
+            self._write(self._separator + self._text(_mapping(item)))
+
+    def close(self) -> None:
+        if self._style.is_watch:
+            return
+        if not self._style.is_list and len(self._items) < 2:
+            for item in self._items:
+                self._write(self._text(item))
+        else:
+            whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": self._items}
+            self._write(self._text(whole))
+
+
+def name_of(item: Item) -> str:
+    """Return an object's name."""
+    if isinstance(item, KubeEvent):
+        return item.name
+    name: str = item.metadata.name  # type: ignore[attr-defined] # of an object
+    return name
+
+
+def _mapping(item: Item) -> dict[str, Any]:
+    return item.to_mapping() if isinstance(item, KubeEvent) else object_to_json(item)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,140 @@
+"""The types of objects that a run may hold, by all names under which kubectl finds them.
+
+Source: kubernetes v1.34 pkg/registry/*/*/storage/storage.go (singular and short names); kubectl
+pkg/cmd/get and cli-runtime pkg/resource/builder.go (TYPE[,TYPE...] [NAME...] and TYPE/NAME).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replay.errors import RunError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A type of objects; `group` is its API group, "" for the core one.
+
+    is_recorded: whether its objects are in the run's objects.rounds.zst, not in its history.
+    """
+
+    kind: str
+    plural: str
+    shorts: Sequence[str] = ()
+    group: str = ""
+    namespaced: bool = True
+    is_recorded: bool = False
+
+    @property
+    def singular(self) -> str:
+        """Return the name of one object's type."""
+        return self.kind.lower()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return every name of the type."""
+        own = (self.plural, self.singular, *self.shorts)
+        return (*own, *(f"{each}.{self.group}" for each in own[:2] if self.group))
+
+    @property
+    def prefix(self) -> str:
+        """Return what kubectl writes before "/NAME"."""
+        return f"{self.singular}.{self.group}" if self.group else self.singular
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Objects of one type: those of `names`, or all."""
+
+    resource: Resource
+    names: Sequence[str] = ()
+
+
+EVENTS = Resource(kind="Event", plural="events", shorts=("ev",))
+_STORAGE = "storage.k8s.io"
+ALL = (
+    Resource(kind="Pod", plural="pods", shorts=("po",)),
+    Resource(kind="Node", plural="nodes", shorts=("no",), namespaced=False),
+    Resource(
+        kind="Deployment", plural="deployments", shorts=("deploy",), group="apps", is_recorded=True
+    ),
+    Resource(
+        kind="ReplicaSet", plural="replicasets", shorts=("rs",), group="apps", is_recorded=True
+    ),
+    Resource(
+        kind="StatefulSet", plural="statefulsets", shorts=("sts",), group="apps", is_recorded=True
+    ),
+    Resource(kind="DaemonSet", plural="daemonsets", shorts=("ds",), group="apps", is_recorded=True),
+    Resource(
+        kind="ReplicationController",
+        plural="replicationcontrollers",
+        shorts=("rc",),
+        is_recorded=True,
+    ),
+    Resource(kind="Job", plural="jobs", group="batch", is_recorded=True),
+    Resource(kind="CronJob", plural="cronjobs", shorts=("cj",), group="batch", is_recorded=True),
+    Resource(
+        kind="PodDisruptionBudget", plural="poddisruptionbudgets", shorts=("pdb",), group="policy"
+    ),
+    Resource(
+        kind="PriorityClass",
+        plural="priorityclasses",
+        shorts=("pc",),
+        group="scheduling.k8s.io",
+        namespaced=False,
+        is_recorded=True,
+    ),
+    Resource(kind="Namespace", plural="namespaces", shorts=("ns",), namespaced=False),
+    Resource(kind="Service", plural="services", shorts=("svc",)),
+    Resource(kind="PersistentVolume", plural="persistentvolumes", shorts=("pv",), namespaced=False),
+    Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims", shorts=("pvc",)),
+    Resource(
+        kind="StorageClass",
+        plural="storageclasses",
+        shorts=("sc",),
+        group=_STORAGE,
+        namespaced=False,
+    ),
+    Resource(kind="CSINode", plural="csinodes", group=_STORAGE, namespaced=False),
+    Resource(kind="VolumeAttachment", plural="volumeattachments", group=_STORAGE, namespaced=False),
+    EVENTS,
+)
+RESOURCES = tuple(each.plural for each in ALL)
+"""The plural names of all types."""
+_BY_NAME = {name: each for each in ALL for name in each.names}
+_CATEGORY = "po,rc,svc,ds,deploy,rs,sts,cj,jobs"
+"""The types of kubectl's category "all" that a run may hold, in kubectl's order."""
+
+
+def resource(name: str) -> Resource:
+    """Return the type of that name. Raises RunError with similar names."""
+    found = _BY_NAME.get(name.lower())
+    if found is not None:
+        return found
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=2)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"types are {', '.join(RESOURCES)}"
+    raise RunError(f"a run has no resource type {name!r}; {hint}")
+
+
+def targets(text: str, names: Sequence[str] = ()) -> list[Target]:
+    """Return the objects of `TYPE[,TYPE...] [NAME...]`, or of several TYPE/NAME.
+
+    Raises RunError for an unknown type and for a mixture of both forms.
+    """
+    if "/" not in text:
+        if any("/" in each for each in names):
+            raise RunError(f"write either {text} NAME... or TYPE/NAME..., not both")
+        types = text.lower().split(",")
+        if "all" in types:
+            types = ",".join(_CATEGORY if each == "all" else each for each in types).split(",")
+        wanted = dict.fromkeys(map(resource, types))
+        return [Target(resource=each, names=tuple(names)) for each in wanted]
+    found: dict[Resource, list[str]] = {}
+    for each in (text, *names):
+        type_, slash, name = each.partition("/")
+        if not (type_ and slash and name) or "/" in name:
+            raise RunError(f"{each!r} is not TYPE/NAME; write pod/{name or type_ or 'NAME'}")
+        found.setdefault(resource(type_), []).append(name)
+    return [Target(resource=key, names=tuple(value)) for key, value in found.items()]

@@ -1,0 +1,229 @@
+"""The comparison of two runs: the first decision that differs and why, pods, figures, inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import PurePath
+from typing import Any
+
+from replay.explain.table import counted
+from replay.results.durations import simulated
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
+from replay.whatif.ci import code, figure_name, markdown_table, plain
+from replay.whatif.comparison import (
+    EFFECTS,
+    FigureChange,
+    PodGroup,
+    RunComparison,
+    RunFacts,
+    compare,
+    read_facts,
+)
+from replay.whatif.divergence import (
+    ComparedRun,
+    Divergence,
+    divergence_reasons,
+    first_divergence,
+    sentence_of,
+)
+from reprieve.trace.v1beta1 import trace_pb2
+
+GROUPS_SHOWN = 12
+REASONS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The result of a comparison; `reasons` are sentences.
+
+    not_judged: why a run could decide no eviction, by "A" and "B"; a run that could is absent.
+    """
+
+    run_a: RunDirectory
+    run_b: RunDirectory
+    facts_a: RunFacts
+    facts_b: RunFacts
+    divergence: Divergence | None
+    reasons: tuple[str, ...]
+    comparison: RunComparison
+    not_judged: Mapping[str, str]
+
+    def divergence_lines(self) -> list[str]:
+        """Return the first decisions that differ, a line for the moment and one for each run."""
+        found = self.divergence
+        if found is None:
+            return ["All decisions are identical."]
+        first = found.a or found.b
+        assert first is not None  # noqa: S101 - a divergence has a decision
+        facts = self.facts_a if found.a is not None else self.facts_b
+        at = simulated(first.at_ns - facts.start_ns)
+        after = counted(found.same, "identical decision")
+        lines = [f"Runs diverge at {at}, after {after}:"]
+        for name, decision in (("A", found.a), ("B", found.b)):
+            text = sentence_of(decision) if decision is not None else "has no further decision"
+            lines.append(f"{name} {text}")
+        return lines
+
+    def not_judged_lines(self) -> Iterator[str]:
+        """Yield a sentence for each reason for which a run could decide no eviction."""
+        by_reason: dict[str, list[str]] = {}
+        for name, why in self.not_judged.items():
+            by_reason.setdefault(why, []).append(name)
+        for why, names in by_reason.items():
+            yield f"Eviction was not judged in {' and '.join(names)}: {why}."
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the comparison as JSON has it."""
+        found = self.divergence
+        divergence = None
+        if found is not None:
+            divergence = {
+                "same": found.same,
+                "a": _decision(found.a, self.facts_a),
+                "b": _decision(found.b, self.facts_b),
+                "flipped_by": list(self.reasons),
+            }
+        return {
+            "a": str(self.run_a.path),
+            "b": str(self.run_b.path),
+            "eviction_not_judged": {name.lower(): why for name, why in self.not_judged.items()},
+            "divergence": divergence,
+            **self.comparison.to_mapping(),
+        }
+
+    def to_markdown(self) -> str:
+        """Return the comparison as Markdown: the divergence, affected pods, changed figures."""
+        moment, *decisions = self.divergence_lines()
+        lines = [plain(moment), *(f"- {plain(each)}" for each in decisions)]
+        lines += [f"- {plain(each)}" for each in self.reasons[:REASONS_SHOWN]]
+        lines += ["", *(f"{plain(each)}\n" for each in self.not_judged_lines())]
+        changed = [each for each in self.comparison.groups if each.counts]
+        if changed:
+            columns = ("Priority class", "Namespace", "Effect in B", "Pods")
+            rows = [_group_cells(each) for each in changed[:GROUPS_SHOWN]]
+            lines += [markdown_table(columns, rows, numbers=1)]
+            left = len(changed) - GROUPS_SHOWN
+            lines += [f"and {left:,} more groups of pods\n"] if left > 0 else []
+        else:
+            lines += ["No pod was affected.\n"]
+        figures = [each for each in self.comparison.figures if each.change]
+        if figures:
+            rows = [tuple(map(plain, figure_cells(each))) for each in figures]
+            lines += [markdown_table(("Figure", "A", "B", "Change", ""), rows, numbers=4)]
+        same = len(self.comparison.figures) - len(figures)
+        lines += [f"{counted(same, 'figure')} identical."] if same else []
+        return "\n".join(lines).strip() + "\n"
+
+
+def _group_cells(group: PodGroup) -> tuple[str, ...]:
+    name = group.priority_class or "-"
+    effects = "<br>".join(plain(each) for each in group_effects(group))
+    return code(name), code(group.namespace), effects, f"{group.pods:,}"
+
+
+def group_effects(group: PodGroup, *, named: bool = False) -> Iterator[str]:
+    """Yield the effects on a group's pods, such as "3 moved"; with examples where `named`."""
+    for kind in EFFECTS:
+        count = group.counts.get(kind)
+        if not count:
+            continue
+        total = f", {simulated(group.totals_ns[kind])} in total" if kind in group.totals_ns else ""
+        names = f": {', '.join(group.samples[kind])}" if named else ""
+        yield f"{count:,} {kind}{total}{names}"
+
+
+def figure_cells(each: FigureChange) -> tuple[str, str, str, str, str]:
+    """Return a figure's name with its unit, its value in A and in B, and the change, also in %."""
+    share = "" if each.share is None or not each.change else f"{100 * each.share:+,.1f} %"
+    change = f"{each.change:+,.5g}" if each.change else "0"
+    return figure_name(each.name), f"{each.a:,.5g}", f"{each.b:,.5g}", change, share
+
+
+def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) -> Compared:
+    """Compare two runs; `explains` replays them to find why they diverge.
+
+    Raises RunError where a run cannot be read, and BackendError where the services that explain
+    cannot be started.
+    """
+    facts_a, facts_b = read_facts(run_a), read_facts(run_b)
+    divergence = first_divergence(run_a, run_b)
+    reasons: list[str] = []
+    if divergence is not None and explains:
+        a = ComparedRun(name="A", run=run_a, facts=facts_a, decision=divergence.a)
+        b = ComparedRun(name="B", run=run_b, facts=facts_b, decision=divergence.b)
+        reasons = divergence_reasons(divergence, a, b)
+    return Compared(
+        run_a=run_a,
+        run_b=run_b,
+        facts_a=facts_a,
+        facts_b=facts_b,
+        divergence=divergence,
+        reasons=tuple(reasons),
+        comparison=compare(facts_a, facts_b),
+        not_judged={
+            name: why
+            for name, run in (("A", run_a), ("B", run_b))
+            if (why := run.eviction_not_judged())
+        },
+    )
+
+
+def _decision(decision: trace_pb2.Decision | None, facts: RunFacts) -> dict[str, Any] | None:
+    if decision is None:
+        return None
+    named = decision.observed.object
+    return {
+        "sequence": decision.sequence,
+        "offset_ns": decision.at_ns - facts.start_ns,
+        "decision": decision.observed.WhichOneof("observed"),
+        "object": f"{named.namespace}/{named.name}".lstrip("/"),
+        "text": sentence_of(decision),
+    }
+
+
+def input_changes(a: Manifest, b: Manifest) -> list[tuple[str, str, str]]:
+    """Return what differs between two runs' inputs: its name, and its values in A and B.
+
+    Of a configuration file, the lines that only one of them has.
+    """
+    found = []
+    inputs_a, inputs_b = _inputs(a), _inputs(b)
+    for name in dict.fromkeys([*inputs_a, *inputs_b]):
+        one, other = inputs_a.get(name, ""), inputs_b.get(name, "")
+        if one != other:
+            found.append((name, *_different_lines(one, other)))
+    return found
+
+
+def _inputs(manifest: Manifest) -> dict[str, str]:
+    traces = [f"{PurePath(each.path).name} ({each.sha256[:12]})" for each in manifest.traces]
+    found = {
+        "trace": "\n".join(traces),
+        "rules": manifest.rules,
+        "seed": str(manifest.seed),
+        "version": manifest.version,
+    }
+    for name, value in (*manifest.configuration.items(), *manifest.models.items()):
+        if isinstance(value, Mapping):
+            found |= {f"{name} {key}": _text(each) for key, each in value.items()}
+        else:
+            found[name] = _text(value)
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _different_lines(one: str, other: str) -> tuple[str, str]:
+    if "\n" not in one + other:
+        return one, other
+    lines = list(unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm=""))[2:]
+    sides = ([each[1:] for each in lines if each.startswith(mark)] for mark in "-+")
+    a, b = ("\n".join(side) for side in sides)
+    return a, b

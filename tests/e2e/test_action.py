@@ -1,0 +1,187 @@
+"""The action on two commits of a repository: what it finds, replays, comments, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from replay.cli.checks import STEP_SUMMARY
+from tests.e2e.commands import Done, environment, reprieve
+from tests.e2e.replays import DEMOS, ROOT
+
+pytestmark = pytest.mark.e2e
+GIT = shutil.which("git") or "git"
+ACTION = ROOT / "action"
+NGINX = str(DEMOS / "nginx-preemption.jsonl")
+SHOP = (ROOT / "examples" / "manifests" / "shop.yaml").read_text(encoding="utf-8")
+HIGH = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high-priority}
+value: 1000000
+"""
+SCHEDULER = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podMaxBackoffSeconds: 10
+"""
+
+
+def commit(repository: Path, **files: str) -> None:
+    """Write files, by their names without suffix, and commit them."""
+    for name, text in files.items():
+        (repository / f"{name}.yaml").write_text(text, encoding="utf-8")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    for command in (("add", "-A"), (*identity, "commit", "-qm", "x")):
+        subprocess.run([GIT, "-C", str(repository), *command], check=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Return a repository with one commit."""
+    folder = tmp_path / "repository"
+    subprocess.run([GIT, "init", "-q", str(folder)], check=True)
+    commit(folder, high=HIGH, scheduler=SCHEDULER, shop=SHOP, other="kind: ConfigMap\n")
+    return folder
+
+
+def what_if(repository: Path, code: int = 0, **inputs: str) -> tuple[Done, str]:
+    """Run the script as action.yml does; return its result and the comment."""
+    out = repository.parent / "out"
+    named = {f"REPRIEVE_{name.upper()}": text for name, text in inputs.items()}
+    named |= {"REPRIEVE_OUTPUT": str(out), "REPRIEVE_BASE": "HEAD~1"}
+    named |= {"GITHUB_OUTPUT": str(out) + ".env", STEP_SUMMARY: str(out) + ".md"}
+    done = subprocess.run(
+        [sys.executable, "-P", str(ACTION / "what_if.py")],
+        cwd=repository,
+        env=environment(**named),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    written = (repository.parent / "out.env").read_text(encoding="utf-8").splitlines()
+    assert written[-2:] == [f"comment={out}/comment.md", f"code={code}"]
+    assert not subprocess.run(
+        [GIT, "-C", str(repository), "status", "--short"], capture_output=True, check=True
+    ).stdout
+    worktrees = [GIT, "-C", str(repository), "worktree", "list"]
+    assert len(subprocess.run(worktrees, capture_output=True, check=True).stdout.splitlines()) == 1
+    return done, (out / "comment.md").read_text(encoding="utf-8")
+
+
+def test_a_changed_class_is_replayed_and_fails_its_check(repository: Path) -> None:
+    """The comment begins with the marker, then the files, the failed check, the differences."""
+    commit(repository, high=HIGH.replace("1000000", "0"), other="kind: ConfigMap\ndata: {}\n")
+    checks = "\npreempted.change == 0\nbound >= 0\n"
+    _, comment = what_if(repository, 1, trace=NGINX, checks=checks, options="--spans off")
+    assert comment.startswith("<!-- reprieve-what-if -->\n")
+    assert "- <code>high.yaml</code>\n" in comment
+    assert "other.yaml" not in comment
+    order = ["**1 of 2 checks failed**", "| **failed** |", "| holds |", "Runs diverge at 8s"]
+    places = [comment.index(each) for each in order]
+    assert places == sorted(places)
+    assert "| preempted | 1 | 0 | -1 | -100.0 % |" in comment
+    out = repository.parent / "out"
+    assert 'failures="1"' in (out / "checks.xml").read_text(encoding="utf-8")
+    assert (out / "comparison.html").stat().st_size > 1_000_000
+    assert "1 of 2 checks failed" in (repository.parent / "out.md").read_text(encoding="utf-8")
+
+
+def test_a_change_that_a_replay_does_not_read_starts_none(repository: Path) -> None:
+    """Of another kind, or of a comment; the comment says so."""
+    commit(repository, other="kind: ConfigMap\ndata: {}\n")
+    assert "No file that a what-if is made for has changed." in what_if(repository, trace=NGINX)[1]
+    commit(repository, high="# It is high.\n" + HIGH)
+    assert "Nothing that a replay reads differs." in what_if(repository, trace=NGINX)[1]
+
+
+def test_a_configuration_is_replayed_with_both_its_versions(repository: Path) -> None:
+    """One that is refused is shown as the replay's message."""
+    commit(repository, scheduler=SCHEDULER.replace("10", "20"))
+    _, comment = what_if(repository, trace=NGINX, options="--spans off")
+    assert "All decisions are identical." in comment
+    commit(repository, scheduler=SCHEDULER.replace("10", "-1"))
+    _, comment = what_if(repository, 2, trace=NGINX, options="--spans off --force")
+    assert "podMaxBackoffSeconds" in comment
+    assert "<pre>Error: the replay of B failed" in comment
+
+
+def test_manifests_of_both_commits_are_replayed(repository: Path) -> None:
+    """Where no trace is named; any change can start it."""
+    commit(repository, shop=SHOP.replace("replicas: 3", "replicas: 16"))
+    inputs = {"kinds": "*", "manifests": "shop.yaml", "checks": "pending == 0"}
+    _, comment = what_if(repository, 1, options="--spans off", **inputs)
+    assert "it is 1 pod " in comment
+    assert "| pods | 4 | 17 |" in comment
+
+
+def test_a_base_that_is_not_fetched_is_explained(repository: Path) -> None:
+    """With what to change in the workflow."""
+    done, comment = what_if(repository, 2, trace=NGINX)
+    assert "check out with fetch-depth: 0" in done.stderr
+    assert "The what-if was not made" in comment
+
+
+def test_the_action_hands_every_input_to_the_script() -> None:
+    """By the environment alone: no text of an input becomes part of a script."""
+    action: Any = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
+    script = (ACTION / "what_if.py").read_text(encoding="utf-8")
+    (step,) = (each for each in action["runs"]["steps"] if each.get("id") == "what-if")
+    for name in ("trace", "manifests", "base", "head", "kinds", "checks", "options"):
+        assert step["env"][f"REPRIEVE_{name.upper()}"] == f"${{{{ inputs.{name} }}}}"
+        assert f"REPRIEVE_{name.upper()}" in script
+    for each in action["runs"]["steps"]:
+        assert "${{" not in each.get("run", "") + each.get("with", {}).get("script", "")
+    workflow: Any = yaml.safe_load(
+        (ROOT / "examples" / "workflows" / "what-if.yml").read_text(encoding="utf-8")
+    )
+    used = workflow["jobs"]["what-if"]["steps"][-1]["with"]
+    assert set(used) <= set(action["inputs"])
+
+
+def test_the_options_of_the_example_are_valid_checks(tmp_path: Path) -> None:
+    """As reprieve reads them."""
+    text = (ROOT / "examples" / "workflows" / "what-if.yml").read_text(encoding="utf-8")
+    checks = re.findall(r"^ {12}(\S.*)$", text, re.M)
+    assert checks
+    options = [part for each in checks for part in ("--assert", each)]
+    reprieve(tmp_path, "replay", NGINX, "--run", "r", "-q", "--in-process", "--no-report")
+    reprieve(tmp_path, "compare", "r", "r", "-q", *options)
+
+
+def test_a_deleted_class_and_a_new_budget_are_notes(repository: Path) -> None:
+    """A recording keeps its own; a changed budget is replayed with both its values."""
+    budget = """
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web, namespace: shop}
+spec: {minAvailable: 1}
+"""
+    commit(repository, high="kind: ConfigMap\n", budget=budget)
+    _, comment = what_if(repository, trace=NGINX)
+    assert "PriorityClass high-priority is deleted: the recorded one is kept" in comment
+    assert "PodDisruptionBudget shop/web is new" in comment
+    changed = budget.replace("minAvailable: 1", "maxUnavailable: 50%")
+    commit(repository, high="kind: ConfigMap\n", budget=changed)
+    _, comment = what_if(repository, trace=NGINX, options="--spans off")
+    assert "All decisions are identical." in comment
+    runs = repository.parent / "out" / "runs"
+    for side, value in (("a", "minAvailable=1"), ("b", "maxUnavailable=50%")):
+        manifest = json.loads((runs / side / "manifest.json").read_bytes())
+        assert manifest["configuration"]["overrides"] == {"set": [f"pdb.shop/web.{value}"]}
+
+
+def test_the_page_shows_the_example() -> None:
+    """The whole workflow, as the file has it."""
+    page = (ROOT / "docs" / "what-if-in-ci.md").read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "workflows" / "what-if.yml").read_text(encoding="utf-8")
+    assert f"```yaml\n{example}```" in page
