@@ -116,7 +116,8 @@ def run_replay(
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
     be reached leave no files and do not touch a former run. `notice` receives lines about services
-    that were lost, `compiling` how many kernels were compiled. Raises BackendError, LoopError, RunError, and what reading the records raises.
+    that were lost, `compiling` how many kernels were compiled. Raises BackendError, LoopError,
+    RunError, and what reading the records raises.
     """
     records = open_records()
     first = list(itertools.islice(records, _SMALL))

@@ -27,8 +27,8 @@ class WantedServices:
 
     scheduler_address, eviction_address: "" starts the service as a child process, or within this
     one with in_process. tls: for services at addresses, and the timeouts of all. eviction: None
-    where no eviction service is needed. warms_up, compiling: as EmbeddedServices has them. restarts: whether
-    child processes that end before their sessions are open are started again.
+    where no eviction service is needed. warms_up, compiling: as EmbeddedServices has them.
+    restarts: whether child processes that end before their sessions are open are started again.
     """
 
     scheduler_address: str

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -224,11 +225,11 @@ def test_services_that_are_killed_at_their_start_are_started_again(
     """As out of memory; one that refuses to start is not."""
     wait_listening, left = ServiceProcess.wait_listening, ["queue", "scheduler"]
 
-    def killed(process: ServiceProcess) -> str:
+    def killed(process: ServiceProcess, *arguments: Any) -> str:
         if process.name in left:
             left.remove(process.name)
             os.kill(process.pid, signal.SIGKILL)
-        return wait_listening(process)
+        return wait_listening(process, *arguments)
 
     monkeypatch.setattr(ServiceProcess, "wait_listening", killed)
     with EmbeddedServices(eviction=False) as services:

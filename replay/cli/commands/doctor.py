@@ -146,15 +146,17 @@ def _run(what: str, command: list[str], found: Callable[[str], str], advice: str
 
 def _plugins() -> Finding:
     """Load the installed out-of-tree plugins as a scheduler does."""
-    from services.scheduler.core.framework.registry import SERVED  # noqa: PLC0415 - when needed
-    from services.scheduler.out_of_tree import PluginLoadError, registry_with  # noqa: PLC0415
-
-    try:
-        names = sorted(set(registry_with(())) - set(SERVED))
-    except PluginLoadError as error:
-        advice = "uninstall it, or mend it: no scheduler starts with it"
-        return Finding(what="plugins", state=FAULT, found=str(error), advice=advice)
-    return Finding(what="plugins", state=OK, found=", ".join(names) or "no out-of-tree plugins")
+    program = (
+        "from services.scheduler.core.framework.registry import SERVED; "
+        "from services.scheduler.out_of_tree import registry_with; "
+        "print(*sorted(set(registry_with(())) - set(SERVED)), sep=', ')"
+    )
+    return _run(
+        "plugins",
+        [sys.executable, "-P", "-c", program],
+        lambda said: said.strip() or "no out-of-tree plugins",
+        "uninstall the plugin, or mend it: no scheduler starts with it",
+    )
 
 
 def _containers() -> Finding:
