@@ -21,7 +21,7 @@ from replay.report.section import (
 )
 from replay.results import durations
 from replay.results.tables.query import RunTables
-from replay.whatif.compared import Compared, counted, figure_cells, input_changes
+from replay.whatif.compared import Compared, figure_cells, input_changes
 from replay.whatif.comparison import PodEffect, PodFacts, RunFacts, pod_effects
 
 _PODS_MAX = 2_000
@@ -125,7 +125,7 @@ def _pods(compared: Compared) -> ReportSection:
     return ReportSection(
         key="pods",
         title="Affected pods by change",
-        note=f"{counted(len(affected), 'pod')} affected. Pods pair by namespace and name.",
+        note=f"Affected pods: {len(affected):,}. Pods pair by namespace and name.",
         empty="No pod was affected.",
         columns=("Effect in B", "Pod", "Priority class", "Priority", "Node in A", "Node in B"),
         rows=sorted(rows, key=lambda row: str(row[0])),
