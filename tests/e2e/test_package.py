@@ -22,7 +22,8 @@ REPOSITORY = "https://REPOSITORY/"
 def build(target: str, root: Path, into: Path) -> Path:
     """Build a package of the sources at `root`; return its file."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)]
-    subprocess.run(command, cwd=root, check=True, capture_output=True)
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run(command, cwd=root, env=env, check=True, capture_output=True)
     (found,) = into.glob("*.tar.gz" if target == "sdist" else "*.whl")
     return found
 
