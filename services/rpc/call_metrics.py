@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from services.rpc.prometheus import HistogramCounts, counter, histogram
-from services.rpc.tracing import function_of, replaced
+from services.rpc.tracing import Handler, HandlerInterceptor, function_of, replaced
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -39,7 +39,7 @@ Method = tuple[str, str, str]
 """Values of `_LABELS`."""
 
 
-class CallMetrics(grpc.aio.ServerInterceptor):
+class CallMetrics(HandlerInterceptor):
     """Counts calls and their messages; `collect` describes what was counted."""
 
     def __init__(self) -> None:
@@ -49,19 +49,8 @@ class CallMetrics(grpc.aio.ServerInterceptor):
         self._sent: Counter[Method] = Counter()
         self._seconds: dict[Method, HistogramCounts] = {}
 
-    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        """Wrap the method's handler."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        path = handler_call_details.method
-        name = (path.decode() if isinstance(path, bytes) else path).removeprefix("/")
+    def wrapped(self, name: str, handler: Handler) -> Handler:
+        """Return the method's handler, wrapped."""
         service, _, method = name.partition("/")
         kind = _TYPES[handler.request_streaming, handler.response_streaming]
         function = function_of(handler)

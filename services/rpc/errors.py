@@ -22,7 +22,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from services.rpc.parts import ACCEPTED_BYTES_MAX
-from services.rpc.tracing import function_of, replaced
+from services.rpc.tracing import Handler, HandlerInterceptor, function_of, replaced
 
 DOMAIN = "reprieve.internal"
 RECEIVED_BYTES: ContextVar[int] = ContextVar("received_bytes", default=0)
@@ -244,7 +244,7 @@ def refuse(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> Non
     context.set_details(status.details or "")
 
 
-class RefusalInterceptor(grpc.aio.ServerInterceptor):
+class RefusalInterceptor(HandlerInterceptor):
     """Turns what a handler raises into a status, for every method.
 
     `message_bytes` is the size of the largest request that is accepted.
@@ -253,17 +253,8 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, message_bytes: int = ACCEPTED_BYTES_MAX) -> None:
         self._message_bytes = message_bytes
 
-    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        """Wrap the method's handler."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
+    def wrapped(self, name: str, handler: Handler) -> Handler:  # noqa: ARG002 - for every method
+        """Return the method's handler, wrapped."""
         function = function_of(handler)
         read = _reader(handler.request_deserializer or bytes, self._message_bytes)
         if not handler.request_streaming:

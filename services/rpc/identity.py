@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ import grpc
 from services.rpc.access import Access, AccessError, Rights, read_access
 from services.rpc.credentials import Watched
 from services.rpc.errors import PermissionDeniedError, UnauthenticatedError, refuse
-from services.rpc.tracing import function_of, replaced
+from services.rpc.tracing import Handler, HandlerInterceptor, function_of, replaced
 
 TOKEN_PREFIX = "token:"  # noqa: S105 - a prefix of names, not a token
 SPIFFE_PREFIX = "spiffe://"
@@ -58,7 +58,7 @@ METHODS: Mapping[str, Use] = {
 
 
 def use_of(path: str) -> Use:
-    """Return what a method does; `path` is "/package.Service/Method"."""
+    """Return what a method does; `path` is "package.Service/Method", perhaps after a slash."""
     service, _, method = path.removeprefix("/").partition("/")
     return Use.OPEN if service == _HEALTH else METHODS.get(method, Use.DRIVE)
 
@@ -173,7 +173,7 @@ def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
     return Watched([access.source], load).current
 
 
-class AccessInterceptor(grpc.aio.ServerInterceptor):
+class AccessInterceptor(HandlerInterceptor):
     """Identifies the caller of every method, and refuses those without the right.
 
     `policy` returns the policy of the present call.
@@ -183,18 +183,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         self._service = service
         self._policy = policy
 
-    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        """Wrap the method's handler."""
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        use = use_of(method.decode() if isinstance(method, bytes) else method)
-        if handler is None or use is Use.OPEN:
+    def wrapped(self, name: str, handler: Handler) -> Handler:
+        """Return the method's handler, wrapped."""
+        use = use_of(name)
+        if use is Use.OPEN:
             return handler
         function = function_of(handler)
         wraps_stream = handler.response_streaming and inspect.isasyncgenfunction(function)

@@ -6,16 +6,18 @@ rpc.method).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
 from services.telemetry.service_spans import ServiceSpans
 from services.telemetry.span import Attribute
 
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -43,14 +45,12 @@ def replaced(
     return make(function, read or handler.request_deserializer, handler.response_serializer)
 
 
-class SpanInterceptor(grpc.aio.ServerInterceptor):
-    """Times unary calls and each request of a bidirectional stream.
+class HandlerInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handler of each method that is served."""
 
-    The handler receives its own span's context in the request's stamp, to pass it on.
-    """
-
-    def __init__(self, spans: ServiceSpans) -> None:
-        self._spans = spans
+    @abstractmethod
+    def wrapped(self, name: str, handler: Handler) -> Handler:
+        """Return what handles the method `name`, SERVICE/METHOD, in place of `handler`."""
 
     async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
         self,
@@ -59,12 +59,26 @@ class SpanInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """Wrap the method's handler."""
+        """Wrap the handler, unless the method is not served."""
         handler = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming != handler.response_streaming:
+        path = handler_call_details.method
+        name = (path.decode() if isinstance(path, bytes) else path).removeprefix("/")
+        return handler if handler is None else self.wrapped(name, handler)
+
+
+class SpanInterceptor(HandlerInterceptor):
+    """Times unary calls and each request of a bidirectional stream.
+
+    The handler receives its own span's context in the request's stamp, to pass it on.
+    """
+
+    def __init__(self, spans: ServiceSpans) -> None:
+        self._spans = spans
+
+    def wrapped(self, name: str, handler: Handler) -> Handler:
+        """Return the method's handler, wrapped."""
+        if handler.request_streaming != handler.response_streaming:
             return handler
-        method = handler_call_details.method
-        name = (method.decode() if isinstance(method, bytes) else method).removeprefix("/")
         wrap = self._streaming if handler.request_streaming else self._single
         return replaced(handler, wrap(name, function_of(handler)))
 

@@ -34,7 +34,7 @@ podMaxBackoffSeconds: 20
 def test_a_value_that_changes_nothing_is_the_baselines_own(
     tmp_path: Path, axis: str, own: set[str]
 ) -> None:
-    """Of the trace, of a configuration file, or an option's default; a name that lacks is none."""
+    """Of the trace, a configuration file, or an option's default; an unknown name has no value."""
     path = tmp_path / "s.yaml"
     path.write_text(SCHEDULER, encoding="utf-8")
     parsed = parse_axis(axis)

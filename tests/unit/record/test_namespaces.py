@@ -317,7 +317,7 @@ def test_a_namespace_whose_metrics_fail_later_leaves_those_of_the_others() -> No
 
 
 def test_a_prometheus_is_asked_for_the_namespaces_only(tmp_path: Path) -> None:
-    """Others' pods are none of this recording."""
+    """The recording has no pods of other namespaces."""
     series = [{"metric": {"namespace": "team-a", "pod": "web"}, "value": [0, str(MI)]}]
     with tenant() as server:
         server.readable = (*(server.readable or ()), "/api/v1/query")
