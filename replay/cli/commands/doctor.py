@@ -116,7 +116,7 @@ def _replay() -> Iterator[Finding]:
     yield _run(
         "kernels",
         [sys.executable, "-P", "-c", program],
-        lambda said: f"compiled {said} now" if said.strip() != "0" else "were compiled before",
+        lambda said: f"compiled {said.strip()} now" if said.strip() != "0" else "compiled before",
         "NUMBA_CACHE_DIR names a folder that can be written",
     )
     with tempfile.TemporaryDirectory() as folder:
