@@ -5,7 +5,8 @@
 Each attempt makes a replay of another kind (tests/torture/kill_traces.py), undisturbed and with
 kills: SIGKILL to a service, to all of them, to the process that starts them, to the replay (which
 is then resumed) or to all at once, or SIGSTOP and SIGCONT. The moments are random, or those of an
-event: the start, a checkpoint that is being written or was just replaced, the last files. Then
+event: the start, a checkpoint that is being written or was just replaced, the last files. Every
+fifth replay uses services at addresses, which something else starts again. Then
 tests/torture/same_run.py compares the two runs, and no process may be left. A failure prints the
 command that repeats it.
 """
@@ -18,6 +19,7 @@ import random
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from threading import Event, Thread
+from typing import IO, Self
 
 import click
 
@@ -50,6 +53,7 @@ class Disturbed:
     """A run that was disturbed: what was done to it, and how it ended."""
 
     kills: list[str] = field(default_factory=list)
+    at_addresses: bool = False
     code: int = 0
     problems: list[str] = field(default_factory=list)
     errors: str = ""
@@ -60,6 +64,70 @@ class Disturbed:
         return self.code == 0 and not self.problems
 
 
+class Elsewhere:
+    """The three services at addresses: a process each, started again as soon as it has ended."""
+
+    def __init__(self) -> None:
+        """Choose free ports; `with` starts the services."""
+        ports = dict.fromkeys(("queue", "scheduler", "eviction"), 0)
+        with contextlib.ExitStack() as held:
+            for name in ports:
+                taken = held.enter_context(socket.socket())
+                taken.bind(("127.0.0.1", 0))
+                ports[name] = taken.getsockname()[1]
+        self._addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        self._processes = {name: self._started(name) for name in ports}
+        self._ended = Event()
+        self._keeper = Thread(target=self._keep)
+
+    def __enter__(self) -> Self:
+        """Keep the services running; wait until they listen."""
+        self._keeper.start()
+        for address in self._addresses.values():
+            host, _, port = address.partition(":")
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
+                    break
+                time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the services."""
+        self._ended.set()
+        self._keeper.join()
+        for each in self._processes.values():
+            each.kill()
+            each.wait()
+
+    @property
+    def options(self) -> list[str]:
+        """Return the options of a replay that uses them."""
+        return [
+            option
+            for name in ("scheduler", "eviction")
+            for option in (f"--{name}", self._addresses[name])
+        ]
+
+    def pids(self) -> list[int]:
+        """Return the processes of the services that run."""
+        return [each.pid for each in self._processes.values() if each.poll() is None]
+
+    def _started(self, name: str) -> subprocess.Popen[bytes]:
+        queue = ["--queue", self._addresses["queue"]] if name == "scheduler" else []
+        address = self._addresses[name]
+        return subprocess.Popen(
+            [*_REPRIEVE, "serve", name, "--listen", address, *queue, "--log-level", "error"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _keep(self) -> None:
+        while not self._ended.wait(0.1):
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    self._processes[name] = self._started(name)
+
+
 @dataclass(slots=True)
 class _Running:
     """A replay that runs, or the one that resumed it; `seen` are all processes of all of them."""
@@ -67,6 +135,7 @@ class _Running:
     run: Path
     log: IO[str]
     process: subprocess.Popen[bytes]
+    elsewhere: Elsewhere | None = None
     seen: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -79,7 +148,7 @@ class _Running:
         services = [each for starter in starters for each in children(starter)]
         for each in (*starters, *services):
             self.seen.setdefault(each, _began(each))
-        return starters, services
+        return starters, services + (self.elsewhere.pids() if self.elsewhere else [])
 
     def left(self) -> list[int]:
         """Return the processes that still run after the end of all replays."""
@@ -98,23 +167,26 @@ def disturbed(
     arguments: Sequence[str],
     base: Path,
     folder: Path,
+    *,
     seed: int,
     within_s: float,
     kills: int = 0,
     report: str = "--no-report",
+    elsewhere: Elsewhere | None = None,
 ) -> Disturbed:
     """Replay with kills and compare with the run `base`, which took `within_s` seconds.
 
     `kills` is their number; 0 for one to three.
     """
     chance = random.Random(seed)  # noqa: S311 - a test's choices
-    run, found = folder / f"disturbed-{seed}", Disturbed()
+    run = folder / f"disturbed-{seed}"
+    found = Disturbed(at_addresses=elsewhere is not None)
     errors = folder / f"errors-{seed}.txt"
     every = chance.choice(("50ms", "100ms", "1s"))
     options = ["--run", str(run), report, "-q", "--checkpoint-every", every]
     begin = ["replay", *arguments, *options]
     with errors.open("w", encoding="utf-8") as log:
-        running = _Running(run, log, _start(begin, log))
+        running = _Running(run, log, _start(begin, log), elsewhere)
         left = kills or chance.choice((1, 1, 2, 3))
         within_s = max(within_s, 1.0)
         while left and not running.ended:
@@ -185,26 +257,25 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _kill(running: _Running, chance: random.Random) -> str:
     """Disturb the run and return how; "" where there is nothing to be disturbed in that way."""
     starters, services = running.processes()
-    how = chance.choice(("service", "services", "starter", "replay", "everything", "frozen"))
-    if not services and how not in {"replay", "everything"}:
-        return ""
-    match how:
-        case "service":
-            _signal([chance.choice(services)], signal.SIGKILL)
-        case "services":
-            _signal(services, signal.SIGKILL)
-        case "starter":
-            _signal(starters, signal.SIGKILL)
-        case "replay":
-            _signal([running.process.pid], signal.SIGKILL)
-        case "everything":
-            _signal([*services, running.process.pid, *starters], signal.SIGKILL)
-        case "frozen":
-            frozen = chance.choice(services)
-            _signal([frozen], signal.SIGSTOP)
-            time.sleep(0.5)
-            _signal([frozen], signal.SIGCONT)
-    return how
+    replay = [running.process.pid]
+    one = [chance.choice(services)] if services else []
+    disturbed_by = {
+        "service": one,
+        "services": services,
+        "starter": starters,
+        "replay": replay,
+        "everything": [*services, *replay, *starters],
+        "frozen": one,
+    }
+    how = chance.choice(tuple(disturbed_by))
+    pids = disturbed_by[how]
+    if how == "frozen":
+        _signal(pids, signal.SIGSTOP)
+        time.sleep(0.5)
+        _signal(pids, signal.SIGCONT)
+    else:
+        _signal(pids, signal.SIGKILL)
+    return how if pids else ""
 
 
 def _resumed(running: _Running, begin: list[str], log: IO[str]) -> subprocess.Popen[bytes]:
@@ -260,7 +331,12 @@ def _attempts(count: int, seed: int) -> Iterator[tuple[int, Disturbed, Path]]:
     for number in range(seed, seed + count):
         folder = Path(tempfile.mkdtemp(prefix="kills-"))
         report = "--report" if number % 3 == 0 else "--no-report"
-        with replay_of(number, folder) as arguments:
+        with contextlib.ExitStack() as held:
+            arguments = held.enter_context(replay_of(number, folder))
+            elsewhere = None
+            if number % 5 == 0 and not {"--in-process", "--no-eviction"} & {*arguments}:
+                elsewhere = held.enter_context(Elsewhere())
+                arguments += elsewhere.options
             began = time.monotonic()
             try:
                 base = undisturbed(arguments, folder, report)
@@ -269,7 +345,15 @@ def _attempts(count: int, seed: int) -> Iterator[tuple[int, Disturbed, Path]]:
                 yield number, Disturbed(code=error.returncode, problems=[problem]), folder
                 continue
             within_s = time.monotonic() - began
-            found = disturbed(arguments, base, folder, number, within_s, report=report)
+            found = disturbed(
+                arguments,
+                base,
+                folder,
+                seed=number,
+                within_s=within_s,
+                report=report,
+                elsewhere=elsewhere,
+            )
         yield number, found, folder
 
 
@@ -284,7 +368,8 @@ def main(count: int, seed: int) -> None:
         kills.update(each.split()[0] for each in found.kills)
         missed += not found.kills
         shown = ", ".join(found.kills) or "ended before"
-        click.echo(f"{number}: {shown}: {'same' if found.is_good else 'FAILED'}")
+        where = " at addresses" if found.at_addresses else ""
+        click.echo(f"{number}{where}: {shown}: {'same' if found.is_good else 'FAILED'}")
         if found.is_good:
             shutil.rmtree(folder)
             continue

@@ -101,8 +101,10 @@ def _shown_once(path: Path) -> Shown:
 
 
 def _explained(run: RunDirectory, uid: str) -> object:
+    """Explain the pod with the scheduler that decided it, wherever that is."""
+    address = run.manifest().scheduler_address
     try:
-        found = explain(run, ExplainQuery(pod=uid)).to_mapping()
+        found = explain(run, ExplainQuery(pod=uid), address=address).to_mapping()
     except ReplayError as error:
         return str(error)
     return {name: value for name, value in found.items() if name != "run"}

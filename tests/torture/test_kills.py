@@ -27,5 +27,5 @@ def test_two_random_kills_leave_everything_but_wall_times_as_it_is(
 ) -> None:
     """Of a service, of all, or of the replay, which is resumed; a service that stops for a time."""
     arguments, run = base
-    found = disturbed(arguments, run, tmp_path, seed, WITHIN_S, kills=2)
+    found = disturbed(arguments, run, tmp_path, seed=seed, within_s=WITHIN_S, kills=2)
     assert found.is_good, (found.kills, found.code, found.problems, found.errors)
