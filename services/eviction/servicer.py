@@ -110,12 +110,11 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     ) -> pb.Session:
         with self._sessions.call():
             self._sessions.check_free()
-            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
+            saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
-            fleet = fleet_from_plain(plain)
-        return _session_message(
-            restore_session(self._sessions, info, fleet), read_config(fleet.config)
-        )
+            fleet = fleet_from_plain(saved.state)
+        session = restore_session(self._sessions, saved, fleet, fleet.object_count)
+        return _session_message(session, read_config(fleet.config))
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Apply a batch, or return the last response again. Raises RefusalError."""

@@ -167,10 +167,11 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     ) -> pb.Session:
         with self._sessions.call():
             self._sessions.check_free()
-            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
+            saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
-            core = session_from_plain(plain, self._metrics)
-        return _session_message(restore_session(self._sessions, info, core))
+            core = session_from_plain(saved.state, self._metrics)
+        session = restore_session(self._sessions, saved, core, core.queue.object_count)
+        return _session_message(session)
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Apply a batch, or return the last response again. Raises RefusalError."""

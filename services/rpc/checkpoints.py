@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -44,6 +45,15 @@ _NO_STATE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that was read: whose it is, the state as loaded from JSON, and its bytes."""
+
+    info: session_pb2.CheckpointInfo
+    state: Any
+    size: int
+
+
 class ForeignCheckpointError(PreconditionError):
     """A checkpoint of another service, version or format."""
 
@@ -58,11 +68,11 @@ def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.Checkpo
 
 
 def restore_session(
-    sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
+    sessions: Sessions[Core], checkpoint: Checkpoint, core: Core, objects: int
 ) -> Session[Core]:
-    """Start a session with the state of a checkpoint. Raises LimitError."""
-    session = sessions.create(core)
-    session.at_ns = info.at_ns
+    """Start a session with the state of a checkpoint: so many objects. Raises LimitError."""
+    session = sessions.create(core, objects, checkpoint.size)
+    session.at_ns = checkpoint.info.at_ns
     return session
 
 
@@ -80,8 +90,8 @@ async def read_checkpoint(
     service: str,
     chunks: AsyncIterator[session_pb2.CheckpointChunk],
     limits: Limits = DEFAULT_LIMITS,
-) -> tuple[session_pb2.CheckpointInfo, Any]:
-    """Return the info of a checkpoint of `service`, and its state, loaded from JSON.
+) -> Checkpoint:
+    """Return a checkpoint of `service`.
 
     The state is not checked further. Raises FieldError for what is not a checkpoint,
     ForeignCheckpointError for another service's, and LimitError above the limit checkpoint_bytes.
@@ -107,7 +117,7 @@ async def read_checkpoint(
     if not reader.eof:
         raise FieldError("data", "is cut off: the last chunks are missing")
     try:
-        return info, orjson.loads(state)
+        return Checkpoint(info, orjson.loads(state), len(state))
     except orjson.JSONDecodeError as error:
         raise FieldError("data", f"is not a checkpoint: {error}") from None
 

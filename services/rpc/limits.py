@@ -2,7 +2,8 @@
 
 A request beyond a limit is refused with RESOURCE_EXHAUSTED, and the refusal names the limit. A
 caller is an identity (services/rpc/identity.py); all anonymous callers count as one. What a session
-holds in bytes is an estimate: the size of the requests by which it has grown.
+holds in bytes is an estimate: the size of the requests by which it has grown, and of the state that
+it was restored with.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from services.rpc.errors import (
 )
 from services.rpc.identity import current_caller, may_use_session_of
 from services.rpc.limits import DEFAULT_LIMITS, Ceiling, Limits
-from services.rpc.session import Session
+from services.rpc.session import HeldObjects, Session
 
 _LOG = logging.getLogger("reprieve.rpc")
 REMEMBERED_MAX = 4096
@@ -78,21 +78,26 @@ class Sessions(Generic[Core]):
     def __iter__(self) -> Iterator[Session[Core]]:
         return iter(tuple(self._sessions.values()))
 
-    def create(self, core: Core) -> Session[Core]:
-        """Start a session with an unguessable name. Raises LimitError."""
+    def create(self, core: Core, objects: int = 0, size: int = 0) -> Session[Core]:
+        """Start a session with an unguessable name, which holds so much. Raises LimitError."""
         self.check_free()
+        owner = current_caller()
+        if objects:
+            self._check_room(owner, objects, size)
         session = Session(
             name=secrets.token_urlsafe(16),
             core=core,
-            owner=current_caller(),
+            owner=owner,
             limits=self.limits,
             used_s=self._clock_s(),
+            held=HeldObjects(objects, size),
         )
+        self._bytes[owner] += size
         self._sessions[session.name] = session
         self._owned[session.owner] += 1
         self._watch()
-        owner = f" of {session.owner}" if session.owner else ""
-        _LOG.info("session %s%s created; %d in all", shortened(session.name), owner, len(self))
+        whose = f" of {owner}" if owner else ""
+        _LOG.info("session %s%s created; %d in all", shortened(session.name), whose, len(self))
         return session
 
     def check_free(self) -> None:
@@ -177,17 +182,19 @@ class Sessions(Generic[Core]):
 
         The session has so many `objects`; the request adds `adds` at most. Raises LimitError.
         """
-        limits, held = self.limits, session.held
+        held = session.held
         size, before = RECEIVED_BYTES.get(), held.size
         held.weigh(objects, count, size)
         self._bytes[session.owner] += held.size - before
-        if not adds:
-            return
-        limits.check("session_objects", objects + adds, "objects of a session")
-        limits.check(
-            "caller_bytes", self._bytes[session.owner] + size, "bytes in a caller's sessions"
-        )
-        self._ceiling.check()
+        if adds:
+            self._check_room(session.owner, objects + adds, size)
+            self._ceiling.check()
+
+    def _check_room(self, owner: str, objects: int, size: int) -> None:
+        """Check the limits of a session's objects, and of `size` bytes more of its owner."""
+        check = self.limits.check
+        check("session_objects", objects, "objects of a session")
+        check("caller_bytes", self._bytes[owner] + size, "bytes in a caller's sessions")
 
     def expire(self) -> None:
         """End the sessions that have had no request and no stream for long enough."""

@@ -169,10 +169,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.Session:
         with self._sessions.call():
             self._sessions.check_free()
-            info, plain = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
-        core = await self._restored(plain)
+            saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
+        core = await self._restored(saved.state)
         try:
-            session = restore_session(self._sessions, info, core)
+            session = restore_session(self._sessions, saved, core, core.object_count)
         except RefusalError:
             await core.queue.close()
             raise

@@ -85,7 +85,8 @@ class Harness:
         """Return the info and the state of a checkpoint."""
         request = session_pb2.CheckpointSessionRequest(stamp=self.stamp())
         chunks = self.servicer.CheckpointSession(request, CONTEXT)
-        return asyncio.run(read_checkpoint("queue", chunks))
+        read = asyncio.run(read_checkpoint("queue", chunks))
+        return read.info, read.state
 
 
 def read(name: str, argument: Message | str, reader: QueueReader) -> Any:

@@ -14,6 +14,7 @@ import zstandard
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.checkpoints import (
     CHUNK_BYTES_MAX,
+    Checkpoint,
     ForeignCheckpointError,
     checkpoint_info,
     read_checkpoint,
@@ -34,9 +35,7 @@ def _chunks(plain: object) -> Chunks:
     return list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
 
 
-def _read(
-    chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMITS
-) -> tuple[session_pb2.CheckpointInfo, object]:
+def _read(chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMITS) -> Checkpoint:
     async def stream() -> AsyncIterator[session_pb2.CheckpointChunk]:
         for each in chunks:
             yield each
@@ -47,8 +46,9 @@ def _read(
 def test_a_state_comes_back_as_it_was_written() -> None:
     """With what it belongs to, 64-bit integers whole."""
     plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
-    info, state = _read(_chunks(plain))
-    assert state == plain
+    found = _read(_chunks(plain))
+    assert (found.state, found.size) == (plain, len(orjson.dumps(plain)))
+    info = found.info
     assert (info.service, info.version, info.at_ns) == ("queue", package_version(), 5)
 
 
@@ -59,7 +59,7 @@ def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:
     assert len(chunks) > 2
     assert max(len(each.data) for each in chunks) == CHUNK_BYTES_MAX
     assert [each.HasField("info") for each in chunks] == [True] + [False] * (len(chunks) - 1)
-    assert _read(chunks)[1] == plain
+    assert _read(chunks).state == plain
 
 
 def test_what_is_not_a_checkpoint_is_refused() -> None:
@@ -109,13 +109,29 @@ def test_a_restored_session_is_a_new_one_whose_sequence_starts_again() -> None:
     sessions = Sessions[str]("queue")
     saved = sessions.create("core")
     saved.sequence, saved.at_ns = 7, 5
-    info = checkpoint_info("queue", saved)
-    made = [restore_session(sessions, info, core) for core in ("one", "two")]
+    read = Checkpoint(checkpoint_info("queue", saved), None, 100)
+    made = [restore_session(sessions, read, core, objects=3) for core in ("one", "two")]
     assert [(each.sequence, each.at_ns, each.core) for each in made] == [
         (0, 5, "one"),
         (0, 5, "two"),
     ]
     assert len({saved.name, *(each.name for each in made)}) == len(sessions) == 3
+
+
+def test_what_a_checkpoint_restores_counts_towards_the_limits() -> None:
+    """As if requests had brought it: its objects to the session, its bytes to the caller."""
+    sessions = Sessions[str]("queue", Limits(session_objects=10, caller_bytes=250))
+    read = Checkpoint(checkpoint_info("queue", sessions.create("saved")), None, 100)
+    with pytest.raises(LimitError) as error:
+        restore_session(sessions, read, "core", objects=11)
+    assert error.value.limit == "session_objects"
+    made = [restore_session(sessions, read, "core", objects=10) for _ in range(2)]
+    with pytest.raises(LimitError) as error:
+        restore_session(sessions, read, "core", objects=10)
+    assert error.value.limit == "caller_bytes"
+    assert len(sessions) == 3
+    sessions.delete(made[0].name)
+    restore_session(sessions, read, "core", objects=10)
 
 
 def test_a_checkpoint_that_grows_without_end_is_refused_on_the_way() -> None:
