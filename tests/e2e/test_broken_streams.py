@@ -287,7 +287,7 @@ def test_a_half_open_connection_is_noticed_by_pings() -> None:
 
     async def test() -> None:
         async with rig() as made:
-            timeouts = Timeouts(keepalive=0.2, probe=0.3)
+            timeouts = Timeouts(keepalive=0.2, probe=2.0)
             channel = LastingChannel(made.to_queue.address, ClientTls(timeouts=timeouts))
             stub = health_pb2_grpc.HealthStub(channel.current())
             request = health_pb2.HealthCheckRequest()
