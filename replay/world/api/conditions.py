@@ -151,13 +151,19 @@ def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> Non
         set_time(container.state.terminated.finished_at, now_ns)
 
 
-def waits_for_restart(now_ns: int, pod: pod_pb2.Pod) -> None:
+def waits_for_restart(now_ns: int, pod: pod_pb2.Pod, exit_code: int) -> None:
     """Write that the pod's containers have exited and will be restarted after their backoff."""
     status = pod.status
     set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
     for container in status.container_statuses:
         container.ready = False
         container.restart_count += 1
+        last = pod_pb2.ContainerStateTerminated(exit_code=exit_code)
+        last.reason = "Completed" if exit_code == 0 else "Error"
+        if container.state.running.HasField("started_at"):
+            last.started_at.CopyFrom(container.state.running.started_at)
+        set_time(last.finished_at, now_ns)
+        container.last_state.terminated.CopyFrom(last)
         container.state.Clear()
         container.state.waiting.reason = "CrashLoopBackOff"
 

@@ -19,7 +19,7 @@ from replay.world.controllers.pod_control import (
     first_to_go,
     template_hash,
 )
-from reprieve.kube.v1beta1 import workloads_pb2
+from reprieve.kube.v1beta1 import meta_pb2, workloads_pb2
 from services.rpc.kube.fields import set_time
 
 HASH_LABEL = "pod-template-hash"
@@ -171,8 +171,8 @@ def same_template(
     replica_set: workloads_pb2.ReplicaSet, deployment: workloads_pb2.Deployment
 ) -> bool:
     """Return whether a Deployment's current template is that of a ReplicaSet."""
-    template = workloads_pb2.PodTemplateSpec()
-    template.CopyFrom(replica_set.spec.template)
-    if HASH_LABEL in template.metadata.labels:
-        del template.metadata.labels[HASH_LABEL]
-    return template == deployment.spec.template
+    template, wanted = replica_set.spec.template, deployment.spec.template
+    metadata = meta_pb2.ObjectMeta()
+    metadata.CopyFrom(template.metadata)
+    metadata.labels.pop(HASH_LABEL, "")
+    return metadata == wanted.metadata and template.spec == wanted.spec

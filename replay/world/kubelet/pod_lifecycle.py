@@ -297,7 +297,8 @@ class PodLifecycle:
         wait_ns = crash_backoff_ns(pod.crashes)
         pod.crashes += 1
         pod.running_ns = None
-        self._cluster.status_changed(now_ns, pod, conditions.waits_for_restart)
+        write = ending(pod.life, conditions.waits_for_restart)
+        self._cluster.status_changed(now_ns, pod, write)
         counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
         self._timeline.plan(now_ns + wait_ns, ActionKind.RESTART, pod.uid, idle=not counts)
         self.usage_changed(now_ns, pod)
@@ -382,6 +383,8 @@ def restarts(pod: PodRecord) -> bool:
     return pod.life.HasField("exit_code") and runs_again(policy, exit_code)
 
 
-def ending(life: trace_pb2.PodLife) -> conditions.Write:
+def ending(
+    life: trace_pb2.PodLife, write: Callable[..., None] = conditions.ended
+) -> conditions.Write:
     """Return what writes the end of a pod whose containers exit by themselves."""
-    return partial(conditions.ended, exit_code=life.exit_code or int(life.fails))
+    return partial(write, exit_code=life.exit_code or int(life.fails))

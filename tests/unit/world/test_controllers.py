@@ -221,6 +221,17 @@ def test_a_new_template_moves_all_replicas_and_the_old_one_takes_them_back() -> 
     assert len(world.names()) == 1
 
 
+def test_a_template_without_metadata_keeps_its_replica_set() -> None:
+    """The hash's label is the only one that the ReplicaSet's template has."""
+    world = World()
+    for at, replicas in enumerate((1, 3)):
+        deployment = make_deployment(replicas=replicas)
+        deployment.spec.template.ClearField("metadata")
+        world.feed(at, (create if not at else update)(deployment))
+    (replica_set,) = world.cluster.replica_sets.values()
+    assert replica_set.spec.replicas == 3
+
+
 def test_a_recorded_replica_set_of_a_deployment_is_taken_over() -> None:
     """The one with the Deployment's template, whatever its hash is."""
     world = World()

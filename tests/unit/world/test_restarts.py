@@ -73,6 +73,18 @@ def test_containers_run_again_in_place_and_keep_no_replay_going() -> None:
     assert [what for _, what, _ in world.log()].count("started") == 1
 
 
+def test_a_restarted_container_keeps_how_it_last_ended() -> None:
+    """As lastState, with the times of that run."""
+    world = World()
+    pod = annotated(service_time="5s", exit_code="3")
+    world.feed(0, create(make_node()), create_pod(pod))
+    world.run_until(10 * S)
+    (container,) = world.pod("p").message.status.container_statuses
+    last = container.last_state.terminated
+    assert (last.exit_code, last.reason) == (3, "Error")
+    assert (last.started_at.ToSeconds(), last.finished_at.ToSeconds()) == (5, 10)
+
+
 def test_a_job_whose_containers_are_restarted_in_place_too_often_fails() -> None:
     """RestartPolicy OnFailure: its one pod is deleted."""
     world = World()
