@@ -67,10 +67,13 @@ def sniff(_path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the tables. Raises TraceError, with file and line, for a broken row."""
+    issues = Issues()
     files: dict[str, list[Path]] = {}
     for path in paths:
-        files.setdefault(_table(head(path)), []).append(path)
-    issues = Issues()
+        table = _table(head(path))
+        files.setdefault(table, []).append(path)
+        if not table:
+            issues.add("ignored-file", str(path), "no table of the trace: left out")
     header = new_header(NAME, paths, options)
     header.times_recorded = True
     header.memory_bytes_per_unit = options.unit_memory_bytes

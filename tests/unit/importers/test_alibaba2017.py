@@ -47,6 +47,16 @@ def test_machines_are_added_cordoned_and_lost(tmp_path: Path) -> None:
     assert [(each.kind, each.count) for each in issues(records)] == [("no-recovery", 2)]
 
 
+def test_a_file_that_is_none_of_the_tables_is_left_out_with_a_note(tmp_path: Path) -> None:
+    """Where --format says that it is one."""
+    servers, other = tmp_path / "servers.csv", tmp_path / "other.csv"
+    servers.write_text(_SERVERS)
+    other.write_text("20,50,3,4\n")
+    records = open_trace([servers, other], format="alibaba-2017")
+    (found,) = [each for each in issues(list(records)) if each.kind == "ignored-file"]
+    assert found.where.startswith(str(other))
+
+
 def test_instances_of_a_task_are_pods_of_its_length(tmp_path: Path) -> None:
     """Without batch_instance, with or without a line of names; cores are hundredths."""
     text = _NAMES + "20,50,3,4,2,Terminated,50,0.0625\n10,15,3,5,1,Failed,100,0.125\n"
