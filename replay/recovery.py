@@ -8,16 +8,18 @@ on from there with the same decisions. Without a checkpoint it goes on from the 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns
+from typing import TypeVar
 
 from replay.errors import BackendError, RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import Checkpoints
 from replay.results.run.resume_point import ResumePoint, packed
-from replay.sessions import Services
+from replay.sessions import Services, WantedServices, open_services
 from replay.state_codec import UnreadableStateError, dump, load
 from replay.world.loop.replay import Replay
 
@@ -25,7 +27,8 @@ SHARE = 50
 """Lowest ratio of a run's wall time to the time that its checkpoints take."""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
-_FIRST_WAIT_S, _WAIT_MAX_S = 0.1, 5.0
+_FIRST_PAUSE_S, _PAUSE_MAX_S = 0.1, 5.0
+_T = TypeVar("_T")
 
 
 class Checkpointer:
@@ -119,6 +122,25 @@ def _loaded(data: bytes, outside: Mapping[str, object]) -> object:
     return state
 
 
+def patient_services(
+    stack: contextlib.ExitStack, wanted: WantedServices, wait_ns: int, notice: Callable[[str], None]
+) -> Services:
+    """Do what `open_services` does; wait for at most `wait_ns` for services at addresses."""
+
+    def attempt() -> Services:
+        with contextlib.ExitStack() as own:
+            services = open_services(own, wanted)
+            stack.push(own.pop_all())
+            return services
+
+    try:
+        return attempt()
+    except ServiceLostError as lost:
+        if not wait_ns:
+            raise
+        return _brought_back(lost, attempt, wait_ns / 1e9, notice)
+
+
 class Recovery:
     """Brings lost services back, for at most `wait_ns` each time.
 
@@ -152,22 +174,35 @@ class Recovery:
         if self._times > AGAIN_MAX:
             lost.add_note(f"it was lost {self._times} times at the same moment of the run")
             raise lost
-        began_s, wait_s = time.monotonic(), _FIRST_WAIT_S
-        self._notice(f"{lost}; waiting for it, to go on from the last checkpoint")
-        while True:
-            try:
-                self._services.restart()
-                self._services.reopen(point)
-            except ServiceLostError as error:
-                if time.monotonic() - began_s + wait_s > self._wait_s:
-                    lost.add_note(f"it did not come back within {self._wait_s:g} s: {error}")
-                    raise lost from error
-            except BackendError:
-                self._notice("")  # A signal that ends the run may have ended the services, too.
-                raise
-            else:
-                self._notice("the run goes on")
-                return
-            time.sleep(wait_s)
-            self._notice("")
-            wait_s = min(2 * wait_s, _WAIT_MAX_S)
+        _brought_back(lost, lambda: self._again(point), self._wait_s, self._notice)
+
+    def _again(self, point: ResumePoint) -> None:
+        self._services.restart()
+        self._services.reopen(point)
+
+
+def _brought_back(
+    lost: ServiceLostError, attempt: Callable[[], _T], wait_s: float, notice: Callable[[str], None]
+) -> _T:
+    """Return what `attempt` returns as soon as no service is lost, with growing pauses.
+
+    Raises `lost` after `wait_s`, and the attempt's other errors at once.
+    """
+    began_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
+    notice(f"{lost}; waiting for it, to go on from the last checkpoint")
+    while True:
+        try:
+            found = attempt()
+        except ServiceLostError as error:
+            if time.monotonic() - began_s + pause_s > wait_s:
+                lost.add_note(f"it did not come back within {wait_s:g} s: {error}")
+                raise lost from error
+        except BackendError:
+            notice("")  # A signal that ends the run may have ended the services, too.
+            raise
+        else:
+            notice("the run goes on")
+            return found
+        time.sleep(pause_s)
+        notice("")
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)

@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import RunError, ServiceLostError
-from replay.recovery import Checkpointer, Recovery, position_at, replay_at
+from replay.recovery import Checkpointer, Recovery, patient_services, position_at, replay_at
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
@@ -26,7 +26,7 @@ from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
-from replay.sessions import Services, WantedServices, open_services
+from replay.sessions import Services, WantedServices
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
@@ -126,7 +126,9 @@ def run_replay(
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
-        services = open_services(stack, _wanted(settings, compiling, warms_up=len(first) == _SMALL))
+        wanted = _wanted(settings, compiling, warms_up=len(first) == _SMALL)
+        patience_ns = settings.reconnect_ns if settings.resumes else 0
+        services = patient_services(stack, wanted, patience_ns, notice)
         run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, services.scheduler)
         recovery = Recovery(services, settings.reconnect_ns, notice)

@@ -32,7 +32,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
 from tests.e2e.commands import command, environment, reprieve
 from tests.torture.kill_traces import kind_of, replay_of
-from tests.torture.kills import children
+from tests.torture.kills import Elsewhere, children
 
 WORKLOAD = GenerateOptions(
     seed=11,
@@ -59,11 +59,11 @@ def _settings(run: Path, **more: object) -> ReplaySettings:
     )
 
 
-def _broken_off(folder: Path) -> Path:
+def _broken_off(folder: Path, *more: str) -> Path:
     """Kill a replay after its first checkpoint and return its run."""
     run = folder / "run"
     reprieve(folder, "generate", "-o", "trace.ktr", *TRACE)
-    options = ["--run", "run", "--checkpoint-every", "50ms", *OPTIONS]
+    options = ["--run", "run", "--checkpoint-every", "50ms", *OPTIONS, *more]
     process = subprocess.Popen(
         command("replay", "trace.ktr", *options), cwd=folder, env=environment()
     )
@@ -180,7 +180,8 @@ def test_a_killed_replay_is_resumed_and_everything_is_as_if_it_was_not(tmp_path:
     run = _broken_off(tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    reprieve(elsewhere, "resume", "../run")
+    reprieve(elsewhere, "resume", "../run", "--assert", "bound > 0", "--junit", "junit.xml")
+    assert "bound &gt; 0" in (elsewhere / "junit.xml").read_text("utf-8")
     reprieve(tmp_path, "replay", "trace.ktr", "--run", "calm", *OPTIONS)
     log = (run / "decisions.jsonl").read_bytes()
     assert log == (tmp_path / "calm" / "decisions.jsonl").read_bytes()
@@ -191,6 +192,24 @@ def test_a_killed_replay_is_resumed_and_everything_is_as_if_it_was_not(tmp_path:
         assert shown[0] == shown[1]
     done = reprieve(tmp_path, "resume", "run")
     assert "has its end; there is nothing to resume" in done.stderr
+
+
+@pytest.mark.e2e
+def test_a_resumed_replay_waits_for_services_at_addresses(tmp_path: Path) -> None:
+    """They were lost with it, and come back after it."""
+    services = Elsewhere()
+    with services:
+        run = _broken_off(tmp_path, "--scheduler", services.addresses["scheduler"])
+    with (tmp_path / "errors").open("wb") as errors:
+        resumed = subprocess.Popen(
+            command("resume", "run"), cwd=tmp_path, env=environment(), stderr=errors
+        )
+    while b"waiting for it" not in (tmp_path / "errors").read_bytes():
+        assert resumed.poll() is None
+        time.sleep(0.05)
+    with services:
+        assert resumed.wait(60) == 0
+    assert RunDirectory.open(run).manifest().finished
 
 
 RUNS = ("run", "calm")
@@ -310,19 +329,28 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_check
 ) -> None:
     """What is left of its last moments is removed; to resume it again changes nothing."""
     reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
-    options = ("--run", "run", "-q", "--assert", "bound == 0")
+    files = ("--junit", "junit.xml", "--summary=summary.md")
+    options = ("--run", "run", "-q", "--assert", "bound == 0", *files)
     reprieve(tmp_path, "replay", "trace.ktr", *options, code=1)
     run = tmp_path / "run"
+    results = [tmp_path / "junit.xml", tmp_path / "summary.md"]
+    written = [each.read_text("utf-8") for each in results]
     whole = {each.name: each.read_bytes() for each in run.iterdir()}
     (run / "report.html").unlink()
     for name in ("resume.zst", "report.html.draft", "run.lock"):
         (run / name).write_bytes(b"left")
     (run / ".tables-x").mkdir()
+    for each in results:
+        each.unlink()
     for _ in range(2):
         done = reprieve(tmp_path, "resume", "run", code=1)
         assert "has its end; there is nothing to resume" in done.stderr
         assert "bound" in done.stderr
+        assert [each.read_text("utf-8") for each in results] == written
         assert {each.name: each.read_bytes() for each in run.iterdir()} == whole
+    more = ("--assert", "bound == 30", "--junit", "other.xml")
+    assert "bound == 0" in reprieve(tmp_path, "resume", "run", *more, code=1).stderr
+    assert (tmp_path / "other.xml").read_text("utf-8").count("<testcase") == 2
 
 
 @pytest.mark.e2e

@@ -68,28 +68,35 @@ class Elsewhere:
     """The three services at addresses: a process each, started again as soon as it has ended."""
 
     def __init__(self) -> None:
-        """Choose free ports; `with` starts the services."""
+        """Choose free ports; each `with` starts the services there."""
         ports = dict.fromkeys(("queue", "scheduler", "eviction"), 0)
         with contextlib.ExitStack() as held:
             for name in ports:
                 taken = held.enter_context(socket.socket())
                 taken.bind(("127.0.0.1", 0))
                 ports[name] = taken.getsockname()[1]
-        self._addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-        self._processes = {name: self._started(name) for name in ports}
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended = Event()
-        self._keeper = Thread(target=self._keep)
+        self._keeper = Thread()
 
     def __enter__(self) -> Self:
-        """Keep the services running; wait until they listen."""
+        """Start the services, and keep them running."""
+        self._processes = {name: self._started(name) for name in self.addresses}
+        self._ended.clear()
+        self._keeper = Thread(target=self._keep)
         self._keeper.start()
-        for address in self._addresses.values():
+        self.wait()
+        return self
+
+    def wait(self) -> None:
+        """Wait until all listen."""
+        for address in self.addresses.values():
             host, _, port = address.partition(":")
             while True:
                 with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
                     break
                 time.sleep(0.1)
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Stop the services."""
@@ -105,7 +112,7 @@ class Elsewhere:
         return [
             option
             for name in ("scheduler", "eviction")
-            for option in (f"--{name}", self._addresses[name])
+            for option in (f"--{name}", self.addresses[name])
         ]
 
     def pids(self) -> list[int]:
@@ -113,8 +120,8 @@ class Elsewhere:
         return [each.pid for each in self._processes.values() if each.poll() is None]
 
     def _started(self, name: str) -> subprocess.Popen[bytes]:
-        queue = ["--queue", self._addresses["queue"]] if name == "scheduler" else []
-        address = self._addresses[name]
+        queue = ["--queue", self.addresses["queue"]] if name == "scheduler" else []
+        address = self.addresses[name]
         return subprocess.Popen(
             [*_REPRIEVE, "serve", name, "--listen", address, *queue, "--log-level", "error"],
             stdout=subprocess.DEVNULL,
@@ -282,6 +289,8 @@ def _resumed(running: _Running, begin: list[str], log: IO[str]) -> subprocess.Po
     """Go on with a run whose replay was killed; begin it again where it was not begun yet."""
     if (running.run / RESUME).exists() or RunDirectory(running.run).is_whole:
         return _start(["resume", str(running.run)], log)
+    if running.elsewhere is not None:
+        running.elsewhere.wait()
     return _start([*begin, "--force"], log)
 
 
