@@ -282,6 +282,8 @@ def _kill(running: _Running, chance: random.Random) -> str:
         _signal(pids, signal.SIGCONT)
     else:
         _signal(pids, signal.SIGKILL)
+        while any(map(_began, pids)):
+            time.sleep(_POLL_S)
     return how if pids else ""
 
 
