@@ -40,6 +40,7 @@ _PLAIN = frozenset(
         ("replay.results.recorder", "RecorderPosition"),
         ("replay.results.spans.pods", "PodSpansState"),
         ("replay.results.spans.pods", "_PodTrace"),
+        ("replay.results.spans.pods", "_Victim"),
         ("replay.results.spans.rounds", "RoundSpansState"),
         ("replay.results.summary.tally", "EvictionLoops"),
         ("replay.results.summary.tally", "StepTime"),

@@ -144,7 +144,9 @@ class _Session(Generic[Request, Answer]):
         """
         with contextlib.suppress(grpc.RpcError, ValueError):
             request = session_pb2.DeleteSessionRequest(session=session)
-            self._stub.DeleteSession(request, timeout=self._timeouts.call)
+            within = self._stamp.traceparent
+            metadata = (("traceparent", within),) if within else ()
+            self._stub.DeleteSession(request, timeout=self._timeouts.call, metadata=metadata)
 
 
 class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.RunRoundResponse]):

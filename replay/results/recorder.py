@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Self
@@ -19,7 +19,8 @@ from replay.results.run.decision_log import steps_of
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import RoundLog
 from replay.results.run.log_file import RunLog
-from replay.results.spans.pods import PodSpans, PodSpansState, VirtualClock, WallClock
+from replay.results.spans.clocks import VirtualClock, WallClock
+from replay.results.spans.pods import PodSpans, PodSpansState
 from replay.results.spans.rounds import (
     NOTHING_FOUND,
     RUN_ROUND,
@@ -112,18 +113,15 @@ class Recorder:
         self._pod_spans: PodSpans | None = None
         self._round_spans: RoundSpans | None = None
         if spans is not None:
-            sampling = sampling or Sampling(1.0)
+            began = self._epoch_ns + began_ns
+            before = None if position is None else position.round_spans
+            run_ns = before.began_ns if before is not None else began
+            sampling = replace(sampling or Sampling(1.0), run_ns=run_ns if wall_clock else 0)
             clock = WallClock(time_ns) if wall_clock else VirtualClock()
             self._pod_spans = PodSpans(
                 spans, sampling, seed, clock, None if position is None else position.pod_spans
             )
-            self._round_spans = RoundSpans(
-                spans,
-                sampling,
-                seed,
-                self._epoch_ns + began_ns,
-                None if position is None else position.round_spans,
-            )
+            self._round_spans = RoundSpans(spans, sampling, seed, began, before)
 
     def __enter__(self) -> Self:
         self._timed_flush.__enter__()

@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from grpc.aio import AioRpcError, Metadata
@@ -33,6 +33,7 @@ _T = TypeVar("_T")
 _Handler = Any  # grpc.RpcMethodHandler, whose parameters exist for type checkers only
 _Serialize = Callable[[Any], bytes]
 _Parse = Callable[[bytes], Any]
+_Metadata: TypeAlias = "Sequence[tuple[str, str | bytes]]"
 _numbers = itertools.count(1)
 _servers: dict[str, LocalServer] = {}
 grpc.Call.register(AioRpcError)  # Callers read the code of a failed call that is a Call.
@@ -91,8 +92,8 @@ class AsyncLocalChannel:
         """Return a method of one request and one response."""
         call = _Codec(self._server.method(path), **codec)
 
-        async def invoke(request: Any, **_options: object) -> Any:
-            context = _Context()
+        async def invoke(request: Any, metadata: _Metadata = (), **_options: object) -> Any:
+            context = _Context(metadata)
             return call.answered(await call.function(call.received(request), context), context)
 
         return invoke
@@ -177,7 +178,9 @@ class LocalChannel:
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
         """Return a method of one request and one response."""
         invoke = self._channel.unary_unary(path, **codec)
-        return lambda request, **_options: _run(self._loop, invoke(request))
+        return lambda request, metadata=(), **_options: _run(
+            self._loop, invoke(request, metadata=metadata)
+        )
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
         """Return a method of a stream of requests and one response."""
@@ -251,26 +254,36 @@ class _Details(grpc.HandlerCallDetails):
 class _Context:
     """The part of a call's context that handlers use; `status` is set where the call has failed."""
 
-    __slots__ = ("details", "metadata", "status")
+    __slots__ = ("_details", "_received", "_trailing", "status")
 
-    def __init__(self) -> None:
+    def __init__(self, received: _Metadata = ()) -> None:
+        self._received = received
         self.status: grpc.StatusCode | None = None
-        self.details = ""
-        self.metadata: Sequence[tuple[str, str | bytes]] = ()
+        self._details = ""
+        self._trailing: _Metadata = ()
+
+    def invocation_metadata(self) -> _Metadata:
+        return self._received
+
+    def code(self) -> grpc.StatusCode | None:
+        return self.status
+
+    def details(self) -> str:
+        return self._details
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self.status = code
 
     def set_details(self, details: str) -> None:
-        self.details = details
+        self._details = details
 
-    def set_trailing_metadata(self, metadata: Sequence[tuple[str, str | bytes]]) -> None:
-        self.metadata = metadata
+    def set_trailing_metadata(self, metadata: _Metadata) -> None:
+        self._trailing = metadata
 
     def check(self) -> None:
         """Raise AioRpcError where the call has failed."""
         if self.status is not None:
-            raise AioRpcError(self.status, Metadata(), Metadata(*self.metadata), self.details)
+            raise AioRpcError(self.status, Metadata(), Metadata(*self._trailing), self._details)
 
 
 async def _each(call: _Codec, requests: Iterable[Any]) -> AsyncIterator[Any]:

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from services.rpc.access import Access, AccessError, read_access
-from services.rpc.listening import host_and_port
+from services.rpc.listening import StartError, host_and_port
 from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
-from services.telemetry.collector import Signal, collector_of
+from services.telemetry.collector import Signal, TelemetryError, collector_of
 from services.telemetry.logs import LEVELS, LogFormat
 
 
@@ -42,8 +42,11 @@ class Listen:
 
     @property
     def counts(self) -> bool:
-        """Whether metrics are scraped or sent. Raises TelemetryError."""
-        return bool(self.metrics) or collector_of(Signal.METRICS, os.environ) is not None
+        """Whether metrics are scraped or sent. Raises StartError."""
+        try:
+            return bool(self.metrics) or collector_of(Signal.METRICS, os.environ) is not None
+        except TelemetryError as error:
+            raise StartError(str(error)) from None
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

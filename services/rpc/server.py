@@ -81,10 +81,9 @@ async def serve(
         close_logs = _push_logs(version, service)
         marks_logs = listen.log_format is LogFormat.JSON
         spans = ServiceSpans.from_environment(service, version, marks_logs=marks_logs)
-        counts = listen.counts
     except TelemetryError as error:
         raise StartError(str(error)) from None
-    calls = [CallMetrics()] if counts else []
+    calls = [CallMetrics()] if listen.counts else []
     server = grpc.aio.server(
         interceptors=[*calls, *gate, *interceptors(spans, limits)],
         options=_server_options(limits, listen.timeouts),

@@ -1,20 +1,25 @@
 """A span for each request with its caller's trace context.
 
-Source: OpenTelemetry's semantic conventions for RPC spans (name, rpc.system, rpc.service,
-rpc.method).
+The context is in the request's stamp, because a stream has only one set of metadata; a request
+without one has that of its call's metadata. Both are W3C's traceparent.
+
+Source: OpenTelemetry semantic conventions 1.37, rpc/rpc-spans.md and rpc/grpc.md (name, kind,
+attributes, and which codes are a server's error).
 """
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from typing import Any, TypeAlias
 
 import grpc
 
-from services.telemetry.service_spans import ServiceSpans
+from services.telemetry.logs import CURRENT
+from services.telemetry.service_spans import ServiceSpans, traceparent
 from services.telemetry.span import Attribute
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -24,6 +29,19 @@ _HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
+_TRACEPARENT = "traceparent"
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_SERVERS_FAULT = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+"""Codes that make a server's span an error; the others are the caller's."""
 
 
 def function_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[..., Any]:
@@ -43,6 +61,12 @@ def replaced(
     """Return a handler with another function; `read` replaces its deserializer if set."""
     make = _HANDLERS[handler.request_streaming, handler.response_streaming]
     return make(function, read or handler.request_deserializer, handler.response_serializer)
+
+
+def outgoing() -> tuple[tuple[str, str], ...]:
+    """Return the metadata by which a call belongs to the request that is being carried out."""
+    context = CURRENT.get()
+    return ((_TRACEPARENT, traceparent(context)),) if context is not None else ()
 
 
 class HandlerInterceptor(grpc.aio.ServerInterceptor):
@@ -84,8 +108,7 @@ class SpanInterceptor(HandlerInterceptor):
 
     def _single(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Any) -> Any:
-            with ExitStack() as stack:
-                self._enter(stack, name, request)
+            with self._request(name, request, context):
                 return await function(request, context)
 
         return call
@@ -97,25 +120,27 @@ class SpanInterceptor(HandlerInterceptor):
             async def noted() -> AsyncIterator[Any]:
                 async for request in requests:
                     stack = ExitStack()
-                    self._enter(stack, name, request)
+                    stack.enter_context(self._request(name, request, context))
                     under_way.append(stack)
                     yield request
 
-            try:
+            with ExitStack() as unanswered:
+                unanswered.push(lambda *raised: _end(under_way, *raised))
                 async with aclosing(function(noted(), context)) as answers:
                     async for answer in answers:
                         yield answer
                         if under_way:
                             under_way.popleft().close()
-            finally:
-                for stack in under_way:
-                    stack.close()
 
         return call
 
-    def _enter(self, stack: ExitStack, name: str, request: Any) -> None:
+    @contextmanager
+    def _request(self, name: str, request: Any, context: Any) -> Iterator[None]:
+        """Time a request, whose span has the call's status where the call fails in it."""
         stamp = getattr(request, "stamp", None)
-        if stamp is None or not getattr(stamp, "traceparent", ""):
+        parent = getattr(stamp, "traceparent", "") or _traceparent_of(context)
+        if not parent:
+            yield
             return
         service, _, method = name.partition("/")
         attributes: dict[str, Attribute] = {
@@ -123,5 +148,39 @@ class SpanInterceptor(HandlerInterceptor):
             "rpc.service": service,
             "rpc.method": method,
         }
-        span = self._spans.span(name, stamp.traceparent, attributes)
-        stamp.traceparent = stack.enter_context(span)
+        with self._spans.span(name, parent, attributes) as span:
+            if stamp is not None:
+                stamp.traceparent = span.traceparent
+            code = grpc.StatusCode.OK
+            try:
+                yield
+                code = _code(context)
+            except (asyncio.CancelledError, GeneratorExit):
+                code = grpc.StatusCode.CANCELLED
+                raise
+            except BaseException:
+                code = _code(context)
+                if code is grpc.StatusCode.OK:
+                    code = grpc.StatusCode.UNKNOWN
+                raise
+            finally:
+                span.attributes["rpc.grpc.status_code"] = code.value[0]
+                if code in _SERVERS_FAULT:
+                    span.error = context.details() or code.name
+
+
+def _end(under_way: deque[ExitStack], *raised: Any) -> None:
+    for stack in under_way:
+        stack.__exit__(*raised)
+
+
+def _traceparent_of(context: Any) -> str:
+    """Return the traceparent that a call was sent with, "" without one."""
+    metadata = context.invocation_metadata() or ()
+    return next((value for key, value in metadata if key == _TRACEPARENT), "")
+
+
+def _code(context: Any) -> grpc.StatusCode:
+    """Return the status that a handler has set, or OK; grpc.aio returns it as a number."""
+    code = context.code() or 0
+    return code if isinstance(code, grpc.StatusCode) else _CODES[code]

@@ -87,7 +87,7 @@ def main(
     own = tls if tls.authority else shared.client(insecure=listen.insecure)
     own = replace(own, timeouts=listen.timeouts)
     link = partial(QueueLink, queue_address, own)
-    metrics = SchedulerMetrics() if listen.metrics else None
+    metrics = SchedulerMetrics() if listen.counts else None
     servicer = partial(
         SchedulerServicer,
         registry=registry,

@@ -24,6 +24,7 @@ from services.rpc.errors import (
 )
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
+from services.rpc.tracing import outgoing
 from services.scheduler.passing import without_passing
 from services.scheduler.queue_stream import QueueStream, refusal_of
 
@@ -60,7 +61,9 @@ class QueueLink:
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
             wait_s = self.timeouts.unreachable
-            opened = await self.stub.CreateSession(request, timeout=wait_s, wait_for_ready=True)
+            opened = await self.stub.CreateSession(
+                request, timeout=wait_s, wait_for_ready=True, metadata=outgoing()
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
@@ -265,7 +268,9 @@ class QueueClientSession:
                 await self.stream.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
             request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-            await self._link.stub.DeleteSession(request, timeout=self._link.timeouts.unreachable)
+            await self._link.stub.DeleteSession(
+                request, timeout=self._link.timeouts.unreachable, metadata=outgoing()
+            )
         self.stream.cancel()
 
 

@@ -14,11 +14,10 @@ import orjson
 from opentelemetry.sdk.resources import Resource
 
 from services.growing_file import Buffered, GrowingFile
-from services.telemetry.resource import SCOPE
+from services.telemetry.resource import SCOPE, version_of
 from services.telemetry.span import Attribute, Delivery, SinkPosition, Span
 
 _SPANS_PER_LINE = 512
-_KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 
 
@@ -36,7 +35,8 @@ class FileSpanSink:
         described = _attributes(cast("Mapping[str, Attribute]", resource.attributes))
         self._before = (
             f'{{"resourceSpans":[{{"resource":{{"attributes":[{described}]}},'
-            f'"scopeSpans":[{{"scope":{{"name":{_string(SCOPE)}}},"spans":['
+            f'"scopeSpans":[{{"scope":{{"name":{_string(SCOPE)},'
+            f'"version":{_string(version_of(resource))}}},"spans":['
         )
         self._ended = position.ended if position is not None else 0
         self._problem = position.problem if position is not None else ""
@@ -108,7 +108,7 @@ def _span(span: Span) -> str:
         optional += f',"status":{{"code":{_STATUS_ERROR},"message":{_string(span.error)}}}'
     return (
         f'{{"traceId":"{span.context.trace_id}","spanId":"{span.context.span_id}",'
-        f'"name":{_string(span.name)},"kind":{_KIND_INTERNAL},'
+        f'"name":{_string(span.name)},"kind":{span.kind:d},'
         f'"startTimeUnixNano":"{span.start_ns}","endTimeUnixNano":"{span.end_ns}",'
         f'"attributes":[{_attributes(span.attributes)}]{optional}}}'
     )

@@ -62,6 +62,7 @@ class _Handler(logging.Handler):
         attributes = {"logger.name": record.name}
         if record.exc_info and record.exc_info[0] is not None:
             attributes["exception.type"] = record.exc_info[0].__name__
+            attributes["exception.message"] = str(record.exc_info[1])
             attributes["exception.stacktrace"] = "".join(
                 traceback.format_exception(*record.exc_info)
             )

@@ -28,10 +28,9 @@ from opentelemetry.sdk.metrics.export import (
     Sum,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from services.telemetry.collector import Collector, Protocol, TelemetryError
-from services.telemetry.resource import SCOPE, resource
+from services.telemetry.resource import resource, scope
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
@@ -41,7 +40,8 @@ Collect = Callable[[], "Iterable[Family]"]
 _INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 _INTERVAL_MS = 60_000
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
-_SCOPE = InstrumentationScope(SCOPE)
+_UNITS = {"seconds": "s", "bytes": "By"}
+"""Units of OTLP (UCUM) by the ends of Prometheus' names."""
 _NOT_KEPT: Any = None
 """An optional field of OTLP that the SDK's type requires."""
 
@@ -119,20 +119,27 @@ def metrics_data(
         Metric(
             name=_name(each),
             description=each.documentation,
-            unit=None,
+            unit=_unit(each),
             data=_data(each, began_ns, now_ns),
         )
         for each in families
     ]
-    scope = ScopeMetrics(scope=_SCOPE, metrics=metrics, schema_url="")
-    return MetricsData(
-        resource_metrics=[ResourceMetrics(resource=described, scope_metrics=[scope], schema_url="")]
-    )
+    of_scope = ScopeMetrics(scope=scope(described), metrics=metrics, schema_url="")
+    of_resource = ResourceMetrics(resource=described, scope_metrics=[of_scope], schema_url="")
+    return MetricsData(resource_metrics=[of_resource])
 
 
 def _name(family: Family) -> str:
     """Return the name that Prometheus shows."""
     return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _unit(family: Family) -> str:
+    """Return the unit of a metric, "" for one that counts things.
+
+    Source: OpenTelemetry specification 1.40, compatibility/prometheus_and_openmetrics.
+    """
+    return _UNITS.get(family.name.removesuffix("_total").rpartition("_")[2], "")
 
 
 def _data(family: Family, began_ns: int, now_ns: int) -> Sum | Gauge | Histogram:

@@ -16,18 +16,18 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import Attributes
 
 from services.telemetry import span as own
 from services.telemetry.collector import Collector, Protocol
-from services.telemetry.resource import SCOPE
+from services.telemetry.resource import scope
 
 _SPANS_PER_BATCH = 512
 _WAITING_MAX = 64 * _SPANS_PER_BATCH
 _BATCH_S = 1.0
-_SCOPE = InstrumentationScope(SCOPE)
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
+_KINDS = {own.SpanKind.INTERNAL: SpanKind.INTERNAL, own.SpanKind.SERVER: SpanKind.SERVER}
 
 
 def span_exporter(collector: Collector) -> SpanExporter:
@@ -72,6 +72,7 @@ class OtlpSpanSink:
         self._exporter = exporter
         self._target = target
         self._resource = resource
+        self._scope = scope(resource)
         self._pending: list[own.Span] = []
         self._ended, self._delivered, _, self._problem = position or own.SinkPosition(0, 0)
 
@@ -102,7 +103,9 @@ class OtlpSpanSink:
         spans, self._pending = self._pending, []
         if self._problem or not spans:
             return
-        result = self._exporter.export([_readable(span, self._resource) for span in spans])
+        result = self._exporter.export(
+            [_readable(span, self._resource, self._scope) for span in spans]
+        )
         if result is SpanExportResult.SUCCESS:
             self._delivered += len(spans)
         else:
@@ -120,6 +123,7 @@ class BackgroundSink:
         self._exporter = exporter
         self._target = target
         self._resource = resource
+        self._scope = scope(resource)
         self._ended = self._delivered = 0
         self._problem = ""
         self._pending: deque[own.Span] = deque()
@@ -169,7 +173,9 @@ class BackgroundSink:
 
     def _export(self) -> bool:
         count = min(len(self._pending), _SPANS_PER_BATCH)
-        spans = [_readable(self._pending.popleft(), self._resource) for _ in range(count)]
+        spans = [
+            _readable(self._pending.popleft(), self._resource, self._scope) for _ in range(count)
+        ]
         taken = self._exporter.export(spans) is SpanExportResult.SUCCESS
         if taken:
             self._delivered += count
@@ -182,25 +188,27 @@ def _refusal(target: str, spans: Sized) -> str:
     return f"{target} did not take a batch of {len(spans)} spans"
 
 
-def _readable(span: own.Span, resource: Resource) -> ReadableSpan:
+def _readable(span: own.Span, resource: Resource, within: InstrumentationScope) -> ReadableSpan:
     parent = None
     if span.parent_id:
-        parent = _context(own.SpanContext(span.context.trace_id, span.parent_id))
+        context = own.SpanContext(span.context.trace_id, span.parent_id)
+        parent = _context(context, is_remote=span.kind is own.SpanKind.SERVER)
     return ReadableSpan(
         name=span.name,
         context=_context(span.context),
         parent=parent,
         resource=resource,
+        kind=_KINDS[span.kind],
         attributes=cast("Attributes", cast("Mapping[str, object]", span.attributes)),
         links=[Link(_context(link)) for link in span.links],
         status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
         start_time=span.start_ns,
         end_time=span.end_ns,
-        instrumentation_scope=_SCOPE,
+        instrumentation_scope=within,
     )
 
 
-def _context(context: own.SpanContext) -> SpanContext:
+def _context(context: own.SpanContext, *, is_remote: bool = False) -> SpanContext:
     return SpanContext(
-        int(context.trace_id, 16), int(context.span_id, 16), is_remote=False, trace_flags=_FLAGS
+        int(context.trace_id, 16), int(context.span_id, 16), is_remote, trace_flags=_FLAGS
     )

@@ -1,7 +1,6 @@
 """A service's own spans, in wall time: one for each request with its caller's trace context.
 
-The context is in the request's stamp, as W3C's traceparent, because a stream has only one set of
-metadata. The standard OTEL_ variables name the collector; without an endpoint there are no spans.
+The standard OTEL_ variables name the collector; without an endpoint there are no spans.
 """
 
 from __future__ import annotations
@@ -11,13 +10,26 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from services.telemetry.logs import CURRENT
 from services.telemetry.setup import service_sink
-from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
+from services.telemetry.span import Attribute, Span, SpanContext, SpanKind, SpanSink
 from services.terminal import echo
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
+
+
+@dataclass(slots=True)
+class OpenSpan:
+    """A request's span while it is carried out: what it ends with can be set until then.
+
+    `traceparent` is the context for further calls. `error` is "" for no error.
+    """
+
+    traceparent: str
+    attributes: dict[str, Attribute]
+    error: str = ""
 
 
 class ServiceSpans:
@@ -51,24 +63,24 @@ class ServiceSpans:
         return self._sink is not None or self._marks_logs
 
     @contextmanager
-    def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:
-        """Time a step of the trace of `parent`, and yield the step's own traceparent.
+    def span(
+        self, name: str, parent: str, attributes: Mapping[str, Attribute]
+    ) -> Iterator[OpenSpan]:
+        """Time a request of the trace of `parent`, and yield its span.
 
-        Without a sink, or with an invalid `parent`, `parent` is yielded as it is.
+        Without a sink, or with an invalid `parent`, the yielded traceparent is `parent` itself.
         """
         found = _TRACEPARENT.match(parent)
         if found is None or not self.are_needed:
-            yield parent
+            yield OpenSpan(parent, {**attributes})
             return
         own_id = found[2] if self._sink is None else os.urandom(8).hex()
         context = SpanContext(found[1], own_id)
-        began_ns, error = time.time_ns(), ""
+        began_ns = time.time_ns()
+        under_way = OpenSpan(traceparent(context), {**attributes})
         CURRENT.set(context)
         try:
-            yield traceparent(context)
-        except BaseException as problem:
-            error = str(problem) or type(problem).__name__
-            raise
+            yield under_way
         finally:
             if CURRENT.get() is context:
                 CURRENT.set(None)
@@ -79,8 +91,9 @@ class ServiceSpans:
                     parent_id=found[2],
                     start_ns=began_ns,
                     end_ns=time.time_ns(),
-                    attributes=attributes,
-                    error=error,
+                    attributes=under_way.attributes,
+                    error=under_way.error,
+                    kind=SpanKind.SERVER,
                 )
                 self._sink.end(span)
 

@@ -2,7 +2,8 @@
 
 A replay's spans run in virtual time and are complete when they are made, so they are values and not
 objects that are opened and closed: making one takes a fraction of the SDK's tracer's time. Which
-traces are kept, and their ids, are functions of (seed, name) alone.
+traces are kept is a function of (seed, name) alone, and so are their ids, unless spans show wall
+time: a collector would merge two runs of one trace.
 
 Source: OpenTelemetry specification 1.40, trace SDK, TraceIdRatioBased (the lowest 8 bytes of the
 trace id decide, so that any sampler of the same share decides alike).
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol, Self
 
@@ -25,10 +27,18 @@ class SpanContext(NamedTuple):
     span_id: str
 
 
+class SpanKind(IntEnum):
+    """What a span is to its parent; numbers are those of opentelemetry-proto 1.5, Span.SpanKind."""
+
+    INTERNAL = 1
+    SERVER = 2
+
+
 class Span(NamedTuple):
     """A span that has ended; times are ns since the Unix epoch.
 
-    `parent_id` is "" for a trace's root. `error` is the status' description, "" for no error.
+    `parent_id` is "" for a trace's root. `error` is the status' description, "" for no error. The
+    parent of a server's span is in another process.
     """
 
     name: str
@@ -39,6 +49,7 @@ class Span(NamedTuple):
     attributes: Mapping[str, Attribute]
     links: Sequence[SpanContext] = ()
     error: str = ""
+    kind: SpanKind = SpanKind.INTERNAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +102,15 @@ class SpanSink(Protocol):
 
 
 _SPAN_IDS = 1 << 64
+_STEP = 0x9E3779B97F4A7C15
+"""Between two span ids: 2^64 by the golden ratio, so that their first digits differ, too."""
 
 
 class TraceIds:
     """The ids of one trace: its own, and any number of span ids.
 
-    The first span id is from the digest, as the trace's own; each further one is the last plus 1.
+    The first span id is from the digest, as the trace's own; each further one is the last plus a
+    constant, which is odd, so that none is repeated.
     """
 
     __slots__ = ("_next", "trace_id")
@@ -107,15 +121,20 @@ class TraceIds:
 
     def next_span_id(self) -> str:
         """Return a span id, 16 hexadecimal digits, that the trace does not have yet."""
-        self._next = (self._next + 1) % _SPAN_IDS or 1
+        self._next = (self._next + _STEP) % _SPAN_IDS or 1
         return "%016x" % self._next  # noqa: UP031 - twice as fast, several times a pod
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The share of traces to keep, 0 to 1."""
+    """The share of traces to keep, 0 to 1.
+
+    run_ns: the run's beginning, to be set where two runs must not share the ids of traces. Which
+    traces are kept does not depend on it.
+    """
 
     share: float
+    run_ns: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -142,4 +161,8 @@ class Sampling:
         digest = blake2b(name.encode(), digest_size=24, key=key, person=b"reprieve span").digest()
         if int.from_bytes(digest[8:16], "big") >= self.share * _SPAN_IDS:
             return None
+        if self.run_ns:
+            # Little-endian: tools show an id's first digits, and two runs begin in one hour.
+            first = int.from_bytes(digest[:8], "little") ^ self.run_ns % _SPAN_IDS
+            digest = first.to_bytes(8, "little") + digest[8:]
         return TraceIds(digest)

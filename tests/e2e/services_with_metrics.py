@@ -1,7 +1,8 @@
-"""Real services that serve metrics, for as long as an exit stack lasts."""
+"""Real services that serve metrics, for as long as an exit stack lasts; the names they document."""
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -50,3 +51,21 @@ def start_all(stack: ExitStack) -> dict[str, Started]:
     queue = start(stack, "queue")
     scheduler = start(stack, "scheduler", "--queue", queue.address, "--no-warm-up")
     return {"queue": queue, "scheduler": scheduler, "eviction": start(stack, "eviction")}
+
+
+def documented_metrics() -> dict[str, set[str]]:
+    """Return the names that docs/metrics.md has for each service, without those of the process."""
+    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    sections = {
+        title.lower(): {
+            name
+            for row in re.findall(r"^\| (`.*?) \|", body, re.MULTILINE)
+            for name in re.findall(r"`(\w+)`", row)
+            if not name.startswith("process_")
+        }
+        for title, body in re.findall(
+            r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
+        )
+    }
+    each = sections["all services"]
+    return {name: sections[name] | each for name in ("queue", "scheduler", "eviction")}

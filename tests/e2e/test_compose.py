@@ -7,6 +7,7 @@ one it skips, or fails where REPRIEVE_REQUIRE_ENGINE=1 asks for it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,11 +15,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from tests.e2e.services_with_metrics import documented_metrics
+from tests.otlp.receiver import installed_receiver, running_receiver
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,16 +265,58 @@ def test_a_service_is_published_on_loopback_only(stack: Stack, service: str) -> 
 
 
 def test_the_services_serve_their_metrics(stack: Stack, tmp_path: Path) -> None:
-    """What a replay decided is in the scheduler's counters; all three count their calls."""
+    """Those that are documented, and no others; what a replay decided is in the counters."""
     decisions(tmp_path / "run", *remote(stack))
     ports = {each: stack.environment[port_variable(each, "METRICS_PORT")] for each in SERVICES}
     found = {}
     for service, port in ports.items():
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             found[service] = response.read().decode()
+    names = {
+        each: set(re.findall(r"^# TYPE (\w+)", found[each], re.MULTILINE)) for each in SERVICES
+    }
+    for service, expected in documented_metrics().items():
+        assert {each for each in names[service] if not each.startswith("process_")} == expected
     assert 'scheduler_schedule_attempts_total{profile="default-scheduler"' in found["scheduler"]
     assert "scheduler_queue_incoming_pods_total{" in found["queue"]
     assert all("grpc_server_handled_total{" in text for text in found.values())
+
+
+def test_the_services_send_their_spans_and_logs_where_compose_says(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a real receiver on this machine, and the replay does, too: all of it is one run's."""
+    network = f"{stack.environment['COMPOSE_PROJECT_NAME']}_default"
+    field = "{{(index .IPAM.Config 0).Gateway}}"
+    host = stack.docker("network", "inspect", "--format", field, network).strip()
+    again = ("up", "--detach", "--no-deps", *SERVICES)  # at once: a scheduler waits for its queue
+    program = installed_receiver(tmp_path)
+    with ExitStack() as ends:
+        try:
+            receiver = ends.enter_context(running_receiver(program, tmp_path, host))
+        except ConnectionError as error:
+            missing(f"{host}, the containers' gateway, is not an address of this machine: {error}")
+        endpoint = {"REPRIEVE_OTLP_ENDPOINT": receiver.endpoints["grpc"]}
+        sending = replace(stack, environment={**stack.environment, **endpoint})
+        for name, value in receiver.environment("grpc").items():
+            monkeypatch.setenv(name, value)
+        try:
+            sending.compose(*again, timeout_s=HEALTHY_S)
+            sending.wait_until_healthy()
+            decisions(tmp_path / "run", *remote(sending), "--span-clock", "wall")
+        finally:
+            stack.compose(*again, timeout_s=HEALTHY_S)  # all that was to be sent has arrived
+        spans, logs = receiver.spans(), receiver.logs()
+    (run,) = [each for each in spans if each.name == "replay"]
+    of_run = {each.service for each in spans if each.trace_id == run.trace_id}
+    assert of_run == {"reprieve", *(f"reprieve-{service}" for service in SERVICES)}
+    (ending,) = [each for each in spans if each.name == "Terminating"]
+    (preemptor,) = [
+        each for each in spans if each.trace_id == ending.trace_id and not each.parent_id
+    ]
+    assert preemptor.attributes["k8s.pod.name"] == "nginx-a"
+    logged = {name for name, record in logs if record.get("traceId") == run.trace_id}
+    assert logged == of_run - {"reprieve"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

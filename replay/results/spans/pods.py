@@ -4,6 +4,7 @@
     ├── queue.wait             from its entry into the queue to a scheduling cycle
     ├── schedulingCycle        what the cycle decided; takes no simulated time
     ├── preemption             victims, linked to their traces
+    │   └── Terminating        a victim, from its preemption to its end
     ├── bindingCycle
     ├── Running
     └── eviction
@@ -15,13 +16,12 @@ wall times of a cycle's steps are attributes of its span.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from replay.results.run.decision_log import CYCLE
+from replay.results.spans.clocks import Moments, VirtualClock
 from replay.world.api.pod_record import controller_uid
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -30,6 +30,7 @@ from services.rpc.kube.fields import time_ns
 from services.telemetry.span import Attribute, Sampling, Span, SpanContext, SpanSink, TraceIds
 
 _WALL_NS = "reprieve.wall_ns"
+_OUTLIVES = "outlives the run"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,16 +43,31 @@ class _PodTrace:
     links: list[SpanContext]
     running_ns: int | None = None
     node_name: str = ""
+    preemption: SpanContext | None = None
     ended: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
+class _Victim:
+    """A pod that terminates, as a part of its preemptor's trace."""
+
+    preemptor: _PodTrace
+    start_ns: int
+    attributes: dict[str, Attribute]
+    links: list[SpanContext]
+
+
+@dataclass(slots=True, kw_only=True)
 class PodSpansState:
-    """Traces of pods that have not ended, displaced pods by owner, and the clock's moments."""
+    """Traces of pods that have not ended, victims that terminate, and the clock's moments.
+
+    Both are by UID; displaced pods are by their owner's.
+    """
 
     traces: dict[str, _PodTrace] = field(default_factory=dict)
+    victims: dict[str, _Victim] = field(default_factory=dict)
     disrupted: dict[str, deque[SpanContext]] = field(default_factory=dict)
-    moments: tuple[array[int], array[int]] | None = None
+    moments: Moments | None = None
 
 
 class PodSpans:
@@ -76,12 +92,16 @@ class PodSpans:
         self._sampling = sampling
         self._seed = seed
         self._traces = state.traces
+        self._victims = state.victims
         self._disrupted = state.disrupted
 
     def state(self) -> PodSpansState:
         """Return what a run that is continued needs; to be saved before the next event."""
         return PodSpansState(
-            traces=self._traces, disrupted=self._disrupted, moments=self._clock.moments
+            traces=self._traces,
+            victims=self._victims,
+            disrupted=self._disrupted,
+            moments=self._clock.moments,
         )
 
     def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
@@ -172,10 +192,13 @@ class PodSpans:
         self._clock.reached(decision.at_ns)
         observed = decision.observed
         trace = self._traces.get(observed.object.uid)
+        at_ns = decision.at_ns
+        kind = observed.WhichOneof("observed")
+        if kind == "preempted" or self._victims:
+            self._follow_victim(kind, at_ns, observed, trace)
         if trace is None:
             return
-        at_ns = decision.at_ns
-        match observed.WhichOneof("observed"):
+        match kind:
             case "scheduled":
                 self._bound(at_ns, trace, observed.scheduled, decision.refused)
             case "nominated":
@@ -187,7 +210,7 @@ class PodSpans:
             case "started":
                 trace.running_ns = at_ns
             case "finished":
-                self._end(at_ns, trace, observed.finished.reason or observed.finished.phase)
+                self._end(at_ns, trace, _ending(observed.finished))
             case "removed":
                 self._end(at_ns, trace, observed.removed.cause)
                 del self._traces[observed.object.uid]
@@ -195,6 +218,8 @@ class PodSpans:
     def close(self, now_ns: int) -> None:
         """End the spans of the pods that outlive the run, at its last moment."""
         self._clock.reached(now_ns)
+        for uid in [*self._victims]:
+            self._terminated(now_ns, uid, "")
         for trace in self._traces.values():
             self._end(now_ns, trace, "")
         self._traces.clear()
@@ -221,7 +246,42 @@ class PodSpans:
             "reprieve.victims": [f"{each.namespace}/{each.name}" for each in nominated.victims],
         }
         links = [victim.root for victim in victims if victim is not None]
-        self._child(trace, "preemption", at_ns, at_ns, attributes, links=links, error=refused)
+        trace.preemption = self._child(
+            trace, "preemption", at_ns, at_ns, attributes, links=links, error=refused
+        )
+
+    def _follow_victim(
+        self, kind: str | None, at_ns: int, observed: trace_pb2.Observed, trace: _PodTrace | None
+    ) -> None:
+        """Begin or end a victim's span in its preemptor's trace; `trace` is the victim's own."""
+        victim = observed.object
+        if kind == "preempted":
+            preemptor = self._traces.get(observed.preempted.by.uid)
+            if preemptor is not None:
+                self._victims[victim.uid] = _Victim(
+                    preemptor=preemptor,
+                    start_ns=at_ns,
+                    attributes={
+                        "k8s.namespace.name": victim.namespace,
+                        "k8s.pod.name": victim.name,
+                        "k8s.pod.uid": victim.uid,
+                        "k8s.node.name": observed.preempted.node_name,
+                    },
+                    links=[trace.root] if trace is not None else [],
+                )
+        elif kind in ("finished", "removed") and victim.uid in self._victims:
+            is_removed = kind == "removed"
+            end = observed.removed.cause if is_removed else _ending(observed.finished)
+            self._terminated(at_ns, victim.uid, end)
+
+    def _terminated(self, at_ns: int, uid: str, end: str) -> None:
+        """End a victim's span; `end` is "" where the pod exists at the run's end."""
+        victim = self._victims.pop(uid)
+        victim.attributes["reprieve.end"] = end or _OUTLIVES
+        trace, begun_ns = victim.preemptor, victim.start_ns
+        parent = trace.preemption or trace.root
+        attributes, links = victim.attributes, victim.links
+        self._child(trace, "Terminating", begun_ns, at_ns, attributes, links=links, parent=parent)
 
     def _preempted(self, trace: _PodTrace, preempted: trace_pb2.Preempted) -> None:
         """Note the preemptor; the pod's replacement is linked to the root of its trace."""
@@ -248,7 +308,7 @@ class PodSpans:
         if trace.running_ns is not None:
             node: dict[str, Attribute] = {"k8s.node.name": trace.node_name}
             self._child(trace, "Running", trace.running_ns, at_ns, node)
-        trace.attributes["reprieve.end"] = end or "outlives the run"
+        trace.attributes["reprieve.end"] = end or _OUTLIVES
         start_ns, end_ns = self._clock.time_ns(trace.start_ns), self._clock.time_ns(at_ns)
         self._sink.end(Span("Pod", trace.root, "", start_ns, end_ns, trace.attributes, trace.links))
 
@@ -262,13 +322,15 @@ class PodSpans:
         *,
         links: Sequence[SpanContext] = (),
         error: str = "",
+        parent: SpanContext | None = None,
     ) -> SpanContext:
-        ids, root = trace.ids, trace.root
+        """End a span below `parent`, which is the trace's root by default."""
+        ids, parent = trace.ids, parent or trace.root
         context = SpanContext(ids.trace_id, ids.next_span_id())
         began_ns = self._clock.time_ns(start_ns)
         ended_ns = began_ns if end_ns == start_ns else self._clock.time_ns(end_ns)
         self._sink.end(
-            Span(name, context, root.span_id, began_ns, ended_ns, attributes, links, error)
+            Span(name, context, parent.span_id, began_ns, ended_ns, attributes, links, error)
         )
         return context
 
@@ -285,6 +347,10 @@ class PodSpans:
         if not lost:
             del self._disrupted[owner_uid]
         return span
+
+
+def _ending(finished: trace_pb2.Finished) -> str:
+    return finished.reason or finished.phase
 
 
 def _refusal(verdict: scheduler_pb2.Unschedulable) -> dict[str, Attribute]:
@@ -317,44 +383,3 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     for phase in outcome.phases:
         attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
     return attributes, error
-
-
-class VirtualClock:
-    """Simulated time, ns since the Unix epoch; times are reached in order.
-
-    moments: simulated times and their wall times; None where the clock needs none.
-    """
-
-    moments: tuple[array[int], array[int]] | None = None
-
-    def reached(self, at_ns: int) -> None:
-        """Note that the replay reached a simulated time; nothing is kept here."""
-
-    def time_ns(self, at_ns: int) -> int:
-        """Return the span's time for a simulated time that was reached: the same."""
-        return at_ns
-
-
-class WallClock(VirtualClock):
-    """The wall time at which the replay reached a simulated time; `now_ns` reads the clock.
-
-    A time before the first one has the wall time of the first.
-    """
-
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        self._now_ns = now_ns
-        self.moments: tuple[array[int], array[int]] = (array("q"), array("q"))
-
-    def reached(self, at_ns: int) -> None:
-        """Note the wall time, once for each simulated time."""
-        moments, walls = self.moments
-        if not moments or at_ns > moments[-1]:
-            moments.append(at_ns)
-            walls.append(self._now_ns())
-
-    def time_ns(self, at_ns: int) -> int:
-        """Return the wall time at which the latest time up to this one was reached."""
-        moments, walls = self.moments
-        if not walls:
-            return self._now_ns()
-        return walls[max(0, bisect_right(moments, at_ns) - 1)]

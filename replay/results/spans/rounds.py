@@ -17,7 +17,7 @@ has no span; it counts in the run's span and in the latencies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from replay.results.run.decision_log import CYCLE, Steps, pods_of
@@ -88,7 +88,7 @@ class RoundSpans:
         self._sampling = sampling
         self._seed = seed
         if state is None:
-            ids = Sampling(1.0).pick(seed, RUN)
+            ids = replace(sampling, share=1.0).pick(seed, RUN)
             assert ids is not None  # noqa: S101 - a share of 1 keeps everything
             root = SpanContext(ids.trace_id, ids.next_span_id())
             state = RoundSpansState(ids=ids, root=root, began_ns=began_ns, exchanges=0, rounds=0)

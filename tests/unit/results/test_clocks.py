@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.results.spans.pods import VirtualClock, WallClock
+from replay.results.spans.clocks import VirtualClock, WallClock
 
 
 def test_the_virtual_clock_shows_the_simulations_time() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.results.spans.pods import PodSpans
+from replay.state_codec import dump, load
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Delivery, Sampling, SinkPosition, Span
 from tests.unit.results import messages
 
@@ -122,6 +124,76 @@ def test_a_preemption_is_linked_to_its_victims_and_they_to_it() -> None:
     assert list(low["Pod"].links) == [high["Pod"].context]
     assert list(sink.of("new")["Pod"].links) == [low["Pod"].context]
     assert list(sink.of("newer")["Pod"].links) == []
+
+
+def _preempts(spans: PodSpans) -> None:
+    spans.created(messages.START_NS, messages.pod_message("low", node_name="n", phase="Running"))
+    spans.created(messages.START_NS, messages.pod_message("high", priority=5))
+    spans.decided(messages.nominated("high", "n", "low", at_s=1))
+    spans.decided(_victim())
+
+
+def _victim() -> trace_pb2.Decision:
+    entry = messages.preempted("low", "high", at_s=1)
+    entry.observed.preempted.node_name = "n"
+    return entry
+
+
+def test_a_victims_end_is_in_its_preemptors_trace() -> None:
+    """From the preemption to the victim's end, once, with a link to the victim's own trace."""
+
+    def play(spans: PodSpans) -> None:
+        _preempts(spans)
+        spans.decided(messages.finished("low", 3))
+        spans.decided(messages.removed("low", 4))
+
+    sink = _played(play)
+    high, low = sink.of("high"), sink.of("low")
+    (ended,) = [each for each in sink.spans if each.name == "Terminating"]
+    assert ended == high["Terminating"]
+    assert ended.parent_id == high["preemption"].context.span_id
+    assert _seconds(ended) == (1, 3)
+    assert ended.attributes == {
+        "k8s.namespace.name": "default",
+        "k8s.pod.name": "low",
+        "k8s.pod.uid": "uid-low",
+        "k8s.node.name": "n",
+        "reprieve.end": low["Pod"].attributes["reprieve.end"],
+    }
+    assert list(ended.links) == [low["Pod"].context]
+
+
+def test_a_victims_end_needs_no_trace_of_the_victim() -> None:
+    """Where a share of the pods is kept, their traces are whole."""
+
+    def play(spans: PodSpans) -> None:
+        spans.created(messages.START_NS, messages.pod_message("high", priority=5))
+        spans.decided(messages.nominated("high", "n", "low", at_s=1))
+        spans.decided(_victim())
+        spans.decided(messages.removed("low", 4))
+
+    ended = _played(play).of("high")["Terminating"]
+    assert (_seconds(ended), list(ended.links)) == ((1, 4), [])
+    assert ended.attributes["reprieve.end"] == "deleted"
+
+
+def test_a_victim_that_outlives_the_run_is_still_terminating() -> None:
+    """Its span ends with the run and says so."""
+    ended = _played(_preempts).of("high")["Terminating"]
+    assert _seconds(ended) == (1, 100)
+    assert ended.attributes["reprieve.end"] == "outlives the run"
+
+
+def test_a_continued_run_knows_the_victims_that_terminate() -> None:
+    """They are in the state that a checkpoint keeps."""
+    sink = Collected()
+    spans = PodSpans(sink, Sampling(1.0), 7)
+    _preempts(spans)
+    saved = load(dump(spans.state(), {}), {})
+    continued = PodSpans(sink, Sampling(1.0), 7, state=saved)
+    continued.decided(messages.removed("low", 4))
+    continued.close(messages.START_NS + 100 * messages.SECOND_NS)
+    assert _seconds(sink.of("high")["Terminating"]) == (1, 4)
 
 
 def test_an_eviction_is_linked_to_the_reschedule() -> None:

@@ -249,6 +249,36 @@ def _counted(tally: Tally) -> dict[str, object]:
     return counted | rest
 
 
+@pytest.mark.parametrize("wall_clock", [False, True])
+def test_runs_share_the_ids_of_traces_in_simulated_time_only(
+    tmp_path: Path, *, wall_clock: bool
+) -> None:
+    """A collector would merge two runs on the wall clock; a run that is continued keeps its ids."""
+    one, two = (RunDirectory.create(tmp_path / name) for name in ("one", "two"))
+    first = _recorder(one, wall_clock=wall_clock)
+    _play(first)
+    position = pickle.loads(pickle.dumps(first.position()))  # noqa: S301 - of this test
+    first.__exit__(OSError, OSError(), None)
+    second = _recorder(two, wall_clock=wall_clock)
+    _play(second)
+    second.close()
+    continued = _recorder(one, wall_clock=wall_clock, position=position)
+    assert continued.traceparent == first.traceparent
+    _play_on(continued)
+    continued.close()
+    before, after = _traces(one), _traces(two)
+    assert len(before) == 1 + len(after)  # the last pod came after the position
+    assert len(before & after) == (0 if wall_clock else len(after))
+
+
+def _traces(run: RunDirectory) -> set[str]:
+    return {
+        span["traceId"]
+        for line in run.spans()
+        for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    }
+
+
 def test_a_position_is_on_the_disk_and_can_be_taken_again(run: RunDirectory) -> None:
     """Its sizes are those of the files, and a position without news is the same."""
     recorder = _recorder(run, wall_clock=False)

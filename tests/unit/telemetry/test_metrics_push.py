@@ -25,6 +25,8 @@ def described() -> Iterable[Family]:
     yield counter("kubelet_evictions", "Evictions.", ("signal",), {("memory",): 2})
     yield gauge("x_pending", "Pending.", (), {(): 7})
     yield histogram("x_seconds", "Time.", ("point",), {("Filter",): counts})
+    yield counter("x_cpu_seconds_total", "Time.", (), {(): 2.5})
+    yield gauge("x_bytes", "Memory.", (), {(): 5})
 
 
 def pushed(target: Collector, protocol: Protocol) -> None:
@@ -50,7 +52,14 @@ def test_values_arrive_as_they_were_counted(
         pushed(collector, protocol)
         found = {metric.name: metric for _, metric in collector.metrics()}
         assert {service for service, _ in collector.metrics()} == {"reprieve-queue"}
-    assert set(found) == {"x_attempts_total", "kubelet_evictions", "x_pending", "x_seconds"}
+    assert {name: metric.unit for name, metric in found.items()} == {
+        "x_attempts_total": "",
+        "kubelet_evictions": "",
+        "x_pending": "",
+        "x_seconds": "s",
+        "x_cpu_seconds_total": "s",
+        "x_bytes": "By",
+    }
     for name in ("x_attempts_total", "kubelet_evictions"):
         assert (found[name].sum.is_monotonic, found[name].sum.aggregation_temporality) == (True, 2)
     attempts = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import orjson
 import pytest
 from google.protobuf import json_format
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK, TracesData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -21,7 +23,7 @@ from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.otlp_sink import BackgroundSink, OtlpSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.setup import open_span_sink
-from services.telemetry.span import Span, SpanContext
+from services.telemetry.span import Span, SpanContext, SpanKind
 from tests.otlp_collector import Collector, running_collector, running_http_collector
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -73,6 +75,31 @@ def test_a_line_is_a_traces_data_in_otlp_s_json(tmp_path: Path) -> None:
     assert values["share"].double_value == 0.5
     assert [each.string_value for each in values["list"].array_value.values] == ["a", "b"]
     assert message.resource_spans[0].scope_spans[0].spans[0].status.message == "refused"
+
+
+def test_a_span_has_its_kind_and_its_scope_a_version(tmp_path: Path, collector: Collector) -> None:
+    """In the file as at a collector, where a server's parent is a remote one."""
+    spans = [_span(1), _span(2, kind=SpanKind.SERVER)]
+    file = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
+    sink = open_span_sink(tmp_path / "none", "0.1.0", os.environ)
+    for span in spans:
+        file.end(span)
+        sink.end(span)
+    file.close()
+    sink.close()
+    (line,) = _lines(tmp_path / "spans.jsonl")
+    (written,) = line["resourceSpans"][0]["scopeSpans"]
+    assert [each["kind"] for each in written["spans"]] == [1, 2]
+    assert written["scope"] == {"name": "reprieve", "version": "0.1.0"}
+    (request,) = collector.requests
+    assert isinstance(request, ExportTraceServiceRequest)
+    (sent,) = request.resource_spans[0].scope_spans
+    assert [each.kind for each in sent.spans] == [1, 2]
+    assert [bool(each.flags & SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK) for each in sent.spans] == [
+        False,
+        True,
+    ]
+    assert (sent.scope.name, sent.scope.version) == ("reprieve", "0.1.0")
 
 
 def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
@@ -202,3 +229,15 @@ def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=platform")
     assert resource("0.1.0").attributes["service.name"] == "nightly"
     assert resource("0.1.0").attributes["team"] == "platform"
+
+
+def test_a_resource_names_the_instance_and_what_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes of a service can be told apart; one process has one identity."""
+    attributes = resource("0.1.0", "queue").attributes
+    assert attributes["service.name"] == "reprieve-queue"
+    assert attributes["service.instance.id"] == resource("0.1.0").attributes["service.instance.id"]
+    assert uuid.UUID(str(attributes["service.instance.id"])).version == 4
+    assert attributes["telemetry.sdk.language"] == "python"
+    assert {"telemetry.sdk.name", "telemetry.sdk.version"} <= set(attributes)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=queue-0")
+    assert resource("0.1.0").attributes["service.instance.id"] == "queue-0"
