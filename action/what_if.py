@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from replay.whatif.ci import code, plain
+from services.rpc.version import package_version
 
 MARKER = "<!-- reprieve-what-if -->"
 """The comment's first line: by it, a later run finds the comment and replaces it."""
@@ -295,7 +296,10 @@ def _comment(text: str) -> str:
     if len(text) > _COMMENT_CHARS_MAX:
         kept = text[:_COMMENT_CHARS_MAX].rpartition("\n")[0]
         text = f"{kept}\n\nThe rest is in the step's summary.\n"
-    return head + text
+    tail = (
+        f"Reprieve {package_version()}. The artifact `reprieve-what-if` has the page with charts.\n"
+    )
+    return f"{head}{text}\n{tail}"
 
 
 if __name__ == "__main__":

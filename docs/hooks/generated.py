@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from replay.cli.main import EPILOG, command
+from replay.cli.main import EXIT_CODES, command
 from replay.results.schema import TABLES
 
 _MARK = re.compile(r"^<!-- build: ([a-z-]+) -->$", re.MULTILINE)
-_CODE = re.compile(r"^ {2,5}(\d[\d, ]*?)  ", re.MULTILINE)
 
 
 def commands() -> Iterator[str]:
@@ -32,9 +31,8 @@ def _commands(context: click.Context) -> Iterator[str]:
 def exit_codes() -> Iterator[str]:
     """Yield the table of exit codes, from the help of `reprieve`."""
     yield "| Code | Meaning |\n|---|---|"
-    _, *parts = _CODE.split(EPILOG)
-    for code, meaning in zip(parts[::2], parts[1::2], strict=True):
-        yield f"| {code} | {' '.join(meaning.split())} |"
+    for code, meaning in EXIT_CODES.items():
+        yield f"| {code} | {meaning} |"
 
 
 def tables() -> Iterator[str]:

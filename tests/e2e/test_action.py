@@ -22,6 +22,8 @@ GIT = shutil.which("git") or "git"
 ACTION = ROOT / "action"
 NGINX = str(DEMOS / "nginx-preemption.jsonl")
 SHOP = (ROOT / "examples" / "manifests" / "shop.yaml").read_text(encoding="utf-8")
+RECORDING = ROOT / "examples" / "recordings" / "shop"
+WORKFLOW = ROOT / "examples" / "workflows" / "what-if.yml"
 HIGH = """
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -156,6 +158,23 @@ def test_the_options_of_the_example_are_valid_checks(tmp_path: Path) -> None:
     options = [part for each in checks for part in ("--assert", each)]
     reprieve(tmp_path, "replay", NGINX, "--run", "r", "-q", "--in-process", "--no-report")
     reprieve(tmp_path, "compare", "r", "r", "-q", *options)
+
+
+def test_the_page_shows_the_comment_on_its_example(repository: Path) -> None:
+    """Each quoted line, in order; the checks are those of the example workflow."""
+    reprieve(repository.parent, "record", "--from", str(RECORDING), "-o", "shop.ktr")
+    before = HIGH.replace("high-priority", "checkout").replace("1000000", "1000")
+    commit(repository, cluster=before)
+    commit(repository, cluster=before + "preemptionPolicy: Never\n")
+    workflow: Any = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    checks = workflow["jobs"]["what-if"]["steps"][-1]["with"]["checks"]
+    trace = str(repository.parent / "shop.ktr")
+    _, comment = what_if(repository, 1, trace=trace, checks=checks, options="--spans off")
+    page = (ROOT / "docs" / "what-if-in-ci.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^> ?(.*)$", page, re.M)
+    assert len(quoted) > 20
+    lines = iter([*comment.replace("cluster.yaml", "cluster/classes.yaml").splitlines(), ""])
+    assert [line for line in quoted if line and line not in lines] == []
 
 
 def test_a_deleted_class_and_a_new_budget_are_notes(repository: Path) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the scheduler with Debian's Go and its packages; nothing is fetched.
-#   ./build.sh [test]
+#   sh build.sh [test]
 # PROTOS is where the .proto files are, OUT where the code is generated and the program is left.
 set -eu
 cd "$(dirname "$0")"
