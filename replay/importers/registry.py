@@ -82,9 +82,9 @@ def open_trace(
     """Yield a trace from files or folders of any format, the header first.
 
     All paths have the same format. Of a folder, the files of no format, and those of another format
-    than its first (a watch comes before the audit log of the same run), are left out and named in
-    an ImportIssue. `format` is a name in IMPORTERS, for files that are not recognised. Raises
-    TraceError.
+    than its first (a watch comes before the audit log of the same run), and its folders, are left
+    out and named in an ImportIssue. `format` is a name in IMPORTERS, for files that are not
+    recognised. Raises TraceError.
     """
     issues = Issues()
     importer, files = select(paths, format=format, issues=issues)
@@ -190,7 +190,7 @@ def select(
         [
             (file, IMPORTERS[format] if format else _recognised(file), is_from_folder)
             for path in paths
-            for file, is_from_folder in _files(Path(path))
+            for file, is_from_folder in _files(Path(path), issues)
         ],
         issues,
     )
@@ -202,13 +202,19 @@ def recognise(path: str | os.PathLike[str]) -> str:
     return importer.name if importer else ""
 
 
-def _files(path: Path) -> Iterator[tuple[Path, bool]]:
+def _files(path: Path, issues: Issues) -> Iterator[tuple[Path, bool]]:
+    """Yield a path's files, and whether each comes from a folder; subfolders are left out."""
     if not path.is_dir():
         yield path, False
         return
-    files = sorted(each for each in path.iterdir() if each.is_file() and each.name[0] != ".")
+    content = sorted(each for each in path.iterdir() if each.name[0] != ".")
+    files = [each for each in content if each.is_file()]
+    folders = [each for each in content if each.is_dir()]
     if not files:
-        raise TraceError(str(path), "the folder has no files")
+        hint = f", only folders: give one of them, such as {folders[0]}" if folders else ""
+        raise TraceError(str(path), f"the folder has no files{hint}")
+    for folder in folders:
+        issues.add("ignored-folder", str(folder), "left out: give it as another path to read it")
     for file in files:
         yield file, True
 

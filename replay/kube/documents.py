@@ -194,13 +194,19 @@ def _load(text: str, first: int, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "not a document"
+        problem += _hint(text)
         if mark is None:
             raise YamlDocumentError(problem, first) from error
         raise YamlDocumentError(problem, first + mark.line, mark.column + 1) from error
     except TraceError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise YamlDocumentError(str(error), first) from error
+        raise YamlDocumentError(f"{error}{_hint(text)}", first) from error
+
+
+def _hint(text: str) -> str:
+    """Return what to do about a document that is a template, "" for others."""
+    return "; it has {{ }}: render a template first, as helm template does" if "{{" in text else ""
 
 
 def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:

@@ -101,7 +101,7 @@ def _figures(compared: Compared) -> ReportSection:
     return ReportSection(
         key="figures",
         title="Figures side by side",
-        note="Every figure of --assert; the change is B's less A's.",
+        note="Every figure of --assert; the change is B's minus A's.",
         empty="The runs have no figures.",
         columns=("Figure", "A", "B", "Change", "Change, %"),
         rows=[

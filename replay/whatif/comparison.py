@@ -148,10 +148,10 @@ EFFECTS = (
     "moved",
     "got a node",
     "got no node",
-    "more preempted",
-    "less preempted",
-    "more evicted",
-    "less evicted",
+    "preempted more often",
+    "preempted less often",
+    "evicted more often",
+    "evicted less often",
     WAITED_LONGER,
     WAITED_SHORTER,
     STILL_LONGER,
@@ -271,9 +271,9 @@ def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
     elif bool(one.node) != bool(other.node):
         yield PodEffect("got a node" if other.node else "got no node")
     if change := other.counts.preempted - one.counts.preempted:
-        yield PodEffect("more preempted" if change > 0 else "less preempted")
+        yield PodEffect("preempted more often" if change > 0 else "preempted less often")
     if change := other.counts.evicted.total() - one.counts.evicted.total():
-        yield PodEffect("more evicted" if change > 0 else "less evicted")
+        yield PodEffect("evicted more often" if change > 0 else "evicted less often")
     if one.waited_ns and other.waited_ns:
         change_ns = sum(other.waited_ns) - sum(one.waited_ns)
         yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)

@@ -18,10 +18,12 @@ from replay.explain.target import ExplainQuery, attempt_of
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.whatif.comparison import RunFacts
+from replay.world.loop.replay import ReplayEnd
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.typed import DataError
 
+_STOPPED = (ReplayEnd.UNTIL, ReplayEnd.WINDOW)
 _ALL = 100_000
 """Nodes and groups that explanations hold here: in effect all."""
 
@@ -130,6 +132,9 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     Raises BackendError where the services that explain cannot be started or reached.
     """
     one, other = divergence.a, divergence.b
+    for ended, goes_on in ((a, b), (b, a)):
+        if ended.decision is None and (stopped := _stopped_before(ended, goes_on)):
+            return [stopped]
     pivot = _only_preemption(one, other)
     if pivot is not None:
         return list(_preemption_in_both(a, b, pivot))
@@ -139,8 +144,8 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
         differences = [*_threshold_differences(a, b), *_usage_differences(a, b)]
         return differences or ["The thresholds are the same; the usage differs."]
     if one is None or other is None:
-        ended, goes_on = ("A", "B") if one is None else ("B", "A")
-        return [f"{ended} has no further decision; {goes_on} has."]
+        ended, goes_on = (a, b) if one is None else (b, a)
+        return [f"{ended.name} has no further decision; {goes_on.name} has."]
     for side, decision in ((a, one), (b, other)):
         if decision.observed.HasField("evicted"):
             return list(_eviction(side, b if side is a else a, decision))
@@ -157,6 +162,16 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     except RunError as error:
         return [f"It cannot be explained: {error}."]
     return list(_scheduling(found_a, found_b))
+
+
+def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:
+    """Return when and why a run was stopped, "" if not before the other's next decision."""
+    manifest, decision = run.run.manifest(), other.decision
+    stopped_ns = manifest.end_ns - run.facts.start_ns
+    is_stopped = manifest.end in {end.value for end in _STOPPED}
+    if not is_stopped or decision is None or stopped_ns >= decision.at_ns - other.facts.start_ns:
+        return ""
+    return f"{run.name} ends at {simulated(stopped_ns)}: {manifest.end}."
 
 
 def _only_preemption(

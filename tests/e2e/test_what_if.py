@@ -74,6 +74,15 @@ def test_equal_runs_decide_the_same(tmp_path: Path, elsewhere: str) -> None:
     assert "No pod was affected." in done.stdout
 
 
+def test_a_run_that_was_stopped_earlier_is_named_with_the_reason(
+    tmp_path: Path, elsewhere: str
+) -> None:
+    """No rule is the cause that the other one decides later."""
+    options = ("--run", "x", "--b", "--until 1s", "--", *elsewhere.split())
+    done = reprieve(tmp_path, "compare", NGINX, *options)
+    assert "B ends at 1s: the time of --until is reached." in done.stdout
+
+
 def test_a_threshold_is_named_where_it_flips_an_eviction(tmp_path: Path, elsewhere: str) -> None:
     """With its value in both runs."""
     both = f"--until 20m {elsewhere}"

@@ -68,7 +68,7 @@ def command(
     """Compare two runs: the first decision that differs and why, the pods affected, every figure.
 
     Give two run directories, or a trace and the options of A and B. Pods pair by namespace and
-    name. --assert checks B; `preempted.change` is B's figure less A's.
+    name. --assert checks B; `preempted.change` is B's figure minus A's.
 
     \b
     Examples:

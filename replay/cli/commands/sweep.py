@@ -98,11 +98,11 @@ def command(
 ) -> None:
     """Replay a trace at every point of a grid and compare the figures.
 
-    Options after `--` are passed to each replay. A sweep that was interrupted, or got more values,
+    Options after `--` are passed to each replay. A sweep that was interrupted, or has new values,
     runs only the missing replays. Figures are averaged over seeds, where seed is an axis. The
-    folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/. A place whose
+    folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/. A point whose
     values are those of the replay without axes is the baseline. --assert checks each run;
-    `preempted.change` is its figure less that of the baseline with the same seed.
+    `preempted.change` is its figure minus that of the baseline with the same seed.
 
     \b
     Examples:

@@ -3,7 +3,9 @@
 The trace begins at the latest time in one of the objects, or at `now_ns`; manifests that were never
 in a cluster begin at 0. Existing objects come first: PriorityClasses, nodes, budgets, bound pods,
 and all that an API server has created. New workloads (pods and controllers without a
-creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart.
+creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart. Of two
+documents of one object the later one replaces the earlier one, as `kubectl apply` does; a new
+workload that exists is an update.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ NAME = "manifests"
 
 _YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
 _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
+
+_Key = tuple[str, str, str]
 
 # Fields of PodSpec that neither a container nor the spec of a workload has.
 _POD_FIELDS = frozenset(
@@ -97,10 +101,11 @@ class _Manifests:
     def __init__(self, options: ImportOptions) -> None:
         self._options = options
         self._issues = Issues()
-        self._existing: list[KubernetesObject] = []
-        self._new: list[KubernetesObject] = []
+        self._existing: dict[_Key, KubernetesObject] = {}
+        self._new: dict[_Key, KubernetesObject] = {}
         self._latest_ns = 0
         self._latest_where = ""
+        self._where: dict[_Key, str] = {}
 
     def add(self, where: str, raw: object) -> None:
         """Add a document: an object, or a list of objects."""
@@ -113,7 +118,8 @@ class _Manifests:
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
         """Return the trace. Raises TraceError where `now_ns` is before a time in an object."""
         at_ns = self._start_ns()
-        existing = [*self._existing, *inferred_objects(self._existing, self._issues)]
+        existing = list(self._existing.values())
+        existing += inferred_objects(existing, self._issues)
         existing.sort(key=_order)
         return self._records(new_header(NAME, paths, self._options), at_ns, existing)
 
@@ -127,8 +133,11 @@ class _Manifests:
         yield from numbering.issues(self._issues)
         for each in existing:
             yield from _created(each, at_ns, numbering, templates)
-        for each in self._new:
-            yield from _created(each, at_ns, numbering, templates)
+        for key, each in self._new.items():
+            if key in self._existing:
+                yield numbering.record(at_ns, update=each)
+            else:
+                yield from _created(each, at_ns, numbering, templates)
             at_ns += self._options.every_ns or 0
 
     def _start_ns(self) -> int:
@@ -151,7 +160,7 @@ class _Manifests:
             message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
             self._issues.add("misplaced-field", where, message)
         carried = read_object(where, raw)
-        self._name(metadata(carried), str(kind), where)
+        key = self._named(metadata(carried), str(kind), where)
         object_ns = latest_ns(raw)
         if object_ns > self._latest_ns:
             self._latest_ns, self._latest_where = object_ns, where
@@ -159,12 +168,35 @@ class _Manifests:
         if is_ended and TRACKING not in carried.pod.metadata.finalizers:
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
-        elif kind in WORKLOADS and not _exists(carried):
-            self._new.append(carried)
         else:
-            self._existing.append(carried)
+            self._put(key, carried, where)
 
-    def _name(self, meta: ObjectMeta, kind: str, where: str) -> None:
+    def _put(self, key: _Key, carried: KubernetesObject, where: str) -> None:
+        """Take in an object in place of another document's of the same name."""
+        kind, _, name = key
+        is_new = kind in WORKLOADS and not _exists(carried)
+        existing = self._existing.get(key)
+        first = self._where.setdefault(key, where)
+        if first != where:
+            stays = kind == "Pod" and existing is not None and is_new
+            outcome = "it exists and is not changed" if stays else "this one replaces it"
+            self._issues.add("duplicate-object", where, f"{kind} {name} is in {first}: {outcome}")
+            if stays:
+                return
+        meta = metadata(carried)
+        if existing is not None and not meta.HasField("creation_timestamp"):
+            former = metadata(existing)
+            meta.uid = former.uid
+            if former.HasField("creation_timestamp"):
+                meta.creation_timestamp.CopyFrom(former.creation_timestamp)
+        if is_new:
+            self._new[key] = carried
+        else:
+            self._existing[key] = carried
+            self._new.pop(key, None)
+
+    def _named(self, meta: ObjectMeta, kind: str, where: str) -> _Key:
+        """Return an object's kind, namespace and name; what it lacks of them is filled in."""
         if kind not in CLUSTER_SCOPED and not meta.namespace:
             meta.namespace = "default"
         if not meta.name and meta.generate_name:
@@ -174,6 +206,7 @@ class _Manifests:
             raise TraceError(where, f"{kind}: metadata.name is missing")
         if not meta.uid:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
+        return kind, meta.namespace, meta.name
 
 
 def _exists(workload: KubernetesObject) -> bool:

@@ -121,7 +121,8 @@ class PodControl:
             life.CopyFrom(recorded.life)
         refusal = self._lifecycle.create(now_ns, pod, life)
         if refusal:
-            self._journal.note("refused", refusal)
+            whose = f"{owner.kind} {own.name} creates no more pods until this changes"
+            self._journal.note("refused", f"{refusal}; {whose}")
             self._refused[own.uid] = None
             return False
         if place:

@@ -49,6 +49,7 @@ _GROWING_REPLACEMENTS = (
     "use --until to replay it"
 )
 _CRON_JOBS = "CronJobs' schedules do not keep a replay running; use --until to replay them"
+_NO_NODES = "the cluster has no node at the end; --made-nodes 10 or --nodes-from FILE adds some"
 
 
 class LoopError(RuntimeError):
@@ -158,6 +159,8 @@ class Replay:
                     self.journal.note("cron-jobs", _CRON_JOBS)
                 if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
                     self.journal.note("usage", _GROWING_REPLACEMENTS)
+                if self.cluster.pending and not self.cluster.nodes:
+                    self.journal.note("no-nodes", _NO_NODES)
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)

@@ -89,6 +89,65 @@ def test_the_cluster_stands_before_what_is_asked_of_it(tmp_path: Path) -> None:
     assert records[2].pod_create.pod.spec.node_name == "n"
 
 
+_DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web{0}}}
+spec:
+  replicas: {1}
+  selector: {{matchLabels: {{app: web}}}}
+  template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: c, image: i}}]}}}}
+---
+"""
+_STANDS = ', uid: u, creationTimestamp: "2026-01-01T00:00:00Z"'
+
+
+def _deployments(records: list[Record]) -> list[tuple[str, str, int]]:
+    found: list[tuple[str, str, int]] = []
+    for record in records:
+        kind = record.WhichOneof("record") or ""
+        if kind in {"create", "update"}:
+            made = getattr(record, kind).deployment
+            found.append((kind, made.metadata.uid, made.spec.replicas))
+    return found
+
+
+def test_a_manifest_of_what_exists_is_an_update(tmp_path: Path) -> None:
+    """As kubectl apply does it: with the object's identity, and after all that exists."""
+    text = _DEPLOYMENT.format(_STANDS, 2) + _DEPLOYMENT.format("", 5)
+    records = _imported(tmp_path, text, every_ns=1)
+    assert _deployments(records) == [("create", "u", 2), ("update", "u", 5)]
+    (noted,) = issues(records)
+    assert (noted.kind, noted.where[-6:]) == ("duplicate-object", "line 9")
+    assert "Deployment web is in" in noted.message
+    assert records[-1].update.deployment.metadata.HasField("creation_timestamp")
+
+
+@pytest.mark.parametrize("stands", ["", _STANDS])
+def test_of_two_documents_of_one_object_the_later_one_is_taken(tmp_path: Path, stands: str) -> None:
+    """A folder that was copied, or two snapshots."""
+    text = _DEPLOYMENT.format("", 2) + _DEPLOYMENT.format(stands, 5)
+    records = _imported(tmp_path, text)
+    assert [(kind, count) for kind, _, count in _deployments(records)] == [("create", 5)]
+    assert [each.kind for each in issues(records)] == ["duplicate-object"]
+
+
+def test_a_pod_that_exists_is_not_changed_by_its_manifest(tmp_path: Path) -> None:
+    """Most of a pod's spec cannot be changed."""
+    bound = _POD.format("a") + "\n  nodeName: n\n"
+    records = _imported(tmp_path, bound + "---\n" + _POD.format("a"))
+    (pod,) = [each.pod_create.pod for each in records if each.HasField("pod_create")]
+    assert pod.spec.node_name == "n"
+    (noted,) = [each for each in issues(records) if each.kind == "duplicate-object"]
+    assert noted.message.endswith("it exists and is not changed")
+
+
+def test_a_template_that_was_not_rendered_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Helm's charts are no YAML."""
+    with pytest.raises(TraceError, match=r"line 3, column \d+: .* as helm template does"):
+        _imported(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Release.Name }}}\n")
+
+
 def test_lists_are_read_whatever_prints_them(tmp_path: Path) -> None:
     """`kubectl get -o json`, -o yaml, and a raw list whose items have no kind."""
     pod = make_pod("p", 1)

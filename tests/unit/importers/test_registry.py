@@ -55,6 +55,18 @@ def test_a_folders_other_files_are_left_out_and_reported(tmp_path: Path) -> None
     assert "no known format" in next(issues(records)).message
 
 
+def test_a_folders_folders_are_left_out_and_reported(tmp_path: Path) -> None:
+    """A folder without files is refused, with one to give instead."""
+    inner = tmp_path / "apps"
+    inner.mkdir()
+    with pytest.raises(TraceError, match=f"only folders: give one of them, such as {inner}"):
+        open_trace([tmp_path])
+    (tmp_path / "pods.jsonl").write_bytes(line(0, "ADDED", make_pod("p", 2)))
+    records = list(open_trace([tmp_path]))
+    assert kinds(records) == ["header", "pod_create", "issue ignored-folder"]
+    assert next(issues(records)).where == str(inner)
+
+
 def test_a_format_can_be_named(tmp_path: Path) -> None:
     """For a file that its content does not give away."""
     file = tmp_path / "m"

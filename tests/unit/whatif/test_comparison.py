@@ -31,8 +31,8 @@ def test_pods_pair_by_name_and_each_change_is_counted_by_class_and_namespace() -
         "waited longer": 1,
         "got no node": 1,
         "still waiting longer": 1,
-        "more preempted": 1,
-        "more evicted": 1,
+        "preempted more often": 1,
+        "evicted more often": 1,
         "only in A": 1,
     }
     assert group.totals_ns == {"waited longer": 3 * 10**9, "still waiting longer": 60 * 10**9}
