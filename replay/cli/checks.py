@@ -11,13 +11,14 @@ from typing import Any
 
 import click
 
-from replay.cli.errors import FAILED, ExitError
+from replay.cli.errors import FAILED, ExitError, refusing
 from replay.cli.parameters import ParsedParam
-from replay.errors import unwritable
+from replay.errors import RunError, unwritable
+from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DRAFT
-from replay.whatif.assertions import Assertion, check, parse_assertion
-from replay.whatif.ci import CheckResult, checks_markdown, junit_xml
-from replay.whatif.comparison import RunFacts
+from replay.whatif.assertions import Assertion, FigureError, check, parse_assertion
+from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
+from replay.whatif.comparison import RunFacts, all_figures, read_facts
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of a GitHub step's summary."""
@@ -58,6 +59,22 @@ class Checks:
             if step:
                 _append(Path(step), f"## {suite}\n\n{text}\n")
         raise_failed(results)
+
+    def conclude_run(self, run: RunDirectory) -> None:
+        """Check a run by itself, where that is wanted; as `conclude`."""
+        if not self.are_wanted:
+            return
+        with refusing(FigureError, RunError):
+            facts = read_facts(run)
+            results = self.results(run.path.name, facts, None)
+            self.conclude("reprieve replay", results, lambda: figures_markdown(all_figures(facts)))
+
+    def arguments(self) -> list[str]:
+        """Return the options that ask for these checks; paths are absolute."""
+        found = [text for each in self.assertions for text in ("--assert", each.text)]
+        for option, path in (("--junit", self.junit), ("--summary", self.summary)):
+            found += [option, str(path.absolute())] if path is not None else []
+        return found
 
 
 def raise_failed(results: Iterable[CheckResult]) -> None:

@@ -1,18 +1,22 @@
 """A rich console at the edge to a person's terminal; rich is loaded only where it prints.
 
 Into a pipe or a file nothing is wrapped or cut, unless COLUMNS asks for a width, and no line ends
-with spaces: other programs read it.
+with spaces: other programs read it. On a narrow terminal a table's cells are wrapped between words;
+a word is broken only where no column has anything else to give.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
 from typing import IO, Any, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 from services.terminal import escaped
@@ -43,6 +47,12 @@ class TerminalConsole(Console):
             self.file = cast("IO[str]", _WithoutTrailingSpaces(self.file))
             if not os.environ.get("COLUMNS"):
                 self.width = _PIPE_COLUMNS
+        elif self.is_dumb_terminal and "width" not in options:
+            self.size = ConsoleDimensions(*shutil.get_terminal_size())
+
+    def fits(self, table: Table) -> bool:
+        """Return whether a table needs no more than the terminal's width."""
+        return _natural(table, self, self.options) <= self.width
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Escape a text before it is measured and wrapped."""
@@ -51,9 +61,54 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Escape what came as a Text."""
+        """Escape what came as a Text; give a table's columns their widths."""
+        if isinstance(renderable, Table):
+            _fit(renderable, self, options or self.options)
         for segment in super().render(renderable, options):
             if segment.control or escaped(segment.text) == segment.text:
                 yield segment
             else:
                 yield Segment(escaped(segment.text), segment.style)
+
+
+def _fit(table: Table, console: Console, options: ConsoleOptions) -> None:
+    """Set the columns' widths where a table is wider than its place."""
+    needed = _natural(table, console, options)
+    if needed <= options.max_width:
+        return
+    free = options.update(width=_PIPE_COLUMNS)
+    sizes = [_sizes(column, console, free) for column in table.columns]
+    lows, highs = [low for low, _ in sizes], [high for _, high in sizes]
+    place = options.max_width - (needed - sum(highs))
+    if sum(lows) > place:
+        lows, highs = [1] * len(lows), lows
+    if place < len(lows):
+        return
+    for column, width in zip(table.columns, _shared(place, lows, highs), strict=True):
+        column.width, column.overflow, column.no_wrap = width, "fold", False
+
+
+def _natural(table: Table, console: Console, options: ConsoleOptions) -> int:
+    return Measurement.get(console, options.update(width=_PIPE_COLUMNS), table).maximum
+
+
+def _sizes(column: Column, console: Console, free: ConsoleOptions) -> tuple[int, int]:
+    """Return the widths of a column without broken words, and without wrapped cells.
+
+    Numbers, which are right-aligned, are not wrapped; the header may be.
+    """
+    header = Measurement.get(console, free, column.header)
+    cells = [Measurement.get(console, free, each) for each in column.cells]
+    whole = max((each.maximum for each in cells), default=0)
+    word = max((each.minimum for each in cells), default=0)
+    is_whole = column.no_wrap or column.justify == "right"
+    return max(header.minimum, whole if is_whole else word), max(header.maximum, whole)
+
+
+def _shared(place: int, lows: Sequence[int], highs: Sequence[int]) -> Sequence[int]:
+    """Return widths from `lows` to `highs`, whose sum is at most `place`; the widest give first."""
+    for most in range(max(highs), 0, -1):
+        widths = [max(low, min(high, most)) for low, high in zip(lows, highs, strict=True)]
+        if sum(widths) <= place:
+            return widths
+    return lows

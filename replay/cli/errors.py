@@ -14,6 +14,7 @@ from services.terminal import one_line
 
 DIFFERS = 1
 FAILED = 1
+NOT_FOUND = 1
 REFUSED = 2
 SERVICE = 3
 SPANS_LOST = 4

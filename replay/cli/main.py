@@ -78,24 +78,23 @@ _SERVICES = {
 }
 _COMPLETE = "_REPRIEVE_COMPLETE"
 """The variable by which a shell asks for completions."""
-EPILOG = """\b
-Exit codes:
-    0  success
-    1  conform: a vector failed, or the level was not reached;
-       replay --compare-recorded: a decision differs;
-       --assert: a check failed; sweep: a replay failed;
-       verify: a file is changed, missing, extra or unchecked;
-       doctor: replays do not work on this machine
-    2  the command line or an input is refused
-    3  a service cannot be started or reached, or stops answering;
-       record: the API server cannot be reached, or the recording ended early
-    4  the run is complete, but spans were lost
-    5  the run has an endless loop at one instant
-    6  the output's disk is full, over a quota, read-only or failing
-  129, 130, 143  ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; what was written until then
-       can be read; a second signal ends at once
-  141  the program that reads the output has ended
-"""
+EXIT_CODES: Mapping[str, str] = {
+    "0": "success",
+    "1": "conform: a vector failed, or the level was not reached; replay --compare-recorded: a "
+    "decision differs; --assert: a check failed; sweep: a replay failed; get, describe: no object "
+    "has that name; verify: a file is changed, missing, extra or unchecked; doctor: replays do not "
+    "work on this machine",
+    "2": "the command line or an input is refused",
+    "3": "a service cannot be started or reached, or stops answering; record: the API server "
+    "cannot be reached, or the recording ended early",
+    "4": "the run is complete, but spans were lost",
+    "5": "the run has an endless loop at one instant",
+    "6": "the output's disk is full, over a quota, read-only or failing",
+    "129, 130, 143": "ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM; what was written until then can "
+    "be read; a second signal ends at once",
+    "141": "the program that reads the output has ended",
+}
+"""Exit codes of all commands, with their meanings."""
 
 
 class _LazyGroup(click.Group):
@@ -140,9 +139,17 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(self.summaries.items()))
 
 
-@click.group(
-    cls=_LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
-)
+class _MainGroup(_LazyGroup):
+    """The group of all commands, whose help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the exit codes."""
+        del ctx
+        with formatter.section("Exit codes"):
+            formatter.write_dl(list(EXIT_CODES.items()))
+
+
+@click.group(cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_version(), prog_name="reprieve")
 def command() -> None:
     """Replay cluster workloads offline: what is scheduled, preempted or evicted, and why.

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import click
 import orjson
@@ -119,6 +119,32 @@ write = functools.partial(click.echo, nl=False)
 """Writes a text to standard output without a newline."""
 
 
+class RunMoment(TypedDict):
+    """A moment as RunDirectory.moment_ns takes it; neither: the end."""
+
+    offset_ns: int | None
+    at_ns: int | None
+
+
+def of_run(moment: Moment | None) -> RunMoment:
+    """Return a moment of MOMENT as one of a run."""
+    if moment is None:
+        return RunMoment(offset_ns=None, at_ns=None)
+    offset_ns = moment.since_start_ns
+    return RunMoment(offset_ns=offset_ns, at_ns=moment.at_ns if offset_ns is None else None)
+
+
+def at_option(meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --at, a moment of a run; the command receives it as `moment`."""
+    return click.option(
+        "--at",
+        "moment",
+        type=MOMENT,
+        help=f"{meaning}: a duration from the run's beginning, or a time of the run's clock. "
+        "Default: the run's end.",
+    )
+
+
 def output_option(
     *choices: str, meaning: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -224,6 +250,6 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--allow-no-effect",
         "allows_no_effect",
         is_flag=True,
-        help="Leave overrides that change nothing of this trace out, instead of refusing them.",
+        help="Ignore overrides that change nothing in this trace; by default they are refused.",
     ),
 )

@@ -24,14 +24,20 @@ _SHOWN = 5
 class ExplainQuery:
     """A pod by name, "namespace/name" or UID, and one of its attempts; `namespace` "" is any.
 
-    offset_ns: the last attempt not after this moment, from the run's first event on; None: the
-    run's last. attempt: that attempt, from 1; 0: the one that `offset_ns` selects.
+    offset_ns, at_ns: the last attempt not after this moment, from the run's first event on or as a
+    time; neither: the run's last. attempt: that attempt, from 1; 0: the one of the moment.
     """
 
     pod: str
     namespace: str = ""
     offset_ns: int | None = None
+    at_ns: int | None = None
     attempt: int = 0
+
+    @property
+    def has_moment(self) -> bool:
+        """Return whether a moment is asked for."""
+        return self.offset_ns is not None or self.at_ns is not None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,14 +124,15 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
         raise RunError(
             f"{run.path} has no history ({HISTORY}), so its decisions cannot be explained"
         )
-    if query.offset_ns is not None:
-        run.check_moment(query.offset_ns)
+    asked_ns = None
+    if query.has_moment:
+        asked_ns = run.moment_ns(offset_ns=query.offset_ns, at_ns=query.at_ns)
     start_ns, end_ns, lives = _lives(run)
-    until_ns = end_ns if query.offset_ns is None else start_ns + query.offset_ns
+    until_ns = end_ns if asked_ns is None else asked_ns
     life = _chosen(query, lives, start_ns, until_ns)
     ahead = _read_entries(run, life)
     tried = life.attempts
-    evicted = life.eviction_until(None if query.offset_ns is None else until_ns)
+    evicted = life.eviction_until(asked_ns)
     if query.attempt:
         entry: trace_pb2.Decision | None = _numbered(life, tried, query.attempt)
     else:

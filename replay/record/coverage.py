@@ -25,8 +25,8 @@ EFFECTS: Mapping[str, str] = MappingProxyType(
         "reprieve replay, or --made-nodes 10",
         "Pod": "a replay has only the pods that its controllers create",
         "Namespace": "a namespaceSelector of pod affinity selects no namespace",
-        "PriorityClass": "recorded pods keep spec.priority; a pod that a controller creates is "
-        "refused where it names a class",
+        "PriorityClass": "the classes that recorded pods name are inferred from them; a pod of "
+        "another class that a controller creates is refused",
         "PodDisruptionBudget": "preemption does not spare the pods that they protect",
         "Deployment": "ReplicaSets are scaled when they are recorded to be",
         "ReplicaSet": f"{_NOT_REPLACED}; {_TWICE.format('Deployment')}",

@@ -377,7 +377,7 @@ def test_get_shows_a_run_in_its_forms(tmp_path: Path, nginx: Path) -> None:
     as_yaml = yaml.safe_load(reprieve(tmp_path, "get", "nodes", "r", "-o", "yaml").stdout)
     assert as_json == as_yaml
     empty = reprieve(tmp_path, "get", "pods", "r", "-n", "nobody")
-    assert "No resources found." in empty.stderr
+    assert empty.stderr == "No resources found in nobody namespace.\n"
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from replay.cli.commands import doctor
+from replay.cli.main import EXIT_CODES
 from tests.e2e.commands import REFUSED, command, environment, reprieve
 from tests.e2e.replays import ROOT
 
@@ -30,6 +31,13 @@ def test_a_mistyped_command_suggests_the_right_one(
     """Where one is close."""
     done = reprieve(tmp_path, *arguments, code=REFUSED)
     assert done.stderr.splitlines()[-1] == f"Error: {sentence}"
+
+
+def test_the_exit_codes_are_wrapped_as_the_rest_of_the_help(tmp_path: Path) -> None:
+    """At 60 columns no line is wider, and the last one is there."""
+    shown = reprieve(tmp_path, "--help", COLUMNS="60").stdout
+    assert max(map(len, shown.splitlines())) <= 60
+    assert set(EXIT_CODES) <= {line[2:].partition("  ")[0] for line in shown.splitlines()}
 
 
 @pytest.mark.e2e

@@ -221,6 +221,8 @@ def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> 
     finished = run(here, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
     address = here.addresses["scheduler"]
     first = explain(finished, ExplainQuery(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
+    at_ns = first.start_ns + 9 * SECOND_NS
+    assert explain(finished, ExplainQuery(pod="nginx-a", at_ns=at_ns), address=address) == first
     assert (first.attempt, first.attempts, first.node) == (1, 2, "test-worker")
     assert first.preemption is not None
     (candidate,) = first.preemption.candidates

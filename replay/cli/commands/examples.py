@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from replay.bundled import bundled
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER, output_option
+from replay.results.summary.table import plain_table
 from replay.world.models import MODELS, OFF, Models
 
 _GENERATED = frozenset({"__pycache__", "node_modules"})
@@ -147,9 +149,14 @@ def models_command(*, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("NAME", "DEFAULT", "WHAT", OFF.upper(), "SOURCE"):
-        table.add_column(title, overflow="fold", no_wrap=title in {"NAME", "DEFAULT"})
+    console = TerminalConsole()
+    table = plain_table("NAME", "DEFAULT", "WHAT", OFF.upper(), "SOURCE")
     for row in rows:
         table.add_row(*row.values())
-    TerminalConsole().print(table)
+    if console.fits(table):
+        console.print(table)
+        return
+    for row in rows:
+        console.print(f"[bold]{row['name']}[/]={row['default']}", highlight=False)
+        for text in (row["meaning"], f"off: {row['off']}", f"source: {row['source']}"):
+            console.print(Padding(Text(text), (0, 0, 0, 2)))

@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from replay.cli.errors import refusing
-from replay.cli.parameters import MOMENT, ParsedParam, open_run, run_argument, write
+from replay.cli.errors import NOT_FOUND, ExitError, refusing
+from replay.cli.parameters import ParsedParam, at_option, of_run, open_run, run_argument, write
 from replay.errors import RunError
 from replay.importers.records import Moment
-from replay.overrides.assignment import OverrideError, parse_selector
+from replay.overrides.assignment import parse_selector
 from replay.results.kubectl.describe import describe
+from replay.results.kubectl.fields import CustomColumns, FieldSelector
 from replay.results.kubectl.get import GetQuery, get
-from replay.results.kubectl.jsonpath import Template
-from replay.results.kubectl.printers import OUTPUTS, TEMPLATE
-from replay.results.kubectl.resources import RESOURCES
+from replay.results.kubectl.jsonpath import Field, Template
+from replay.results.kubectl.printers import CUSTOM, OUTPUTS, TEMPLATE
+from replay.results.kubectl.resources import RESOURCES, NotFoundError, targets
 from services.kube.selector import LabelSelector
-from services.terminal import echo
+from services.terminal import echo, one_line
+
+_FORMS: dict[str, Callable[[str], object]] = {TEMPLATE: Template, CUSTOM: CustomColumns.parse}
+"""Outputs with a text of the user's, and what reads it."""
 
 
 def _output(text: str) -> str:
-    if text.startswith(TEMPLATE):
-        Template(text.removeprefix(TEMPLATE))
-    elif text not in OUTPUTS:
-        raise ValueError(f"{text!r} is not one of {', '.join(OUTPUTS)}, {TEMPLATE}TEMPLATE")
+    for prefix, read in _FORMS.items():
+        if text.startswith(prefix):
+            read(text.removeprefix(prefix))
+            return text
+    if text not in OUTPUTS:
+        forms = f"{TEMPLATE}TEMPLATE, {CUSTOM}HEADER:PATH,..."
+        raise ValueError(f"{text!r} is not one of {', '.join(OUTPUTS)}, {forms}")
     return text
+
+
+@contextlib.contextmanager
+def _reporting(
+    resource: str, names: Sequence[str], namespace: str
+) -> Iterator[Callable[..., None]]:
+    """Turn names that are not found into an exit code; yield what reports a number of objects."""
+
+    def report(shown: int) -> None:
+        if shown:
+            return
+        of_namespace = all(each.resource.namespaced for each in targets(resource, names))
+        if namespace and of_namespace:
+            echo(f"No resources found in {namespace} namespace.", err=True)
+        else:
+            echo("No resources found", err=True)
+
+    try:
+        yield report
+    except NotFoundError as error:
+        raise ExitError(NOT_FOUND, "\n".join(map(one_line, error.lines))) from error
+
+
+def _selector(text: str) -> LabelSelector:
+    return parse_selector(text) if text else LabelSelector()
 
 
 def _resources(_ctx: click.Context, _param: click.Parameter, text: str) -> list[CompletionItem]:
@@ -35,15 +68,18 @@ def _resources(_ctx: click.Context, _param: click.Parameter, text: str) -> list[
 
 
 def _outputs(_ctx: click.Context, _param: click.Parameter, text: str) -> list[CompletionItem]:
-    return [CompletionItem(each) for each in (*OUTPUTS, TEMPLATE) if each.startswith(text)]
+    return [CompletionItem(each) for each in (*OUTPUTS, *_FORMS) if each.startswith(text)]
 
 
-_at_option = click.option(
-    "--at",
-    "moment",
-    type=MOMENT,
-    help="The moment: a duration from the run's beginning, or a time of the run's clock. Default: "
-    "the end; of a watch the beginning.",
+_namespace_option = click.option(
+    "-n", "--namespace", default="", help="Only this namespace. Default: all."
+)
+_selector_option = click.option(
+    "-l",
+    "--selector",
+    type=ParsedParam("SELECTOR", _selector),
+    default="",
+    help="Only objects with these labels: app=web,!tier.",
 )
 
 
@@ -51,8 +87,13 @@ _at_option = click.option(
 @click.argument("resource", shell_complete=_resources)
 @run_argument
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@_at_option
-@click.option("-w", "--watch", is_flag=True, help="Continue with a row for every change.")
+@at_option("The moment, from which --watch continues")
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Continue with a row for every change; without --at from the run's beginning on.",
+)
 @click.option(
     "-o",
     "--output",
@@ -60,11 +101,32 @@ _at_option = click.option(
     default="table",
     show_default=True,
     shell_complete=_outputs,
-    help="table, wide, json, yaml, name, or jsonpath=TEMPLATE with a template of kubectl's.",
+    help="table, wide, json, yaml, name, jsonpath=TEMPLATE with a template of kubectl's, or "
+    "custom-columns=NAME:.metadata.name,NODE:.spec.nodeName.",
 )
-@click.option("-l", "--selector", default="", help="Only objects with these labels: app=web,!tier.")
-@click.option("-n", "--namespace", default="", help="Only this namespace. Default: all.")
+@_selector_option
+@click.option(
+    "--field-selector",
+    "fields",
+    type=ParsedParam("FIELD=VALUE,...", FieldSelector.parse),
+    default="",
+    help="Only objects with these fields of -o json: status.phase=Failed,spec.nodeName!=n1.",
+)
+@_namespace_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show a column with the namespace.")
+@click.option(
+    "--sort-by",
+    type=ParsedParam("PATH", Field),
+    help="Sort by a field: .metadata.creationTimestamp. Default: by namespace and name.",
+)
+@click.option(
+    "-L",
+    "--label-columns",
+    multiple=True,
+    metavar="LABEL,...",
+    help="Show columns with these labels. Repeatable.",
+)
+@click.option("--show-labels", is_flag=True, help="Show a column with all labels.")
 @click.option("--no-headers", is_flag=True, help="Print tables without their headers.")
 @click.option(
     "--kubernetes-version",
@@ -73,7 +135,7 @@ _at_option = click.option(
     help="Version of the kubectl whose STATUS is shown. Default: the recorded cluster's, or the "
     "newest.",
 )
-@refusing(RunError, OverrideError)
+@refusing(RunError)
 def command(
     *,
     resource: str,
@@ -82,9 +144,13 @@ def command(
     moment: Moment | None,
     watch: bool,
     output: str,
-    selector: str,
+    selector: LabelSelector,
+    fields: FieldSelector,
     namespace: str,
     all_namespaces: bool,
+    sort_by: Field | None,
+    label_columns: Sequence[str],
+    show_labels: bool,
     no_headers: bool,
     kubernetes_version: str,
 ) -> None:
@@ -95,7 +161,7 @@ def command(
     cronjobs, replicationcontrollers, poddisruptionbudgets, priorityclasses, namespaces, services,
     persistentvolumes, persistentvolumeclaims, storageclasses, csinodes, volumeattachments, events.
 
-    A name that does not exist is reported after the objects that do, with exit code 2.
+    A name that does not exist is reported after the objects that do, with exit code 1.
 
     \b
     Examples:
@@ -103,6 +169,7 @@ def command(
       reprieve get deploy,rs,po runs/cluster-1 --at 1h30m -l app=web
       reprieve get po runs/cluster-1 web-0 web-1 --at 2026-01-31T12:00:00Z
       reprieve get no/worker-1 runs/cluster-1 -o yaml
+      reprieve get po runs/cluster-1 --field-selector spec.nodeName=w1 --sort-by .spec.priority
       reprieve get po runs/cluster-1 -o jsonpath='{range .items[*]}{.spec.nodeName}{"\\n"}{end}'
     """
     query = GetQuery(
@@ -111,33 +178,46 @@ def command(
         output=output,
         namespace=namespace,
         show_namespace=all_namespaces,
-        selector=parse_selector(selector) if selector else LabelSelector(),
-        offset_ns=moment.since_start_ns if moment is not None else None,
-        at_ns=moment.at_ns if moment is not None and moment.since_start_ns is None else None,
+        selector=selector,
+        fields=fields,
+        sort_by=sort_by,
+        label_columns=[name for each in label_columns for name in each.split(",") if name],
+        shows_labels=show_labels,
+        **of_run(moment),
         watch=watch,
         headers=not no_headers,
         kubernetes_version=kubernetes_version,
     )
-    shown = get(open_run(run), query, write)
-    if not shown and output in {"table", "wide"}:
-        echo("No resources found.", err=True)
+    with _reporting(resource, names, namespace) as report:
+        shown = get(open_run(run), query, write)
+        if output in {"table", "wide", "name"} or output.startswith(CUSTOM):
+            report(shown)
 
 
 @click.command(name="describe")
 @click.argument("resource", shell_complete=_resources)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @run_argument
-@_at_option
-@click.option("-n", "--namespace", default="", help="Only this namespace. Default: all.")
+@at_option("The moment")
+@_selector_option
+@_namespace_option
 @refusing(RunError)
 def describe_command(
-    *, resource: str, names: Sequence[str], run: Path, moment: Moment | None, namespace: str
+    *,
+    resource: str,
+    names: Sequence[str],
+    run: Path,
+    moment: Moment | None,
+    selector: LabelSelector,
+    namespace: str,
 ) -> None:
     """Describe pods or nodes of a run at a moment, as `kubectl describe` would have done.
 
     RESOURCE is pod or node, by any name that kubectl has for it, or TYPE/NAME. Shown are the
     object's status, conditions, resources and Events; of a node also its pods and what they
-    request.
+    request. A NAME that no object has stands for all whose names begin with it.
+
+    A name that does not exist is reported after the objects that do, with exit code 1.
 
     \b
     Examples:
@@ -145,12 +225,14 @@ def describe_command(
       reprieve describe pod web-0 runs/cluster-1 --at 1h30m -n prod
       reprieve describe no/worker-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
     """
-    describe(
-        open_run(run),
-        resource,
-        names,
-        write,
-        namespace=namespace,
-        offset_ns=moment.since_start_ns if moment is not None else None,
-        at_ns=moment.at_ns if moment is not None and moment.since_start_ns is None else None,
-    )
+    with _reporting(resource, names, namespace) as report:
+        shown = describe(
+            open_run(run),
+            resource,
+            names,
+            write,
+            namespace=namespace,
+            selector=selector,
+            **of_run(moment),
+        )
+        report(shown)

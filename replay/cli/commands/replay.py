@@ -31,9 +31,6 @@ from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import render
 from replay.runner import FinishedReplay, ReplaySettings
-from replay.whatif.assertions import FigureError
-from replay.whatif.ci import figures_markdown
-from replay.whatif.comparison import all_figures, read_facts
 from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -212,8 +209,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **values: Any) -> None:
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
-    TRACE... is a recording (files or a folder), manifests, OpenB's CSV files or Reprieve's own
-    format. The services are started as child processes, unless addresses are given.
+    TRACE... are files or folders: manifests, a recording, or another format of --format. The
+    services are started as child processes, unless addresses are given.
 
     \b
     Examples:
@@ -247,13 +244,7 @@ def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **va
     if options.reports:
         _report(finished.run, quiet=options.quiet)
     _show(finished, options.output if shows(options.output, quiet=options.quiet) else "")
-    if checks.are_wanted:
-        with refusing(FigureError, RunError):
-            facts = read_facts(finished.run)
-            results = checks.results(finished.run.path.name, facts, None)
-            checks.conclude(
-                "reprieve replay", results, lambda: figures_markdown(all_figures(facts))
-            )
+    checks.conclude_run(finished.run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

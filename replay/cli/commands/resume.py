@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import click
 
-from replay.cli.checks import Checks, raise_failed
+from replay.cli.checks import Checks, check_options
 from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER
 from replay.errors import RunError
@@ -17,8 +17,6 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
 from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.runner import ReplaySettings
-from replay.whatif.assertions import FigureError, parse_assertion
-from replay.whatif.comparison import read_facts
 from services.terminal import echo
 
 _RESUMED = "replay.cli.commands.resume"
@@ -27,24 +25,30 @@ _RESUMED = "replay.cli.commands.resume"
 
 @click.command(name="resume")
 @click.argument("run", type=FOLDER)
+@check_options
 @click.pass_context
-def command(context: click.Context, run: Path) -> None:
+def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     """Go on with a run that broke off: killed, interrupted, or out of disk space.
 
     RUN is the folder of the run. The command that began it is repeated in its working directory,
     from the run's last checkpoint on; without a checkpoint from the beginning. The decision log is
     then byte for byte that of a run that was never interrupted. Trace, configuration and version
     must be those of the beginning. A run whose services are lost goes on by itself, see --reconnect
-    of `reprieve replay`. Of a run that has its end, a missing report is written, and --assert is
-    checked.
+    of `reprieve replay`. Of a run that has its end, a missing report is written.
+
+    The checks of the command are made, and its --junit and --summary are written. The options of
+    these names add checks, and name other files.
 
     \b
     Examples:
       reprieve resume runs/today
+      reprieve resume runs/today --junit junit.xml
     """
-    with refusing(RunError, FigureError):
+    main, more = context.find_root().command, checks.arguments()
+    assert isinstance(main, click.Group)  # noqa: S101 - `reprieve`
+    with refusing(RunError):
         if RunDirectory.open(run).manifest().finished:
-            _complete(RunDirectory.open(run))
+            _complete(RunDirectory.open(run), context, main, more)
             return
         begun = ResumePoint.read(run).command
     if not begun.argv or begun.argv[0] != "replay":
@@ -60,27 +64,32 @@ def command(context: click.Context, run: Path) -> None:
     named = Path(begun.run)
     path = named if named.exists() and named.samefile(here) else here
     begun = replace(begun, run=str(path))
-    main = context.find_root().command
 
-    with main.make_context("reprieve", list(begun.argv)) as repeated:
+    with main.make_context("reprieve", [*begun.argv, *more]) as repeated:
         repeated.meta[_RESUMED] = begun
         main.invoke(repeated)
 
 
-def _complete(run: RunDirectory) -> None:
+def _complete(
+    run: RunDirectory, context: click.Context, main: click.Group, more: Sequence[str]
+) -> None:
     """Do what is left of a command whose run has its end: its report and its checks."""
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     run.complete()
-    argv = run.manifest().argv
     echo(f"{run.path} has its end; there is nothing to resume", err=True)
-    if "--no-report" not in argv and not (run.path / REPORT).exists():
+    name, *begun = run.manifest().argv or [""]
+    repeated = main.get_command(context, name) if name == "replay" else context.command
+    assert repeated is not None  # noqa: S101 - a command of `reprieve`
+    arguments = [*(begun if name == "replay" else [str(run.path)]), *more]
+    options = repeated.make_context(name, arguments, resilient_parsing=True).params
+    if options.get("reports") is not False and not (run.path / REPORT).exists():
         echo(f"report: {write_report(run)}", err=True)
-    texts = [text for option, text in pairwise(argv) if option == "--assert"]
-    texts += [each.partition("=")[2] for each in argv if each.startswith("--assert=")]
-    if texts:
-        checks = Checks(assertions=tuple(map(parse_assertion, texts)))
-        raise_failed(checks.results(run.path.name, read_facts(run), None))
+    Checks(
+        assertions=tuple(options["assertions"] or ()),
+        junit=options["junit"],
+        summary=options["summary"],
+    ).conclude_run(run)
 
 
 def resumed(settings: ReplaySettings) -> ReplaySettings:

@@ -16,11 +16,20 @@ import orjson
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
-from replay.cli.parameters import DURATION, echo_json, open_run, output_option, run_argument, write
+from replay.cli.parameters import (
+    at_option,
+    echo_json,
+    of_run,
+    open_run,
+    output_option,
+    run_argument,
+    write,
+)
 from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.table import print_explanation
 from replay.explain.target import ExplainQuery
+from replay.importers.records import Moment
 from replay.report.page import write_report
 from replay.results.kubectl.rows import TableWriter
 from replay.results.schema import TABLES
@@ -203,12 +212,7 @@ def report_command(*, run: Path, output: Path | None) -> None:
 @click.command(name="explain")
 @click.argument("pod")
 @run_argument
-@click.option(
-    "--at",
-    "offset_ns",
-    type=DURATION,
-    help="The last attempt up to this moment, from the run's beginning. Default: the run's last.",
-)
+@at_option("The last attempt up to this moment")
 @click.option(
     "--attempt", type=click.IntRange(1), help="This attempt of the pod, from 1, instead of --at."
 )
@@ -234,7 +238,7 @@ def explain_command(
     *,
     pod: str,
     run: Path,
-    offset_ns: int | None,
+    moment: Moment | None,
     attempt: int | None,
     namespace: str,
     top: int,
@@ -256,9 +260,9 @@ def explain_command(
       reprieve explain web-0 runs/today -o json
       reprieve explain cache-0 runs/eviction-loop-1 --at 10m
     """
-    if attempt is not None and offset_ns is not None:
+    if attempt is not None and moment is not None:
         raise click.UsageError("--at and --attempt cannot be combined")
-    query = ExplainQuery(pod=pod, namespace=namespace, offset_ns=offset_ns, attempt=attempt or 0)
+    query = ExplainQuery(pod=pod, namespace=namespace, **of_run(moment), attempt=attempt or 0)
     found = explain(open_run(run), query, top=top, address=scheduler, tls=tls)
     if output == "json":
         echo_json(found.to_mapping())

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from replay.hashing import object_uid
-from replay.importers.recording.survey import SIMULATED_OWNERS, TERMINAL_PHASES
+from replay.importers.recording.survey import SIMULATED_OWNERS, TERMINAL_PHASES, inferred_class
 from replay.importers.records import Issues
 from replay.kube.kinds import KINDS, metadata
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta, OwnerReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
-from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.kube.v1beta1.workloads_pb2 import Deployment, PodTemplateSpec, ReplicaSet
 from services.kube.pod import SYSTEM_CLASSES
 
@@ -97,10 +95,7 @@ def _classes(listing: _Listing, issues: Issues) -> Iterator[KubernetesObject]:
             if other is None or _created_ns(other.metadata) <= _created_ns(pod.metadata):
                 last[name] = pod
     for name, pod in last.items():
-        made = PriorityClass(value=pod.spec.priority)
-        made.metadata.name, made.metadata.uid = name, object_uid("PriorityClass", "", name)
-        if pod.spec.HasField("preemption_policy"):
-            made.preemption_policy = pod.spec.preemption_policy
+        made = inferred_class(name, pod.spec.priority, pod.spec.preemption_policy)
         issues.add("inferred", f"PriorityClass {name}", _NO_CLASS)
         yield KubernetesObject(priority_class=made)
 

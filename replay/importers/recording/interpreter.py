@@ -27,11 +27,13 @@ from replay.kube.changes import (
     rfc3339,
     uid,
 )
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, Record
 
 Changes = Callable[[Issues], Iterable[Change]]
 FOLLOWED_ISSUE = "followed"
 """The kind of the issue that counts the recorded decisions before `follow_until`."""
+INFERRED_CLASS = "no PriorityClass is recorded: inferred from the pods that name it"
 _DECISION_NOUNS = {
     "bound": "bindings",
     "preempted": "preemptions",
@@ -77,6 +79,7 @@ def interpret(changes: Changes, header: Header, options: ImportOptions) -> Itera
     yield output.numbering.header(header)
     followed = (each for each in survey_issues if each.kind == FOLLOWED_ISSUE)
     yield from output.numbering.issues(followed)
+    yield from _inferred_classes(facts, output)
     yield from _controller_pods(facts, output)
     history = ObjectHistory(issues)
     pods = PodReader(
@@ -98,6 +101,14 @@ def _no_earlier(transition: Transition, start_ns: int) -> Transition:
         if existed or transition.at_ns < start_ns
         else transition
     )
+
+
+def _inferred_classes(facts: Survey, output: RecordMaker) -> Iterator[Record]:
+    """Yield the PriorityClasses that pods were admitted with, where none is recorded."""
+    for each in facts.inferred_classes():
+        output.issues.add("inferred", f"PriorityClass {each.metadata.name}", INFERRED_CLASS)
+        created = KubernetesObject(priority_class=each)
+        yield output.numbering.record(facts.start_ns, create=created)
 
 
 def _controller_pods(facts: Survey, output: RecordMaker) -> Iterator[Record]:

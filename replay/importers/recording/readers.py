@@ -124,7 +124,8 @@ class PodReader:
 
     def _check_class(self, change: Transition, raw: Raw) -> None:
         name = part(raw, "spec").get("priorityClassName")
-        if name and name not in self.facts.classes and name not in _SYSTEM_CLASSES:
+        classes = self.facts.classes
+        if classes and name and name not in classes and name not in _SYSTEM_CLASSES:
             message = f"PriorityClass {name!r} is not recorded: its pods keep spec.priority"
             self.output.issues.add("missing-priority-class", change.where, message)
 

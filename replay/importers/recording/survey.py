@@ -6,9 +6,10 @@ ReplicaSets recorded controllers made after the start of the recording.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from replay.hashing import object_uid
 from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
 from replay.kube.changes import (
@@ -30,7 +31,9 @@ from replay.kube.changes import (
     uid,
 )
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
+from services.kube.pod import SYSTEM_CLASSES
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 SIMULATED_OWNERS = {
@@ -40,6 +43,7 @@ SIMULATED_OWNERS = {
 }
 """The owners whose controllers a replay simulates, by the kind of their dependents."""
 _FRESH_NS = 2 * SECOND_NS
+_SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class Survey:
     """The result of the first pass.
 
     `objects` are by UID, `controllers` are (kind, namespace, name) by UID, `classes` are the names
-    of PriorityClasses.
+    of PriorityClasses. `admitted` has, by the name of a class, the pod of it that was created last.
     """
 
     start_ns: int = 0
@@ -80,11 +84,32 @@ class Survey:
     objects: dict[str, ObjectFacts] = field(default_factory=dict)
     controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
+    admitted: dict[str, Raw] = field(default_factory=dict)
+
+    def inferred_classes(self) -> Iterator[PriorityClass]:
+        """Yield the classes of pods where no class is recorded.
+
+        A cluster always has its system classes. So a recording without a class is one whose user
+        may not list them, or one of other kinds; otherwise a class that is missing was deleted.
+        """
+        for name, pod in self.admitted.items() if not self.classes else ():
+            spec = part(pod, "spec")
+            policy = spec.get("preemptionPolicy")
+            yield inferred_class(name, spec["priority"], policy if isinstance(policy, str) else "")
 
     def owner_of(self, made: ObjectFacts) -> ObjectReference:
         """Return the controller that made an object. Raises KeyError for one without."""
         kind_, namespace, name = self.controllers[made.owner_uid]
         return ObjectReference(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
+
+
+def inferred_class(name: str, value: int, preemption_policy: str) -> PriorityClass:
+    """Return the class that admission gave a pod; `preemption_policy` "" is the default."""
+    made = PriorityClass(value=value)
+    made.metadata.name, made.metadata.uid = name, object_uid("PriorityClass", "", name)
+    if preemption_policy:
+        made.preemption_policy = preemption_policy
+    return made
 
 
 def survey(changes: Iterable[Change]) -> Survey:
@@ -164,6 +189,7 @@ class _Surveyor:
 
     def _add_pod(self, transition: Transition) -> None:
         raw = transition.new
+        self._add_class(raw)
         facts = self._result.objects.get(uid(raw)) or self._register(transition)
         status, at_ns = part(raw, "status"), transition.at_ns
         reached = phase(raw)
@@ -184,6 +210,21 @@ class _Surveyor:
                 facts.running_ns = _terminated_start_ns(raw) or facts.bound_ns
         if transition.deleted:
             facts.removed_ns = at_ns
+
+    def _add_class(self, pod: Raw) -> None:
+        spec, admitted = part(pod, "spec"), self._result.admitted
+        name = spec.get("priorityClassName")
+        if not name or not isinstance(name, str) or not isinstance(spec.get("priority"), int):
+            return
+        if name in _SYSTEM_CLASSES:
+            return
+        last = admitted.get(name)
+        if last is None or _created_ns(last) <= _created_ns(pod):
+            admitted[name] = pod
+
+
+def _created_ns(raw: Raw) -> int:
+    return time_ns(meta(raw).get("creationTimestamp")) or 0
 
 
 def _earliest_ns(transition: Transition, recorded: object) -> int:

@@ -1,7 +1,8 @@
 """`kubectl describe` of pods and nodes at a moment of a run.
 
 What a run does not have is left out: addresses, image IDs, environments, mounts and leases.
-Source: kubernetes v1.34 kubectl pkg/describe/describe.go, DescribeEvents.
+Source: kubernetes v1.34 kubectl pkg/describe/describe.go, DescribeEvents; pkg/cmd/describe/
+describe.go, DescribeMatchingResources.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from google.protobuf.message import Message
 
 from replay.errors import RunError
 from replay.results import durations
+from replay.results.durations import utc
 from replay.results.kubectl.describe_node import add_node
 from replay.results.kubectl.describe_pod import add_pod
 from replay.results.kubectl.events import KubeEvents
-from replay.results.kubectl.objects import objects_at
+from replay.results.kubectl.objects import RunObjects, objects_at
 from replay.results.kubectl.page import Page
-from replay.results.kubectl.resources import targets
+from replay.results.kubectl.printers import labels_of
+from replay.results.kubectl.resources import NotFoundError, targets
 from replay.results.kubectl.rows import NONE
+from replay.results.run.cluster import ObjectKey
 from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
+from services.kube.selector import LabelSelector
 
 
 def describe(
@@ -30,12 +35,15 @@ def describe(
     write: Callable[[str], object],
     *,
     namespace: str = "",
+    selector: LabelSelector | None = None,
     offset_ns: int | None = None,
     at_ns: int | None = None,
-) -> None:
-    """Print pods or nodes, by name or all, at a moment (RunDirectory.moment_ns) with `write`.
+) -> int:
+    """Print pods or nodes at a moment (RunDirectory.moment_ns) with `write`, and return how many.
 
-    Raises RunError where there is no such object, for other types, and as `get` does.
+    Without names it is all of them. A name that no object has stands for all that begin with it.
+    Raises NotFoundError, after the objects that are found, where none does; RunError for other
+    types, and as `get` does.
     """
     wanted = targets(resource, names)
     for each in wanted:
@@ -50,29 +58,41 @@ def describe(
         if decision.at_ns > now_ns:
             break
         events.take(decision)
-    begun = False
+    where = f"{run.path} at {utc(now_ns)}"
+    hint = "--at shows other moments than the end" if offset_ns is at_ns is None else ""
+    count, missing = 0, list[str]()
     for each in wanted:
         kind = each.resource.kind
-        names = each.names
-        keys = sorted(
-            key for key in held.objects if key[0] == kind and (not names or key[2] in names)
+        there = sorted(
+            key
+            for key, message in held.objects.items()
+            if key[0] == kind
+            and namespace in ("", key[1] or namespace)
+            and (selector is None or selector.matches(labels_of(message)))
         )
-        if kind == "Pod":
-            keys = [key for key in keys if namespace in ("", key[1])]
-        absent = [name for name in each.names if name not in {key[2] for key in keys}]
-        for key in keys:
-            page = Page()
-            message = held.objects[key]
-            if isinstance(message, node_pb2.Node):
-                add_node(page, message, held, now_ns)
-            else:
-                assert isinstance(message, pod_pb2.Pod)  # noqa: S101 - of that kind
-                add_pod(page, message)
-            _events(page, message, kind, events, now_ns)
-            write(("\n\n" if begun else "") + page.text())
-            begun = True
-        if absent:
-            raise RunError(f"{run.path} has no {kind.lower()} {absent[0]!r} at that moment")
+        keys = [key for key in there if not each.names or key[2] in each.names]
+        found = {key[2] for key in keys}
+        prefixes = tuple(name for name in each.names if name not in found)
+        begun = [key for key in there if prefixes and key[2].startswith(prefixes)]
+        found |= {name for name in prefixes if any(key[2].startswith(name) for key in begun)}
+        missing += each.missing(found, {key[2] for key in there}, where, hint)
+        for key in dict.fromkeys([*keys, *begun]):
+            write(("\n\n" if count else "") + _page(held, key, events, now_ns))
+            count += 1
+    if missing:
+        raise NotFoundError(missing)
+    return count
+
+
+def _page(held: RunObjects, key: ObjectKey, events: KubeEvents, now_ns: int) -> str:
+    page, message = Page(), held.objects[key]
+    if isinstance(message, node_pb2.Node):
+        add_node(page, message, held, now_ns)
+    else:
+        assert isinstance(message, pod_pb2.Pod)  # noqa: S101 - of that kind
+        add_pod(page, message)
+    _events(page, message, key[0], events, now_ns)
+    return page.text()
 
 
 def _events(page: Page, message: Message, kind: str, events: KubeEvents, now_ns: int) -> None:

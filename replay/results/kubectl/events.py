@@ -22,11 +22,6 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 
 KEPT_NS = 3_600_000_000_000
-COLUMNS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
-COLUMNS_WIDE = (
-    *("LAST SEEN", "TYPE", "REASON", "OBJECT", "SUBOBJECT", "SOURCE"),
-    *("MESSAGE", "FIRST SEEN", "COUNT", "NAME"),
-)
 _NORMAL, _WARNING = "Normal", "Warning"
 _NODE_REASONS: Mapping[tuple[str, str], str] = {
     ("MemoryPressure", "True"): "NodeHasInsufficientMemory",
@@ -92,21 +87,6 @@ class KubeEvent:
             "count": self.count,
             "type": self.type,
         }
-
-    def row(self, now_ns: int, *, wide: bool) -> tuple[str, ...]:
-        """Return the cells for COLUMNS, or for COLUMNS_WIDE, at `now_ns`.
-
-        Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, printEvent.
-        """
-        seen = durations.age(now_ns - self.last_ns)
-        target = f"{self.kind.lower()}/{self.object_name}"
-        message = self.message.strip()
-        if not wide:
-            return seen, self.type, self.reason, target, message
-        source = f"{self.component}, {self.host}" if self.host else self.component
-        first = durations.age(now_ns - self.first_ns)
-        cells = (seen, self.type, self.reason, target, "", source, message, first)
-        return (*cells, str(self.count), self.name)
 
 
 class KubeEvents:

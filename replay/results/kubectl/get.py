@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import Message
 
 from replay.errors import RunError
+from replay.results.durations import utc
 from replay.results.kubectl import rows
 from replay.results.kubectl.events import KubeEvents
+from replay.results.kubectl.fields import FieldSelector, sorted_by
+from replay.results.kubectl.jsonpath import Field
 from replay.results.kubectl.objects import RunObjects, changes, objects_at
-from replay.results.kubectl.printers import Item, Style, Write, name_of, printer
-from replay.results.kubectl.resources import EVENTS, RESOURCES, Target, targets
+from replay.results.kubectl.printers import (
+    Item,
+    Style,
+    Write,
+    labels_of,
+    mapping_of,
+    name_of,
+    namespace_of,
+    printer,
+)
+from replay.results.kubectl.resources import EVENTS, RESOURCES, NotFoundError, Target, targets
 from replay.results.run.cluster import ObjectChange
 from replay.results.run.directory import RunDirectory
 from services.kube.selector import LabelSelector
@@ -28,7 +39,9 @@ class GetQuery:
     resource, names: as resources.targets reads them. output: as printers.Style has it.
     namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
         the run's pods are in several namespaces and all are printed.
-    selector: only objects with such labels.
+    selector, fields: only objects with such labels, and with such fields.
+    sort_by: the field by which objects are sorted; None: by namespace and name.
+    label_columns, shows_labels: as printers.Style has them.
     offset_ns, at_ns: the moment, from the run's first event on or as a time; neither: the end, or
         the beginning where `watch` is set.
     watch: continue with a row for each change. headers: whether tables have headers.
@@ -41,6 +54,10 @@ class GetQuery:
     namespace: str = ""
     show_namespace: bool = False
     selector: LabelSelector = field(default_factory=LabelSelector)
+    fields: FieldSelector = field(default_factory=FieldSelector)
+    sort_by: Field | None = None
+    label_columns: Sequence[str] = ()
+    shows_labels: bool = False
     offset_ns: int | None = None
     at_ns: int | None = None
     watch: bool = False
@@ -57,11 +74,14 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
     """Print objects with `write`, a piece at a time, and return how many.
 
     Raises RunError where the run's files cannot be read, for an unknown type, for a moment after
-    its end and, after the objects that are found, for names that are not.
+    its end, and for a field to sort by that no object has. Raises NotFoundError, after the objects
+    that are found, for names that are not.
     """
     wanted = targets(query.resource, query.names)
     if query.watch and len(wanted) > 1:
         raise RunError("a watch shows one type of objects; ask for each type by itself")
+    if query.watch and query.sort_by is not None:
+        raise RunError("a watch shows changes in their order; leave --watch or --sort-by out")
     style = Style(
         output=query.output,
         is_list=not all(each.names for each in wanted) or sum(len(t.names) for t in wanted) > 1,
@@ -71,6 +91,8 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
             query.kubernetes_version or run.manifest().kubernetes_version
         ),
         headers=query.headers,
+        label_columns=query.label_columns,
+        shows_labels=query.shows_labels,
     )
     printing = printer(style, write)
     moment_ns = None
@@ -85,14 +107,26 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
         printing.begin(target.resource, show_namespace=shows_namespace)
         lister = _Lister(target, query)
         for now_ns, items in batches(lister):
-            printing.add(now_ns, items)
+            printing.add(now_ns, _in_order(items, query))
             count += len(items)
             found.update(map(name_of, items))
-        missing += lister.missing(found)
+        if moment_ns is not None:
+            where = f"{run.path} at {utc(moment_ns)}"
+            hint = "" if query.has_moment else "--at shows other moments than the end"
+            missing += target.missing(found, lister.there, where, hint)
     printing.close()
     if missing and not query.watch:
-        raise RunError(f"{run.path} has no {'; no '.join(missing)} at that moment")
+        raise NotFoundError(missing)
     return count
+
+
+def _in_order(items: Sequence[Item], query: GetQuery) -> Sequence[Item]:
+    if query.sort_by is None or not items:
+        return items
+    ordered, is_there = sorted_by(query.sort_by, items, mapping_of)
+    if not is_there:
+        raise RunError(f"--sort-by: no object has the field {query.sort_by}; -o json shows fields")
+    return ordered
 
 
 def _shows_namespace(run: RunDirectory, query: GetQuery) -> bool:
@@ -111,42 +145,46 @@ _Batch = tuple[int, Sequence[Item]]
 
 
 class _Lister:
-    """The objects of one type that are asked for."""
+    """The objects of one type that are asked for.
+
+    there: names of all objects, where some are asked for by name.
+    """
 
     def __init__(self, target: Target, query: GetQuery) -> None:
         self.kind = target.resource.kind
         self.watch = query.watch
         self.has_status = target.resource.is_recorded
+        self.there: set[str] = set()
         self._target, self._query = target, query
         self._namespace = query.namespace if target.resource.namespaced else ""
-        self._others: set[str] = set()
 
-    def wants(self, namespace: str, name: str, labels: object) -> bool:
-        """Return whether an object is asked for."""
-        if self._namespace not in ("", namespace):
-            return False
-        if self._target.names and name not in self._target.names:
-            self._others.add(name)
-            return False
-        return self._query.selector.matches(labels)  # type: ignore[arg-type] # a map of labels
+    def chosen(self, items: Iterable[Item]) -> list[Item]:
+        """Return those that are asked for."""
+        return [each for each in items if self._is_named(each) and self._has_fields(each)]
 
-    def wants_object(self, message: Message) -> bool:
-        meta = message.metadata  # type: ignore[attr-defined] # of an object
-        return self.wants(meta.namespace, meta.name, meta.labels)
+    def shown(self, held: RunObjects, messages: Iterable[Message], now_ns: int) -> list[Item]:
+        """Return those that are asked for, with their statuses at `now_ns`."""
+        named = filter(self._is_named, messages)
+        items = (held.with_status(each, now_ns) for each in named)
+        return list(filter(self._has_fields, items))
 
     def listed(self, held: RunObjects, now_ns: int) -> list[Item]:
         """Return the objects at a moment, sorted by namespace and name."""
         keys = sorted(key for key in held.objects if key[0] == self.kind)
-        objects = [held.objects[key] for key in keys]
-        return [held.with_status(each, now_ns) for each in objects if self.wants_object(each)]
+        return self.shown(held, (held.objects[key] for key in keys), now_ns)
 
-    def missing(self, found: set[str]) -> Iterator[str]:
-        """Yield the names that are not there, with similar ones."""
-        for name in self._target.names:
-            if name not in found:
-                close = difflib.get_close_matches(name, sorted(self._others), n=1)
-                hint = f" (did you mean {close[0]}?)" if close else ""
-                yield f"{self._target.resource.singular} {name!r}{hint}"
+    def _is_named(self, item: Item) -> bool:
+        if self._namespace not in ("", namespace_of(item)):
+            return False
+        if self._target.names:
+            self.there.add(name_of(item))
+            if name_of(item) not in self._target.names:
+                return False
+        return self._query.selector.matches(labels_of(item))
+
+    def _has_fields(self, item: Item) -> bool:
+        fields = self._query.fields
+        return not fields.terms or fields.matches(mapping_of(item))
 
 
 def _batches(
@@ -202,13 +240,11 @@ class _Statuses:
     def changed(self, held: RunObjects, change: ObjectChange) -> list[Item]:
         """Return the objects to show after a change."""
         if change.key[0] == self._lister.kind:
-            shown: list[Item] = []
-            if self._lister.wants_object(change.message):
-                shown = [held.with_status(change.message, change.at_ns)]
-            return self.seen(shown)
+            return self.seen(self._lister.shown(held, [change.message], change.at_ns))
         if not self._lister.has_status:
             return []
-        return self.seen([each for each in self._affected(held, change) if self._is_new(each)])
+        affected = self._lister.shown(held, self._affected(held, change), change.at_ns)
+        return self.seen([each for each in affected if self._is_new(each)])
 
     def _affected(self, held: RunObjects, change: ObjectChange) -> Iterator[Message]:
         """Yield the objects of the kind whose status may have changed."""
@@ -221,12 +257,12 @@ class _Statuses:
                 keys.append(key)
                 key = held.owner_key(held.objects[key])
         for each in keys:
-            message = held.objects[each]
-            if each[0] == kind and self._lister.wants_object(message):
-                yield held.with_status(message, change.at_ns)
+            if each[0] == kind:
+                yield held.objects[each]
 
-    def _is_new(self, message: Message) -> bool:
-        return self._last.get(_uid(message)) != message.SerializeToString(deterministic=True)
+    def _is_new(self, item: Item) -> bool:
+        assert isinstance(item, Message)  # noqa: S101 - Events are not listed here
+        return self._last.get(_uid(item)) != item.SerializeToString(deterministic=True)
 
 
 def _uid(message: Message) -> str:
@@ -242,19 +278,14 @@ def _events(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterat
     standing = KubeEvents()
     for decision in run.decisions():
         if moment_ns is not None and decision.at_ns > moment_ns:
-            yield moment_ns, _standing(standing, lister, moment_ns)
+            yield moment_ns, lister.chosen(standing.standing(moment_ns))
             if not lister.watch:
                 return
             moment_ns = None
         event = standing.take(decision)
         if event is None or moment_ns is not None:
             continue
-        if lister.wants(event.namespace, event.name, {}):
+        if lister.chosen([event]):
             yield decision.at_ns, [event]
     if moment_ns is not None:
-        yield moment_ns, _standing(standing, lister, moment_ns)
-
-
-def _standing(events: KubeEvents, lister: _Lister, now_ns: int) -> list[Item]:
-    found = events.standing(now_ns)
-    return [each for each in found if lister.wants(each.namespace, each.name, {})]
+        yield moment_ns, lister.chosen(standing.standing(moment_ns))

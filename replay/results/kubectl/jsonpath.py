@@ -72,18 +72,37 @@ class Template:
         return "".join(_rendered(self._body, root, root))
 
 
+class Field:
+    """A path that has been read: `.a.b`, `a.b` or `{.a.b}`. Raises JSONPathError."""
+
+    def __init__(self, text: str) -> None:
+        inner = text.strip().removeprefix("{").removesuffix("}").lstrip(".")
+        body = _Reader(f"{{.{inner}}}").body() if inner else []
+        if len(body) != 1 or not isinstance(body[0], _Path):
+            raise JSONPathError(f"{text!r} is not a path of fields; write .metadata.name")
+        self._text, self._path = f".{inner}", body[0]
+
+    def __str__(self) -> str:
+        return self._text
+
+    def values(self, root: Any) -> list[Any]:
+        """Return what an object, as JSON values, has at the path."""
+        return self._path.results(root, root)
+
+
 def _rendered(body: Sequence[str | _Path | _Range], value: Any, root: Any) -> Iterator[str]:
     for each in body:
         if isinstance(each, str):
             yield each
         elif isinstance(each, _Path):
-            yield " ".join(map(_text, each.results(value, root)))
+            yield " ".join(map(text_of, each.results(value, root)))
         else:
             for item in each.path.results(value, root):
                 yield from _rendered(each.body, item, root)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a JSON value as templates print it: a string without quotes."""
     if isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

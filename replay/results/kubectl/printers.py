@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,18 +10,20 @@ import orjson
 import yaml
 from google.protobuf.message import Message
 
-from replay.results.kubectl import events
 from replay.results.kubectl.events import KubeEvent
+from replay.results.kubectl.fields import CustomColumns
 from replay.results.kubectl.jsonpath import Template
 from replay.results.kubectl.resources import Resource
-from replay.results.kubectl.rows import TableWriter
-from replay.results.kubectl.tables import TABLES, row_of
+from replay.results.kubectl.rows import NONE, TableWriter, pairs
+from replay.results.kubectl.tables import TABLES, cells
 from services.rpc.kube.codec import object_to_json
 from services.terminal import escaped, one_line
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 TEMPLATE = "jsonpath="
 """Prefix of an output that is a template."""
+CUSTOM = "custom-columns="
+"""Prefix of an output whose columns follow as HEADER:PATH."""
 Write = Callable[[str], object]
 Item = Message | KubeEvent
 
@@ -33,7 +35,8 @@ class Style:
     output: one of OUTPUTS, or TEMPLATE and a template. is_list: whether whole objects are a List
     also where there is only one. is_watch: whether each is printed by itself, at once. shows_kind:
     whether names have their type before them. shows_phase: as in rows.pod_status. headers: whether
-    tables have them.
+    tables have them. label_columns: labels with a column each. shows_labels: whether there is a
+    column with all labels.
     """
 
     output: str
@@ -42,6 +45,23 @@ class Style:
     shows_kind: bool
     shows_phase: bool
     headers: bool = True
+    label_columns: Sequence[str] = ()
+    shows_labels: bool = False
+
+    @property
+    def is_table(self) -> bool:
+        """Return whether objects are rows."""
+        return self.output in ("table", "wide") or self.output.startswith(CUSTOM)
+
+    def label_headers(self) -> list[str]:
+        """Return the headers of the columns with labels."""
+        headers = [each.rpartition("/")[2].upper() for each in self.label_columns]
+        return [*headers, "LABELS"] if self.shows_labels else headers
+
+    def label_cells(self, labels: Mapping[str, str]) -> list[str]:
+        """Return an object's cells in these columns."""
+        found = [labels.get(each, NONE) for each in self.label_columns]
+        return [*found, pairs(labels)] if self.shows_labels else found
 
 
 class Printer(Protocol):
@@ -61,6 +81,8 @@ def printer(style: Style, write: Write) -> Printer:
     """Return the printer of an output. Raises ValueError for another one."""
     if style.output in ("table", "wide"):
         return _Table(style, write)
+    if style.output.startswith(CUSTOM):
+        return _Custom(style, CustomColumns.parse(style.output.removeprefix(CUSTOM)), write)
     if style.output == "name":
         return _Names(write)
     if style.output.startswith(TEMPLATE):
@@ -81,11 +103,8 @@ class _Table:
 
     def begin(self, resource: Resource, *, show_namespace: bool) -> None:
         self._resource, self._show_namespace = resource, show_namespace
-        if resource.kind == "Event":
-            columns: Sequence[str] = events.COLUMNS_WIDE if self._wide else events.COLUMNS
-        else:
-            columns = TABLES[resource.kind].shown(wide=self._wide)
-        self._width = len(columns)
+        self._of = TABLES[resource.kind]
+        columns = [*self._of.shown(wide=self._wide), *self._style.label_headers()]
         shown = ("NAMESPACE", *columns) if show_namespace else columns
         self._table = TableWriter(shown, self._write, headers=self._style.headers)
         self._follows = self._written
@@ -101,16 +120,33 @@ class _Table:
         pass
 
     def _row(self, item: Item, now_ns: int) -> Sequence[str]:
-        if isinstance(item, KubeEvent):
-            namespace, row = item.namespace, item.row(now_ns, wide=self._wide)
-        else:
-            namespace = item.metadata.namespace  # type: ignore[attr-defined] # of an object
-            shows_phase = self._style.shows_phase
-            row = tuple(row_of(self._resource.kind, item, now_ns, shows_phase=shows_phase))
-            if self._style.shows_kind:
-                row = (f"{self._resource.prefix}/{row[0]}", *row[1:])
-            row = row[: self._width]
-        return (namespace, *row) if self._show_namespace else row
+        shows_phase = self._style.shows_phase
+        row = [*cells(self._resource.kind, item, now_ns, shows_phase=shows_phase)]
+        if self._style.shows_kind:
+            number = self._of.name_column
+            row[number] = f"{self._resource.prefix}/{row[number]}"
+        shown = [*self._of.chosen(row, wide=self._wide)]
+        if self._style.label_columns or self._style.shows_labels:
+            shown += self._style.label_cells(labels_of(item))
+        return (namespace_of(item), *shown) if self._show_namespace else shown
+
+
+class _Custom:
+    """One table for objects of all types."""
+
+    def __init__(self, style: Style, columns: CustomColumns, write: Write) -> None:
+        self._columns = columns
+        self._table = TableWriter(columns.headers, write, headers=style.headers)
+
+    def begin(self, resource: Resource, *, show_namespace: bool) -> None:
+        pass
+
+    def add(self, now_ns: int, items: Sequence[Item]) -> None:
+        del now_ns
+        self._table.rows([self._columns.row(mapping_of(each)) for each in items])
+
+    def close(self) -> None:
+        pass
 
 
 class _Names:
@@ -146,10 +182,10 @@ class _Objects:
     def add(self, now_ns: int, items: Sequence[Item]) -> None:
         del now_ns
         if not self._style.is_watch:
-            self._items += map(_mapping, items)
+            self._items += map(mapping_of, items)
             return
         for item in items:
-            self._write(self._separator + self._text(_mapping(item)))
+            self._write(self._separator + self._text(mapping_of(item)))
 
     def close(self) -> None:
         if self._style.is_watch:
@@ -170,7 +206,24 @@ def name_of(item: Item) -> str:
     return name
 
 
-def _mapping(item: Item) -> dict[str, Any]:
+def namespace_of(item: Item) -> str:
+    """Return an object's namespace, "" for a cluster-scoped one."""
+    if isinstance(item, KubeEvent):
+        return item.namespace
+    namespace: str = item.metadata.namespace  # type: ignore[attr-defined] # of an object
+    return namespace
+
+
+def labels_of(item: Item) -> Mapping[str, str]:
+    """Return an object's labels; Events have none."""
+    if isinstance(item, KubeEvent):
+        return {}
+    labels: Mapping[str, str] = item.metadata.labels  # type: ignore[attr-defined] # of an object
+    return labels
+
+
+def mapping_of(item: Item) -> dict[str, Any]:
+    """Return an object as JSON values."""
     return item.to_mapping() if isinstance(item, KubeEvent) else object_to_json(item)
 
 

@@ -7,10 +7,18 @@ pkg/cmd/get and cli-runtime pkg/resource/builder.go (TYPE[,TYPE...] [NAME...] an
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from replay.errors import RunError
+
+
+class NotFoundError(RunError):
+    """Objects that a run does not have at a moment; `lines` has a sentence for each."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,11 @@ class Resource:
         return (*own, *(f"{each}.{self.group}" for each in own[:2] if self.group))
 
     @property
+    def title(self) -> str:
+        """Return what an API server calls the type in its messages: "deployments.apps"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def prefix(self) -> str:
         """Return what kubectl writes before "/NAME"."""
         return f"{self.singular}.{self.group}" if self.group else self.singular
@@ -50,6 +63,20 @@ class Target:
 
     resource: Resource
     names: Sequence[str] = ()
+
+    def missing(
+        self, found: Collection[str], there: Collection[str], where: str, hint: str = ""
+    ) -> Iterator[str]:
+        """Yield a sentence for each name that is not in `found`, with a similar one of `there`.
+
+        where: the run and the moment. hint: what to do where no name is similar.
+        """
+        for name in self.names:
+            if name not in found:
+                close = difflib.get_close_matches(name, sorted(there), n=1)
+                advice = f"did you mean {close[0]}?" if close else hint
+                text = f'{self.resource.title} "{name}" not found in {where}'
+                yield f"{text}; {advice}" if advice else text
 
 
 EVENTS = Resource(kind="Event", plural="events", shorts=("ev",))

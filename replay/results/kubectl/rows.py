@@ -1,22 +1,26 @@
-"""Pods and nodes as rows of kubectl's tables.
+"""Pods and nodes as rows of kubectl's tables, and the writer of tables.
 
-Readiness gates are not simulated: their column is empty.
+Readiness gates are not simulated: their column is "<none>".
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, printPod, printNode,
-findNodeRoles.
+findNodeRoles; cli-runtime pkg/printers/tabwriter.go (widths).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
 
 from replay.results import durations
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
-from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
-from services.rpc.kube.fields import time_ns
+from services.rpc.kube.fields import optional_time_ns, time_ns
 from services.terminal import one_line
 
 _GAP = "   "
+_WIDTH_MIN = 3
 
 
 class TableWriter:
@@ -30,7 +34,8 @@ class TableWriter:
     ) -> None:
         self._columns = columns
         self._write = write
-        self._widths = [len(one_line(column)) if headers else 0 for column in columns]
+        shown = columns if headers else [""] * len(columns)
+        self._widths = [max(len(one_line(each)), _WIDTH_MIN) for each in shown]
         self._begun = not headers
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
@@ -49,18 +54,6 @@ class TableWriter:
         self._write(_GAP.join(padded).rstrip() + "\n")
 
 
-POD_COLUMNS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
-POD_COLUMNS_WIDE = (*POD_COLUMNS, "IP", "NODE", "NOMINATED NODE", "READINESS GATES")
-NODE_COLUMNS = ("NAME", "STATUS", "ROLES", "AGE", "VERSION")
-NODE_COLUMNS_WIDE = (
-    *NODE_COLUMNS,
-    "INTERNAL-IP",
-    "EXTERNAL-IP",
-    "OS-IMAGE",
-    "KERNEL-VERSION",
-    "CONTAINER-RUNTIME",
-    "CONDITIONS",
-)
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -68,16 +61,32 @@ _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE_LABEL = "kubernetes.io/role"
 
 
+def age(message: Any, now_ns: int) -> str:
+    """Return the time since an object's creation; "<unknown>" where it has none."""
+    return since(message.metadata, "creation_timestamp", now_ns)
+
+
+def since(message: Message, name: str, now_ns: int, unknown: str = UNKNOWN) -> str:
+    """Return the time since that of the field `name`; `unknown` for an absent one."""
+    at_ns = optional_time_ns(message, name)
+    return unknown if at_ns is None else durations.age(now_ns - at_ns)
+
+
+def pairs(labels: Mapping[str, str]) -> str:
+    """Return labels as kubectl writes them; "<none>" for no label."""
+    return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
+
+
 def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple[str, ...]:
-    """Return a pod's cells for POD_COLUMNS_WIDE at `now_ns`; `shows_phase` as in pod_status."""
-    ready, restarts = _ready_and_restarts(pod)
+    """Return a pod's cells at `now_ns`; `shows_phase` as in pod_status."""
+    seen = _seen(pod)
     status = pod.status
     return (
         pod.metadata.name,
-        ready,
-        pod_status(pod, shows_phase=shows_phase),
-        str(restarts),
-        _age(pod.metadata, now_ns),
+        f"{seen.ready}/{len(pod.spec.containers) + len(_sidecars(pod))}",
+        _deletion_status(pod, shows_phase=shows_phase) or seen.status,
+        seen.restarts.text(now_ns),
+        age(pod, now_ns),
         next((each.ip for each in status.pod_ips if each.ip), status.pod_ip) or NONE,
         pod.spec.node_name or NONE,
         status.nominated_node_name or NONE,
@@ -97,18 +106,7 @@ def shows_phase_of_ended(kubernetes_version: str) -> bool:
 
 def pod_status(pod: pod_pb2.Pod, *, shows_phase: bool = True) -> str:
     """Return kubectl's STATUS; `shows_phase` is what shows_phase_of_ended returns."""
-    status = pod.status
-    text = status.reason or status.phase or "Pending"
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled is not None and scheduled.reason == "SchedulingGated":
-        text = "SchedulingGated"
-    initializing = _initializing(pod)
-    if initializing:
-        text = initializing
-    initialized = _condition(status, "Initialized")
-    if not initializing or (initialized is not None and initialized.status == "True"):
-        text = _containers_status(status, text)
-    return _deletion_status(pod, shows_phase=shows_phase) or text
+    return _deletion_status(pod, shows_phase=shows_phase) or _seen(pod).status
 
 
 def _deletion_status(pod: pod_pb2.Pod, *, shows_phase: bool) -> str:
@@ -120,22 +118,82 @@ def _deletion_status(pod: pod_pb2.Pod, *, shows_phase: bool) -> str:
     return "" if ended and shows_phase else "Terminating"
 
 
-def _initializing(pod: pod_pb2.Pod) -> str:
-    """Return the status of the first unfinished init container, "" where all have finished."""
-    sidecars = _sidecars(pod)
-    for number, container in enumerate(pod.status.init_container_statuses):
+@dataclass(slots=True)
+class _Restarts:
+    """Restarts of containers, and when one of them last ended before a restart; None: never."""
+
+    count: int = 0
+    ended_ns: int | None = None
+
+    def add(self, container: pod_pb2.ContainerStatus) -> None:
+        self.count += container.restart_count
+        if container.last_state.terminated.HasField("finished_at"):
+            ended_ns = time_ns(container.last_state.terminated.finished_at)
+            self.ended_ns = max(ended_ns, ended_ns if self.ended_ns is None else self.ended_ns)
+
+    def text(self, now_ns: int) -> str:
+        if not self.count or self.ended_ns is None:
+            return str(self.count)
+        return f"{self.count} ({durations.age(now_ns - self.ended_ns)} ago)"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """STATUS of a pod that is not being deleted, its ready containers, and restarts."""
+
+    status: str
+    ready: int
+    restarts: _Restarts
+
+
+def _seen(pod: pod_pb2.Pod) -> _Seen:
+    """Return what the containers show: init containers up to the first unfinished one first."""
+    status, sidecars = pod.status, _sidecars(pod)
+    of_init, of_sidecars = _Restarts(), _Restarts()
+    ready, initializing = 0, ""
+    for number, container in enumerate(status.init_container_statuses):
+        of_init.add(container)
+        is_sidecar = container.name in sidecars
+        if is_sidecar:
+            of_sidecars.add(container)
         state = container.state
-        terminated = state.HasField("terminated")
-        if terminated and state.terminated.exit_code == 0:
+        if state.HasField("terminated") and state.terminated.exit_code == 0:
             continue
-        if container.name in sidecars and container.started:
+        if is_sidecar and container.started:
+            ready += container.ready
             continue
-        if terminated:
-            return f"Init:{_termination(state.terminated)}"
-        if state.waiting.reason not in ("", "PodInitializing"):
-            return f"Init:{state.waiting.reason}"
-        return f"Init:{number}/{len(pod.spec.init_containers)}"
-    return ""
+        initializing = _initializing(state, f"{number}/{len(pod.spec.init_containers)}")
+        break
+    initialized = _condition(status, "Initialized")
+    if initializing and (initialized is None or initialized.status != "True"):
+        return _Seen(initializing, ready, of_init)
+    for container in status.container_statuses:
+        of_sidecars.add(container)
+        ready += _is_up(container)
+    text = _containers_status(status, initializing or _phase(status))
+    return _Seen(text, ready, of_sidecars)
+
+
+def _phase(status: pod_pb2.PodStatus) -> str:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled is not None and scheduled.reason == "SchedulingGated":
+        return "SchedulingGated"
+    return status.reason or status.phase or "Pending"
+
+
+def _initializing(state: pod_pb2.ContainerState, progress: str) -> str:
+    """Return the status of a pod whose first unfinished init container has this state."""
+    if state.HasField("terminated"):
+        return f"Init:{_termination(state.terminated)}"
+    if state.waiting.reason not in ("", "PodInitializing"):
+        return f"Init:{state.waiting.reason}"
+    return f"Init:{progress}"
+
+
+def _is_up(container: pod_pb2.ContainerStatus) -> bool:
+    """Return whether a container is ready and neither waits for a reason nor has ended."""
+    state = container.state
+    return container.ready and state.HasField("running")
 
 
 def _containers_status(status: pod_pb2.PodStatus, text: str) -> str:
@@ -147,8 +205,8 @@ def _containers_status(status: pod_pb2.PodStatus, text: str) -> str:
             text = state.waiting.reason
         elif state.HasField("terminated"):
             text = _termination(state.terminated)
-        elif container.ready and state.HasField("running"):
-            running = True
+        else:
+            running = running or _is_up(container)
     if text == "Completed" and running:
         ready = _condition(status, "Ready")
         return "Running" if ready is not None and ready.status == "True" else "NotReady"
@@ -163,22 +221,6 @@ def _termination(terminated: pod_pb2.ContainerStateTerminated) -> str:
     return f"ExitCode:{terminated.exit_code}"
 
 
-def _ready_and_restarts(pod: pod_pb2.Pod) -> tuple[str, int]:
-    """Return READY, and RESTARTS: of init containers while they run, then of the others."""
-    sidecars = _sidecars(pod)
-    status = pod.status
-    init = status.init_container_statuses
-    total = len(pod.spec.containers) + len(sidecars)
-    ready = sum(each.ready and each.started and each.name in sidecars for each in init)
-    if _initializing(pod):
-        return f"{ready}/{total}", sum(each.restart_count for each in init)
-    restarts = sum(each.restart_count for each in init if each.name in sidecars)
-    for container in status.container_statuses:
-        restarts += container.restart_count
-        ready += container.ready and container.state.HasField("running")
-    return f"{ready}/{total}", restarts
-
-
 def _sidecars(pod: pod_pb2.Pod) -> frozenset[str]:
     return frozenset(
         each.name for each in pod.spec.init_containers if each.restart_policy == "Always"
@@ -190,10 +232,7 @@ def _condition(status: pod_pb2.PodStatus, type_: str) -> pod_pb2.PodCondition | 
 
 
 def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
-    """Return a node's cells for NODE_COLUMNS_WIDE at `now_ns`.
-
-    CONDITIONS is ours: the true conditions other than Ready.
-    """
+    """Return a node's cells at `now_ns`. The last one is ours: true conditions but Ready."""
     status = node.status
     info = status.node_info
     holding = [each.type for each in status.conditions if each.status == "True"]
@@ -201,7 +240,7 @@ def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
         node.metadata.name,
         ",".join(_node_status(node)),
         ",".join(sorted(set(_roles(node)))) or NONE,
-        _age(node.metadata, now_ns),
+        age(node, now_ns),
         info.kubelet_version,
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -232,9 +271,3 @@ def _roles(node: node_pb2.Node) -> Iterator[str]:
 
 def _address(status: node_pb2.NodeStatus, type_: str) -> str:
     return next((each.address for each in status.addresses if each.type == type_), NONE)
-
-
-def _age(meta: ObjectMeta, now_ns: int) -> str:
-    if not meta.HasField("creation_timestamp"):
-        return UNKNOWN
-    return durations.age(now_ns - time_ns(meta.creation_timestamp))

@@ -263,10 +263,6 @@ class RunDirectory:
         if self.has_objects:
             yield from read_rounds(self.intact(OBJECTS), is_whole=self.is_whole)
 
-    def check_moment(self, offset_ns: int) -> None:
-        """Raise RunError for a moment after the run's end, counted from its first event."""
-        self.moment_ns(offset_ns=offset_ns)
-
     def moment_ns(self, *, offset_ns: int | None = None, at_ns: int | None = None) -> int:
         """Return a moment of the run in ns since the Unix epoch.
 

@@ -23,6 +23,14 @@ def test_every_model_is_listed_with_its_default_and_its_source() -> None:
     assert all(each["source"] and each["meaning"] and each["off"] for each in listed)
 
 
+def test_on_a_narrow_terminal_models_are_paragraphs() -> None:
+    """Five columns of sentences would be one word wide; no line is wider, and no name is broken."""
+    shown = CliRunner().invoke(models_command, [], env={"COLUMNS": "60"}).output
+    assert max(map(len, shown.splitlines())) <= 60
+    assert all(f"\n{name}=" in f"\n{shown}" for name in MODELS)
+    assert "  source: kube-controller-manager v1.34," in shown
+
+
 def test_every_model_is_explained_in_the_documents() -> None:
     """docs/models.md has a row for each."""
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")

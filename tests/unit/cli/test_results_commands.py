@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from replay.cli.commands import get, runs
 from replay.cli.commands.runs import export_command, query_command, report_command
-from replay.cli.errors import REFUSED, ExitError
+from replay.cli.errors import NOT_FOUND, REFUSED, ExitError
 from replay.results.schema import TABLES
 from tests.unit.results.small_run import small_run
 
@@ -132,6 +132,24 @@ def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
         assert said == "the run ends at 20s (2019-10-24T08:00:20Z); 1h is after its end"
 
 
+@pytest.mark.parametrize("at", ["9h", "2019-10-24T17:00:00Z"])
+def test_every_moment_of_a_run_is_a_duration_or_a_time_within_it(run: str, at: str) -> None:
+    """Of get, describe and explain; one after the end is refused by the same sentence."""
+    for command, arguments in (
+        (get.command, ("po", run)),
+        (get.describe_command, ("po/high", run)),
+        (runs.explain_command, ("high", run)),
+    ):
+        said = _refused(command, *arguments, "--at", at)
+        assert said == f"the run ends at 20s (2019-10-24T08:00:20Z); {at} is after its end"
+
+
+def test_explain_refuses_a_moment_before_the_run(run: str) -> None:
+    """A time of the run's clock, as get does."""
+    said = _refused(runs.explain_command, "high", run, "--at", "2019-10-24T07:59:59Z")
+    assert said == "the run begins at 2019-10-24T08:00:00Z; 2019-10-24T07:59:59Z is before it"
+
+
 def test_a_moment_of_get_and_describe_may_be_a_time(run: str) -> None:
     """Of the run's clock, or a duration from its beginning."""
     for command, arguments in (
@@ -157,11 +175,98 @@ def test_an_output_that_get_does_not_have_is_refused(run: str) -> None:
         assert problem in result.output
 
 
+_NOTHING = "No resources found"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("po", "-l", "a=b", "--no-headers"), _NOTHING),
+        (("po", "-n", "other"), f"{_NOTHING} in other namespace."),
+        (("no", "-l", "a=b", "-n", "other"), _NOTHING),
+        (("po", "-n", "other", "-o", "name"), f"{_NOTHING} in other namespace."),
+        (("po", "-n", "other", "-o", "custom-columns=N:.metadata.name"), f"{_NOTHING} in other"),
+    ],
+)
+def test_that_nothing_is_there_is_said_beside_the_output(
+    run: str, arguments: tuple[str, ...], said: str
+) -> None:
+    """As kubectl words it, on standard error, and the command succeeds."""
+    type_, *rest = arguments
+    result = _invoke(get.command, type_, run, *rest)
+    assert (result.stdout, result.stderr[: len(said)]) == ("", said)
+    if "-o" not in rest and "--no-headers" not in rest:
+        described = CliRunner().invoke(get.describe_command, [type_, run, *rest])
+        assert (described.exit_code, described.stderr) == (0, f"{said}\n")
+
+
+@pytest.mark.parametrize("command", [get.command, get.describe_command])
+def test_a_name_that_does_not_exist_is_exit_code_1(run: str, command: click.Command) -> None:
+    """With a sentence for each, as kubectl has it; what exists is printed before."""
+    runs_first = command is get.command
+    names = ("high", "hihg", "nosuch")
+    arguments = ["po", run, *names] if runs_first else ["po", *names, run]
+    result = CliRunner().invoke(command, arguments)
+    error = result.exception
+    assert isinstance(error, ExitError)
+    assert error.code == NOT_FOUND == 1
+    where = f"not found in {run} at 2019-10-24T08:00:20Z"
+    assert str(error).split("\n") == [
+        f'pods "hihg" {where}; did you mean high?',
+        f'pods "nosuch" {where}; --at shows other moments than the end',
+    ]
+    assert "high" in result.stdout
+
+
+def test_columns_of_the_users_own(run: str) -> None:
+    """Headers and paths; what an object does not have is <none>."""
+    columns = "custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,C:{.spec.containers[*].name}"
+    rows = _invoke(get.command, "po", run, "-o", columns).stdout.splitlines()
+    assert [each.split() for each in rows] == [
+        ["NAME", "NODE", "C"],
+        ["high", "worker", "c"],
+        ["late", "<none>", "c"],
+    ]
+    result = CliRunner().invoke(get.command, ["po", run, "-o", "custom-columns=NAME"])
+    assert (result.exit_code, "has no HEADER:PATH" in result.output) == (REFUSED, True)
+
+
+def test_objects_are_sorted_by_a_field(run: str) -> None:
+    """In every output; a field that no object has is refused."""
+    for output in ("name", "jsonpath={.items[*].metadata.name}"):
+        text = _invoke(get.command, "po", run, "--sort-by", ".spec.priority", "-o", output).stdout
+        assert text.split()[-1].removeprefix("pod/") == "high"
+    assert "no object has the field .spec.prio" in _refused(
+        get.command, "po", run, "--sort-by", "{.spec.prio}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("spec.nodeName=worker", ["high"]),
+        ("spec.nodeName!=worker", ["late"]),
+        ("spec.nodeName=", ["late"]),
+        ("status.phase==Failed,metadata.name=high", ["high"]),
+    ],
+)
+def test_objects_are_selected_by_their_fields(run: str, selector: str, names: list[str]) -> None:
+    """An absent field is the empty text."""
+    arguments = ("po", run, "--field-selector", selector, "-o", "name")
+    shown = _invoke(get.command, *arguments).stdout
+    assert shown.split() == [f"pod/{each}" for each in names]
+
+
+def test_labels_are_columns_where_they_are_asked_for(run: str) -> None:
+    """One column for each, then one with all, after the others."""
+    arguments = ("po", run, "-L", "app,example.com/tier", "-L", "x", "--show-labels")
+    header, *rows = _invoke(get.command, *arguments).stdout.splitlines()
+    assert header.split()[-4:] == ["APP", "TIER", "X", "LABELS"]
+    assert all(each.split()[-4:] == ["<none>"] * 4 for each in rows)
+
+
 def test_get_prints_for_scripts(run: str) -> None:
     """Selected by labels, without headers, as names or by a template."""
-    assert _invoke(get.command, "po", run, "-l", "a=b", "--no-headers").stderr == (
-        "No resources found.\n"
-    )
     assert _invoke(get.command, "po/high", run, "-o", "name").stdout == "pod/high\n"
     shown = _invoke(get.command, "po", run, "high", "-o", "jsonpath={.spec.priority}")
     assert shown.stdout == "9"

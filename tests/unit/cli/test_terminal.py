@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replay.cli.console import TerminalConsole
+from replay.results.summary.table import plain_table
 from services.terminal import LogFormatter, echo, escaped, one_line
 
 EVIL = "a\x1b]0;owned\x07b\rc\u202ed\x9be"
@@ -88,3 +90,43 @@ def test_nothing_is_wrapped_or_cut_in_a_pipe(monkeypatch: pytest.MonkeyPatch) ->
 def test_columns_asks_for_a_width_in_a_pipe_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """As documentation needs it."""
     assert max(map(len, piped(monkeypatch, COLUMNS="60").splitlines())) <= 60
+
+
+def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TERM=dumb has it, without control sequences."""
+    monkeypatch.setenv("TERM", "dumb")
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    size = os.terminal_size((60, 24))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: size)
+    stream = io.StringIO()
+    console = TerminalConsole(file=stream, force_terminal=True)
+    console.print("word " * 30)
+    assert max(map(len, stream.getvalue().splitlines())) <= 60
+    assert "\x1b" not in stream.getvalue()
+
+
+def _table(console_width: int, *rows: tuple[str, ...]) -> list[str]:
+    stream = io.StringIO()
+    table = plain_table("OWNER", ("COUNT", "right"), "SIGNAL", "NODES")
+    for each in rows:
+        table.add_row(*each)
+    TerminalConsole(file=stream, width=console_width).print(table)
+    return stream.getvalue().splitlines()
+
+
+def test_a_narrow_table_breaks_lines_between_words_before_it_breaks_a_word() -> None:
+    """The column with the most to give is the first to be narrower; numbers stay whole."""
+    row = ("ReplicaSet default/cache", "1,000 %", "memory.available", "worker-2, worker-1")
+    lines = _table(60, row)
+    words = {word for line in lines for word in line.split()}
+    assert {"default/cache", "memory.available", "worker-2,", "worker-1", "1,000"} <= words
+    assert max(map(len, lines)) <= 60
+    assert any("1,000 %" in line for line in lines)
+
+
+def test_a_word_is_broken_where_no_other_way_is_left() -> None:
+    """No line is wider than the terminal."""
+    lines = _table(30, ("x" * 40, "1", "memory.available", "n"))
+    assert max(map(len, lines)) <= 30
+    assert "".join(line.split()[0] for line in lines if line.startswith("x")) == "x" * 40

@@ -364,14 +364,36 @@ def test_scalings_and_deletions_of_controllers_are_input(tmp_path: Path) -> None
     ]
 
 
-def test_a_class_that_was_not_recorded_is_reported(tmp_path: Path) -> None:
-    """Its pods keep their spec.priority."""
-    spec = {"priorityClassName": "gold", "priority": 7}
-    gold = imported(tmp_path, line(0, "ADDED", make_pod("p", 2, spec=spec)))
+def _of_class(name: str, version: int, priority: int, policy: str = "") -> Raw:
+    spec: Raw = {"priorityClassName": name, "priority": priority}
+    if policy:
+        spec["preemptionPolicy"] = policy
+    return make_pod(f"p-{version}", version, spec=spec)
+
+
+def test_classes_are_inferred_from_their_pods_where_none_is_recorded(tmp_path: Path) -> None:
+    """Such as by a user who may read no object of the cluster; each before the pods of it."""
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", _of_class("gold", 2, 7, "Never")),
+        line(1, "ADDED", _of_class("gold", 3, 8, "Never")),
+        line(1, "ADDED", _of_class("system-node-critical", 4, 2_000_001_000)),
+    )
+    assert kinds(records)[:3] == ["header", "create priority_class", "pod_create"]
+    gold = records[1].create.priority_class
+    assert (gold.metadata.name, gold.value, gold.preemption_policy) == ("gold", 8, "Never")
+    [inferred] = issues(records)
+    assert (inferred.kind, inferred.where) == ("inferred", "PriorityClass gold")
+    assert records[2].pod_create.pod.spec.priority == 7
+
+
+def test_a_class_that_is_not_among_the_recorded_ones_is_reported(tmp_path: Path) -> None:
+    """It was deleted: its pods keep their spec.priority, and no new pod is admitted with it."""
+    other = make_object("PriorityClass", "silver", 1)
+    gold = imported(tmp_path, line(0, "ADDED", other), line(0, "ADDED", _of_class("gold", 2, 7)))
     assert [each.kind for each in issues(gold)] == ["missing-priority-class"]
-    assert gold[1].pod_create.pod.spec.priority == 7
-    system = {"priorityClassName": "system-node-critical", "priority": 2000001000}
-    assert not list(issues(imported(tmp_path, line(0, "ADDED", make_pod("q", 2, spec=system)))))
+    [pod] = [each.pod_create.pod for each in gold if each.HasField("pod_create")]
+    assert pod.spec.priority == 7
 
 
 def test_files_are_merged_by_resource_version(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from replay.errors import AllRefusedError, ApiError, RecordError
 from replay.importers.kubernetes.watch import PARTIAL
 from replay.importers.registry import open_trace
 from replay.kube.kinds import RESOURCES
+from replay.overrides.overrides import Overrides
 from replay.record.api import ApiServer
 from replay.record.connect import absent_namespaces, connected
 from replay.record.coverage import EFFECTS
@@ -144,6 +145,30 @@ def test_a_cluster_scope_that_is_refused_is_noted_with_what_a_replay_lacks(tmp_p
     assert notes[0].startswith(f"nodes are not recorded; {EFFECTS['Node']}: /api/v1/nodes: 403")
     assert "--nodes-from nodes.yaml" in notes[0]
     assert [each for each in issues(made(outcome)) if each.message == notes[0]]
+
+
+def test_a_tenants_classes_are_inferred_from_the_tenants_pods(tmp_path: Path) -> None:
+    """So that a what-if of their priority has an effect; the note and an issue say it."""
+    spec = {"priorityClassName": "batch", "priority": 7, "preemptionPolicy": "Never"}
+    waiting = pod("team-a", "job", 4, spec=spec)
+    pods = Script(lists=[Listing(items=[waiting], version=5)])
+    with tenant("team-a", beside=(NODES,), Pod=pods) as server:
+        outcome = recorded(server, tmp_path / "f", options=fast(namespaces=("team-a",)))
+    [note] = [each for each in outcome.notes if each.startswith("priorityclasses ")]
+    assert "the classes that recorded pods name are inferred from them" in note
+    records = made(outcome)
+    [found] = [each.create.priority_class for each in records if _creates_class(each)]
+    assert (found.metadata.name, found.value, found.preemption_policy) == ("batch", 7, "Never")
+    assert "PriorityClass batch" in [each.where for each in issues(records)]
+    overrides = Overrides.parse(("priorityClass.batch.value=50",), "", "", "")
+    changed = list(overrides.records(lambda: iter(records), seed=0))
+    assert [each.create.priority_class.value for each in changed if _creates_class(each)] == [50]
+    [created] = [each.pod_create.pod for each in changed if each.HasField("pod_create")]
+    assert created.spec.priority == 50
+
+
+def _creates_class(record: Record) -> bool:
+    return record.HasField("create") and record.create.HasField("priority_class")
 
 
 def test_a_kind_that_is_refused_in_two_namespaces_is_one_note(tmp_path: Path) -> None:

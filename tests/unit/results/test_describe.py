@@ -98,11 +98,21 @@ def test_several_objects_are_two_empty_lines_apart(run: RunDirectory) -> None:
     assert [each.splitlines()[0].split()[1] for each in text.split("\n\n\n")] == ["high", "low"]
 
 
+def test_a_name_that_no_object_has_is_the_beginning_of_names(run: RunDirectory) -> None:
+    """As kubectl's describe reads it; a whole name is that object only."""
+    pieces: list[str] = []
+    assert describe(run, "po", ("l", "high"), pieces.append, offset_ns=20 * SECOND_NS) == 2
+    named = [line.split()[1] for each in pieces for line in each.splitlines() if "Name: " in line]
+    assert sorted(each for each in named if each in ("high", "late")) == ["high", "late"]
+    with pytest.raises(RunError, match=r'pods "x" not found in .*; --at shows other moments'):
+        describe(run, "po", ("x",), pieces.append)
+
+
 def test_what_cannot_be_described_is_refused(run: RunDirectory) -> None:
     """A name that does not exist then, another namespace's, another type."""
-    with pytest.raises(RunError, match="has no pod 'high' at that moment"):
+    with pytest.raises(RunError, match=r'pods "high" not found in .* at 2019-10-24T08:00:00Z$'):
         _described(run, "pod", "high", offset_ns=0)
-    with pytest.raises(RunError, match="has no pod 'low'"):
+    with pytest.raises(RunError, match='pods "low" not found'):
         _described(run, "pod", "low", offset_ns=0, namespace="other")
     with pytest.raises(RunError, match=r"describe shows pods and nodes; use .*get deployments"):
         _described(run, "deploy", "web")

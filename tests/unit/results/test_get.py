@@ -11,7 +11,10 @@ import yaml
 
 from replay.errors import RunError
 from replay.overrides.assignment import parse_selector
+from replay.results.kubectl.fields import FieldSelector
 from replay.results.kubectl.get import GetQuery, get
+from replay.results.kubectl.jsonpath import Field
+from replay.results.kubectl.resources import NotFoundError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
 from reprieve.kube.v1beta1 import pod_pb2
@@ -215,9 +218,51 @@ def test_several_types_are_tables_with_the_type_before_each_name(run: RunDirecto
 def test_names_that_do_not_exist_are_reported_after_those_that_do(run: RunDirectory) -> None:
     """With a similar name."""
     pieces: list[str] = []
-    with pytest.raises(RunError, match=r"has no pod 'hihg' \(did you mean high\?\) at that"):
+    said = r'pods "hihg" not found in .* at 2019-10-24T08:00:12Z; did you mean high\?'
+    with pytest.raises(NotFoundError, match=said):
         get(run, GetQuery(resource="po", names=("replacement", "hihg")), pieces.append)
     assert "replacement" in "".join(pieces)
+
+
+def test_events_have_their_type_before_the_name_that_is_not_the_first_column(
+    run: RunDirectory,
+) -> None:
+    """With -o wide; the name is not among the other columns."""
+    log = run.decision_log()
+    log.write(messages.scheduled("high", _NODE, 10))
+    log.close()
+    event = _printed(run, resource="ev,po", output="wide").splitlines()[1]
+    assert event.split()[-1].startswith("event/high.")
+    assert "event/" not in _printed(run, resource="ev,po")
+
+
+def test_texts_with_numbers_are_sorted_by_the_numbers(run: RunDirectory) -> None:
+    """As kubectl sorts them; quantities by their amount, and objects without the field first."""
+    log = run.round_log(0)
+    for name, memory in (("web-10", "1Gi"), ("web-2", "900Mi"), ("web-3", "")):
+        pod = messages.pod_message(name)
+        if memory:
+            pod.spec.containers[0].resources.requests["memory"] = memory
+        log.write(messages.round_of(messages.added(pod)))
+    log.close()
+    names = _printed(run, sort_by=Field(".metadata.name"), output="name")
+    assert names.split() == ["pod/web-2", "pod/web-3", "pod/web-10"]
+    amounts = Field("spec.containers[0].resources.requests.memory")
+    shown = _printed(run, sort_by=amounts, output="name")
+    assert shown.split() == ["pod/web-3", "pod/web-2", "pod/web-10"]
+
+
+def test_a_watch_is_not_sorted(run: RunDirectory) -> None:
+    """Changes come in their order."""
+    with pytest.raises(RunError, match="leave --watch or --sort-by out"):
+        _printed(run, sort_by=Field(".metadata.name"), watch=True)
+
+
+def test_a_watch_selects_by_fields_as_they_are_at_each_change(run: RunDirectory) -> None:
+    """A pod is shown once it has the field."""
+    rows = _rows(_printed(run, fields=FieldSelector.parse("status.phase=Running"), watch=True))
+    assert [row[0] for row in rows[1:]][-1] == "high"
+    assert all(row[2] in ("Running", "Terminating") for row in rows[1:])
 
 
 def test_a_mistyped_type_is_refused_with_similar_ones(run: RunDirectory) -> None:
@@ -239,9 +284,9 @@ def test_a_selector_chooses_objects_by_labels(run: RunDirectory) -> None:
 
 
 def test_headers_can_be_left_out(run: RunDirectory) -> None:
-    """Then columns are as wide as their cells."""
+    """Then columns are as wide as their cells, but no narrower than kubectl's six characters."""
     assert _printed(run, headers=False) == (
-        "high          1/1   Running   0   4s\nreplacement   0/1   Pending   0   4s\n"
+        "high          1/1   Running   0     4s\nreplacement   0/1   Pending   0     4s\n"
     )
 
 

@@ -1,0 +1,109 @@
+"""Fields of objects by their paths: -o custom-columns, --sort-by and --field-selector.
+
+An API server selects by a few fields of each type; here it may be any of -o json.
+
+Source: kubectl v0.34 pkg/cmd/get/customcolumn.go, NewCustomColumnsPrinterFromSpec, printOneObject;
+pkg/cmd/get/sorter.go, isLess (numbers and quantities by their values, other texts with the numbers
+in them by value; an object without the field comes first); apimachinery v0.34
+pkg/fields/selector.go, ParseSelector.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replay.results.kubectl.jsonpath import Field, JSONPathError, text_of
+from replay.results.kubectl.rows import NONE
+from services.kube.quantity import NANO, QuantityError, parse
+
+_NUMBERS = re.compile(r"(\d+)")
+_TERM = re.compile(r"\s*([^=!\s]+?)\s*(==|=|!=)\s*(.*?)\s*")
+SortKey = tuple[int, Any]
+_ABSENT, _NUMBER, _TEXT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomColumns:
+    """Columns as HEADER:PATH, with commas between."""
+
+    headers: Sequence[str]
+    fields: Sequence[Field]
+
+    @classmethod
+    def parse(cls, text: str) -> CustomColumns:
+        """Read them. Raises JSONPathError."""
+        pairs = [each.partition(":") for each in text.split(",")]
+        for header, _, path in pairs:
+            if not header or not path:
+                raise JSONPathError(
+                    f"{text!r} has no HEADER:PATH in each column; "
+                    "write NAME:.metadata.name,NODE:.spec.nodeName"
+                )
+        return cls([header for header, _, _ in pairs], [Field(path) for _, _, path in pairs])
+
+    def row(self, item: Any) -> list[str]:
+        """Return the cells of an object, as JSON values; "<none>" for an absent field."""
+        found = (field.values(item) for field in self.fields)
+        return [",".join(map(text_of, each)) or NONE for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Fields with the texts that they must have, or must not have; an absent field has ""."""
+
+    terms: Sequence[tuple[Field, bool, str]] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> FieldSelector:
+        """Read FIELD=VALUE and FIELD!=VALUE with commas between. Raises JSONPathError."""
+        terms = []
+        for each in filter(None, text.split(",")):
+            match = _TERM.fullmatch(each)
+            if match is None:
+                raise JSONPathError(
+                    f"{each!r} is not FIELD=VALUE or FIELD!=VALUE; write status.phase=Failed"
+                )
+            terms.append((Field(match[1]), match[2] != "!=", match[3]))
+        return cls(tuple(terms))
+
+    def matches(self, item: Any) -> bool:
+        """Return whether an object, as JSON values, has all of them."""
+        return all(
+            (",".join(map(text_of, field.values(item))) == text) is is_wanted
+            for field, is_wanted, text in self.terms
+        )
+
+
+def sorted_by(
+    field: Field, items: Sequence[Any], mapping: Callable[[Any], Any]
+) -> tuple[list[Any], bool]:
+    """Return the objects in the order of a field, and whether one of them has it.
+
+    `mapping` makes an object JSON values.
+    """
+    keyed = [(_key(field.values(mapping(each))), each) for each in items]
+    keyed.sort(key=lambda pair: pair[0])
+    return [each for _, each in keyed], any(key[0] != _ABSENT for key, _ in keyed)
+
+
+def _key(values: Sequence[Any]) -> SortKey:
+    if not values:
+        return _ABSENT, 0
+    value = values[0]
+    if isinstance(value, int | float):
+        return _NUMBER, value * NANO
+    text = text_of(value)
+    try:
+        return _NUMBER, parse(text).nano
+    except QuantityError:
+        return _TEXT, _natural(text)
+
+
+def _natural(text: str) -> list[tuple[str, int]]:
+    """Return a key by which "web-2" comes before "web-10"."""
+    parts = _NUMBERS.split(text)
+    numbers = [*map(int, parts[1::2]), -1]
+    return list(zip(parts[::2], numbers, strict=True))
