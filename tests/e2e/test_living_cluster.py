@@ -177,7 +177,7 @@ def test_a_comparison_says_that_eviction_was_not_judged(tmp_path: Path) -> None:
     drop = "--drop-nodes kubernetes.io/hostname=worker-1"
     options = ("compare", "list.yaml", "--no-explain", "--run")
     both = reprieve(tmp_path, *options, "both", "--b", drop, "--", "--spans", "off").stdout
-    assert "Eviction was not judged in A and B: no usage is known (--usage)." in both
+    assert "Eviction was not judged in A and B: no usage is recorded (--usage)." in both
     leak = "--usage 'app=web memory 200Mi+50Mi/m'"
     told = reprieve(tmp_path, *options, "leak", "--b", leak, "-o", "json", "--", "--spans", "off")
     found = json.loads(told.stdout)

@@ -196,8 +196,8 @@ def command(
 
 @click.command(name="describe")
 @click.argument("resource", shell_complete=_resources)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
 @run_argument
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @at_option("The moment")
 @_selector_option
 @_namespace_option
@@ -205,8 +205,8 @@ def command(
 def describe_command(
     *,
     resource: str,
-    names: Sequence[str],
     run: Path,
+    names: Sequence[str],
     moment: Moment | None,
     selector: LabelSelector,
     namespace: str,
@@ -221,8 +221,8 @@ def describe_command(
 
     \b
     Examples:
-      reprieve describe pod web-0 runs/cluster-1
-      reprieve describe pod web-0 runs/cluster-1 --at 1h30m -n prod
+      reprieve describe pod runs/cluster-1 web-0
+      reprieve describe pod runs/cluster-1 web-0 --at 1h30m -n prod
       reprieve describe no/worker-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
     """
     with _reporting(resource, names, namespace) as report:

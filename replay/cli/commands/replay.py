@@ -24,6 +24,7 @@ from replay.cli.parameters import (
     shows,
 )
 from replay.cli.progress import play
+from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
 from replay.overrides.assignment import OverrideError
@@ -44,168 +45,183 @@ from services.terminal import echo
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(name="replay")
-@trace_options
-@click.option(
-    "--run",
-    "run_path",
-    type=FOLDER,
-    help="The run directory for the results. Default: runs/TRACE-N, the next free N.",
+@click.command(name="replay", cls=SectionedCommand)
+@section(
+    "Run",
+    click.option(
+        "--run", "run_path", type=FOLDER, help="The run's directory. Default: runs/TRACE-N."
+    ),
+    click.option("--force", is_flag=True, help="Replace an existing run in --run."),
+    click.option(
+        "--until",
+        "until_ns",
+        type=DURATION,
+        help="Stop after this simulated time since the trace's first record, such as 1h30m.",
+    ),
+    click.option(
+        "--seed", default=0, show_default=True, help="Breaks ties of nodes; orders --arrivals."
+    ),
+    output_option("table", "wide", "json", "yaml", meaning="How to print the summary."),
+    click.option(
+        "--report/--no-report",
+        "reports",
+        default=True,
+        help="Write tables (*.parquet) and report.html into the run. Default: they are written.",
+    ),
+    quiet_option,
 )
-@click.option("--force", is_flag=True, help="Replace an existing run in --run.")
-@output_option("table", "wide", "json", "yaml", meaning="How to print the summary.")
-@click.option(
-    "--seed", default=0, show_default=True, help="Breaks ties between nodes, and orders --arrivals."
+@section("Checks", check_options)
+@section("What-ifs", override_options)
+@section(
+    "Rules and configuration",
+    click.option(
+        "--rules",
+        type=click.Choice(["v1.36", "v1.34", "v1.16"]),
+        default="v1.34",
+        show_default=True,
+        help="The Kubernetes version of the scheduling and preemption rules.",
+    ),
+    click.option(
+        "--queue-rules",
+        type=click.Choice(["v1.34", "v1.20", "v1.16"]),
+        help="The Kubernetes version of the queue's rules. Default: that of --rules.",
+    ),
+    click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file."),
+    click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file."),
+    click.option("--disable-preemption", is_flag=True, help="Never preempt a pod."),
+    click.option("--no-eviction", is_flag=True, help="Replay without node-pressure eviction."),
+    click.option(
+        "--ties",
+        type=click.Choice(["hash", "name"]),
+        help="How one of the nodes with the best score is selected: by a hash of seed, pod and "
+        "node, or by name. Default: hash; with --rules v1.16 round-robin.",
+    ),
+    click.option(
+        "--sample-nodes",
+        is_flag=True,
+        help="Score only some nodes, by percentageOfNodesToScore, and try only some candidates of "
+        "a preemption, by minCandidateNodes*, as kube-scheduler does.",
+    ),
+    click.option(
+        "--budget-status",
+        type=click.Choice(["computed", "recorded"]),
+        default="computed",
+        show_default=True,
+        help="Compute the status of disruption budgets, or use the recorded status.",
+    ),
+    click.option(
+        "--batch-size",
+        default=0,
+        type=click.IntRange(0, 100_000),
+        help="Pods in one exchange of scheduler and queue. Changes the speed, never a decision.",
+    ),
 )
-@click.option(
-    "--ties",
-    type=click.Choice(["hash", "name"]),
-    help="How one of the nodes with the best score is selected: by a hash of seed, pod and node, "
-    "or by name. Default: hash; with --rules v1.16 round-robin.",
+@section(
+    "Assumptions",
+    click.option(
+        "--model",
+        "model_values",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An assumption for what the trace does not have, such as start-delay=2s or "
+        "pod-gc=off; `reprieve models` lists them. Repeatable.",
+    ),
+    click.option(
+        "--start-delay",
+        "start_delay_ns",
+        type=DURATION,
+        default="0s",
+        show_default=True,
+        help="Time from the binding of a pod to Running, where the trace does not have it.",
+    ),
+    click.option(
+        "--shutdown",
+        "shutdown_ns",
+        type=DURATION,
+        help="Time from SIGTERM to the end of a pod, where the trace does not have it. Default: "
+        "its grace period.",
+    ),
 )
-@click.option(
-    "--rules",
-    type=click.Choice(["v1.36", "v1.34", "v1.16"]),
-    default="v1.34",
-    show_default=True,
-    help="The Kubernetes version of the scheduling and preemption rules.",
+@section(
+    "Recorded decisions",
+    click.option(
+        "--compare-recorded",
+        is_flag=True,
+        help="Do not replay: judge each recorded decision in the recorded state before it.",
+    ),
+    click.option(
+        "--free-run",
+        is_flag=True,
+        help="With --compare-recorded: also replay the trace, and count the pods that are bound to "
+        "their recorded nodes.",
+    ),
+    click.option(
+        "--follow-until",
+        type=MOMENT,
+        help="Keep the recorded state, decisions included, until this time since the start of the "
+        "recording (90s, 1h30m) or this moment (2026-01-31T12:00:00Z), and replay from there.",
+    ),
 )
-@click.option(
-    "--queue-rules",
-    type=click.Choice(["v1.34", "v1.20", "v1.16"]),
-    help="The Kubernetes version of the queue's rules. Default: that of --rules.",
+@section(
+    "Spans",
+    click.option(
+        "--spans",
+        "sampling",
+        type=SHARE,
+        default="all",
+        show_default=True,
+        help="The share of pods whose spans are kept, such as 1%. Spans are written to the run, or "
+        "sent to OTEL_EXPORTER_OTLP_ENDPOINT.",
+    ),
+    click.option(
+        "--span-clock",
+        type=click.Choice(["virtual", "wall"]),
+        default="virtual",
+        show_default=True,
+        help="The times of the pods' spans: simulated time, or the wall clock of the replay.",
+    ),
 )
-@click.option(
-    "--until",
-    "until_ns",
-    type=DURATION,
-    help="Stop after this simulated time since the trace's first record, such as 1h30m.",
+@section(
+    "Services",
+    click.option(
+        "--scheduler",
+        "scheduler_address",
+        default="",
+        metavar="HOST:PORT",
+        help="A running scheduler service, which has its own queue. Default: child processes.",
+    ),
+    click.option(
+        "--eviction",
+        "eviction_address",
+        default="",
+        metavar="HOST:PORT",
+        help="A running eviction service. Default: a child process.",
+    ),
+    click.option(
+        "--in-process",
+        is_flag=True,
+        help="Run the services in this process, without sockets: the same decisions, faster.",
+    ),
+    click.option(
+        "--reconnect",
+        "reconnect_ns",
+        type=DURATION,
+        default="5m",
+        show_default=True,
+        help="How long to wait for a service that is lost before the run ends; 0s: not at all. "
+        "The run then goes on from its last checkpoint.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        "checkpoint_every_ns",
+        type=DURATION,
+        default="10s",
+        show_default=True,
+        help="Wall time between two checkpoints, at least; they take at most 2 % of a run's time.",
+    ),
+    tls_options("", "those services"),
 )
-@click.option(
-    "--follow-until",
-    type=MOMENT,
-    help="Keep the recorded state, decisions included, until this time since the start of the "
-    "recording (90s, 1h30m) or this moment (2026-01-31T12:00:00Z), and replay from there.",
-)
-@click.option(
-    "--scheduler",
-    "scheduler_address",
-    default="",
-    metavar="HOST:PORT",
-    help="A running scheduler service, which has its own queue. Default: child processes.",
-)
-@click.option(
-    "--eviction",
-    "eviction_address",
-    default="",
-    metavar="HOST:PORT",
-    help="A running eviction service. Default: a child process.",
-)
-@click.option(
-    "--in-process",
-    is_flag=True,
-    help="Run the services in this process, without sockets: the same decisions, faster.",
-)
-@tls_options("", "those services")
-@click.option(
-    "--reconnect",
-    "reconnect_ns",
-    type=DURATION,
-    default="5m",
-    show_default=True,
-    help="How long to wait for a service that is lost before the run ends; 0s: not at all. The run "
-    "then goes on from its last checkpoint.",
-)
-@click.option(
-    "--checkpoint-every",
-    "checkpoint_every_ns",
-    type=DURATION,
-    default="10s",
-    show_default=True,
-    help="Wall time between two checkpoints, at least; they take at most 2 % of a run's time.",
-)
-@click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
-@click.option(
-    "--sample-nodes",
-    is_flag=True,
-    help="Score only some nodes, by percentageOfNodesToScore, and try only some candidates of a "
-    "preemption, by minCandidateNodes*, as kube-scheduler does.",
-)
-@click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
-@click.option("--disable-preemption", is_flag=True, help="Never preempt a pod.")
-@click.option(
-    "--batch-size",
-    default=0,
-    type=click.IntRange(0, 100_000),
-    help="Pods in one exchange between scheduler and queue. Changes the speed, never a decision.",
-)
-@click.option(
-    "--start-delay",
-    "start_delay_ns",
-    type=DURATION,
-    default="0s",
-    show_default=True,
-    help="Time from the binding of a pod to Running, where the trace does not have it.",
-)
-@click.option(
-    "--shutdown",
-    "shutdown_ns",
-    type=DURATION,
-    help="Time from SIGTERM to the end of a pod, where the trace does not have it. Default: its "
-    "grace period.",
-)
-@click.option(
-    "--budget-status",
-    type=click.Choice(["computed", "recorded"]),
-    default="computed",
-    show_default=True,
-    help="Compute the status of disruption budgets, or use the recorded status.",
-)
-@click.option("--no-eviction", is_flag=True, help="Replay without node-pressure eviction.")
-@click.option(
-    "--model",
-    "model_values",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="An assumption for what the trace does not have, such as start-delay=2s or pod-gc=off; "
-    "`reprieve models` lists them. Repeatable.",
-)
-@click.option(
-    "--spans",
-    "sampling",
-    type=SHARE,
-    default="all",
-    show_default=True,
-    help="The share of pods whose spans are kept, such as 1%. Spans are written to the run, or "
-    "sent to OTEL_EXPORTER_OTLP_ENDPOINT.",
-)
-@click.option(
-    "--span-clock",
-    type=click.Choice(["virtual", "wall"]),
-    default="virtual",
-    show_default=True,
-    help="The times of the pods' spans: simulated time, or the wall clock of the replay.",
-)
-@click.option(
-    "--compare-recorded",
-    is_flag=True,
-    help="Do not replay: judge each recorded decision in the recorded state before it.",
-)
-@click.option(
-    "--free-run",
-    is_flag=True,
-    help="With --compare-recorded: also replay the trace, and count the pods that are bound to "
-    "their recorded nodes.",
-)
-@click.option(
-    "--report/--no-report",
-    "reports",
-    default=True,
-    help="Write tables (*.parquet) and report.html into the run. Default: they are written.",
-)
-@override_options
-@check_options
-@quiet_option
+@section("Trace", trace_options)
 def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **values: Any) -> None:
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
@@ -293,7 +309,6 @@ def _settings(
         kubelet_text = overrides.kubelet(
             _text(options.kubelet_config), evicts=not options.no_eviction
         )
-    uses_defaults = not kubelet_text and options.kubelet_config is None
     settings = ReplaySettings(
         version=package_version(),
         argv=tuple(sys.argv[1:]),
@@ -303,9 +318,10 @@ def _settings(
         in_process=options.in_process,
         tls=options.tls,
         scheduler=_scheduler_config(options, scheduler_text),
-        eviction=eviction_pb2.EvictionConfig(use_defaults=True)
-        if uses_defaults
-        else eviction_pb2.EvictionConfig(kubelet_configuration=kubelet_text),
+        eviction=eviction_pb2.EvictionConfig(
+            use_defaults=not kubelet_text and options.kubelet_config is None,
+            kubelet_configuration=kubelet_text,
+        ),
         models=_models(options),
         until_ns=options.until_ns,
         run_path=options.run_path,
@@ -336,14 +352,14 @@ def _scheduler_config(options: ReplayOptions, text: str) -> scheduler_pb2.Schedu
 
 
 def _models(options: ReplayOptions) -> Models:
-    models = Models(
+    given = Models(
         start_delay_ns=options.start_delay_ns,
         shutdown_ns=options.shutdown_ns,
         eviction=not options.no_eviction,
         recorded_budget_status=options.budget_status == "recorded",
     )
     try:
-        return with_values(models, options.model_values)
+        return with_values(given, options.model_values)
     except ModelError as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
 

@@ -96,7 +96,7 @@ class NodePressure:
     def not_judged(self) -> str:
         """Return why no eviction can be decided; "" where one can, or eviction is switched off."""
         is_wanted = self._backend is not None and not self._profiles.has_memory_or_storage
-        return "no usage is known (--usage)" if is_wanted else ""
+        return "no usage is recorded (--usage)" if is_wanted else ""
 
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""

@@ -203,10 +203,7 @@ def test_that_nothing_is_there_is_said_beside_the_output(
 @pytest.mark.parametrize("command", [get.command, get.describe_command])
 def test_a_name_that_does_not_exist_is_exit_code_1(run: str, command: click.Command) -> None:
     """With a sentence for each, as kubectl has it; what exists is printed before."""
-    runs_first = command is get.command
-    names = ("high", "hihg", "nosuch")
-    arguments = ["po", run, *names] if runs_first else ["po", *names, run]
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(command, ["po", run, "high", "hihg", "nosuch"])
     error = result.exception
     assert isinstance(error, ExitError)
     assert error.code == NOT_FOUND == 1

@@ -127,10 +127,10 @@ def test_the_table_says_what_matters(summary: Summary) -> None:
 
 def test_a_run_in_which_no_eviction_could_be_decided_says_so(summary: Summary) -> None:
     """Where people look for what was evicted."""
-    why = "no usage is known (--usage)"
+    why = "no usage is recorded (--usage)"
     decided = replace(summary.decided, evicted=(), eviction_not_judged=why)
     shown = _printed(replace(summary, decided=decided), "table")
-    assert "evicted                       0   not judged: no usage is known" in shown
+    assert "evicted                       0   not judged: no usage is recorded" in shown
     assert "not judged" not in _printed(summary, "table")
 
 
