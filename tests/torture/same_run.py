@@ -12,7 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def shown(path: Path) -> Shown:
     return found
 
 
-@cache
+@lru_cache(maxsize=1)
 def _shown_once(path: Path) -> Shown:
     return shown(path)
 
