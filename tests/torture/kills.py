@@ -33,6 +33,7 @@ from typing import IO, Self
 
 import click
 
+from replay.cli.errors import SERVICE
 from replay.errors import ReplayError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DRAFT, HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
@@ -209,6 +210,10 @@ def disturbed(
                     running.process.wait()
                     running.process = _resumed(running, begin, log)
         found.code = _ended(running)
+        if elsewhere is not None and found.code == SERVICE and not (run / RESUME).exists():
+            # It has not begun, since its services were killed before: a new replay does not wait.
+            running.process = _resumed(running, begin, log)
+            found.code = _ended(running)
     found.errors = errors.read_text(encoding="utf-8")
     found.problems += [f"it wrote {text!r}" for text in _UNWANTED if text in found.errors]
     if not found.code:

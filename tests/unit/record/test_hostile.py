@@ -173,8 +173,8 @@ def test_pages_without_end_are_not_a_list(tmp_path: Path) -> None:
     """A page that repeats objects is no progress; it is tried again as any failure is."""
     page = orjson.dumps({"metadata": {"continue": "again"}, "items": [make_pod("p", 2)]})
     with ApiServerDouble(cluster()) as server:
-        length = f"Content-Length: {len(page)}\r\n"
-        server.hostile[PODS] = sent("200 OK", page, head=length)
+        head = f"Content-Length: {len(page)}\r\nConnection: close\r\n"
+        server.hostile[PODS] = sent("200 OK", page, head=head)
         outcome = recorded(server, tmp_path / "f", backoff=slow)
         assert server.requests[PODS] <= 10
     assert "a page of a list without new objects" in "".join(outcome.notes)
