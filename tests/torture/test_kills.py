@@ -9,7 +9,7 @@ import pytest
 from tests.torture.kill_traces import generated
 from tests.torture.kills import disturbed, undisturbed
 
-WITHIN_S = 1.5
+WITHIN_S, KILLS = 0.5, 5
 
 
 @pytest.fixture(scope="module")
@@ -21,11 +21,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_two_random_kills_leave_everything_but_wall_times_as_it_is(
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_kills_leave_everything_but_wall_times_as_it_is(
     base: tuple[list[str], Path], tmp_path: Path, seed: int
 ) -> None:
     """Of a service, of all, or of the replay, which is resumed; a service that stops for a time."""
     arguments, run = base
-    found = disturbed(arguments, run, tmp_path, seed=seed, within_s=WITHIN_S, kills=2)
+    found = disturbed(arguments, run, tmp_path, seed=seed, within_s=WITHIN_S, kills=KILLS)
+    assert len(found.kills) == KILLS
     assert found.is_good, (found.kills, found.code, found.problems, found.errors)
