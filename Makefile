@@ -106,7 +106,7 @@ torture: $(STAMP) ## kills, cuts, mutated files, a million messages, an hour's s
 	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2
 	$(BIN)/python -m tests.torture.soak --for 1h
 
-test-languages: $(STAMP) ## examples in JavaScript and Go, and generated code; needs node, npm, go, protoc
+test-languages: $(STAMP) ## examples in JavaScript and Go, generated code, an OTLP receiver; needs node, npm, go, protoc
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m languages --durations 5 tests/languages
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened
