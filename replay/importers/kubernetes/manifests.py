@@ -3,19 +3,21 @@
 The trace begins at the latest time in one of the objects, or at `now_ns`; manifests that were never
 in a cluster begin at 0. Existing objects come first: PriorityClasses, nodes, budgets, bound pods,
 and all that an API server has created. New workloads (pods and controllers without a
-creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart. Of two
-documents of one object the later one replaces the earlier one, as `kubectl apply` does; a new
-workload that exists is an update.
+creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart. A
+manifest of an object that exists is applied to it, as `kubectl apply` does; of two other documents
+of one object the later one is taken.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
+from replay.importers.kubernetes.applied import applied
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
@@ -106,6 +108,8 @@ class _Manifests:
         self._latest_ns = 0
         self._latest_where = ""
         self._where: dict[_Key, str] = {}
+        self._ended: set[_Key] = set()
+        self._made = 0
 
     def add(self, where: str, raw: object) -> None:
         """Add a document: an object, or a list of objects."""
@@ -168,27 +172,34 @@ class _Manifests:
         if is_ended and TRACKING not in carried.pod.metadata.finalizers:
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
+            self._where.setdefault(key, where)
+            self._ended.add(key)
         else:
             self._put(key, carried, where)
 
     def _put(self, key: _Key, carried: KubernetesObject, where: str) -> None:
-        """Take in an object in place of another document's of the same name."""
-        kind, _, name = key
+        """Take in an object, applied to or in place of another document's of the same name."""
+        kind, namespace, name = key
         is_new = kind in WORKLOADS and not _exists(carried)
         existing = self._existing.get(key)
         first = self._where.setdefault(key, where)
         if first != where:
-            stays = kind == "Pod" and existing is not None and is_new
-            outcome = "it exists and is not changed" if stays else "this one replaces it"
-            self._issues.add("duplicate-object", where, f"{kind} {name} is in {first}: {outcome}")
+            stays = kind == "Pod" and is_new and (existing is not None or key in self._ended)
+            is_applied = existing is not None and _was_created(existing)
+            is_applied = is_applied and not _was_created(carried)
+            if stays:
+                outcome = "it exists and is not changed"
+            elif is_applied:
+                outcome = "this one is applied to it"
+            else:
+                outcome = "this one replaces it"
+            whose = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+            self._issues.add("duplicate-object", where, f"{whose} is in {first}: {outcome}")
             if stays:
                 return
-        meta = metadata(carried)
-        if existing is not None and not meta.HasField("creation_timestamp"):
-            former = metadata(existing)
-            meta.uid = former.uid
-            if former.HasField("creation_timestamp"):
-                meta.creation_timestamp.CopyFrom(former.creation_timestamp)
+            if is_applied and existing is not None:
+                carried = applied(self._new.get(key, existing), carried)
+        self._made += is_new
         if is_new:
             self._new[key] = carried
         else:
@@ -200,8 +211,10 @@ class _Manifests:
         if kind not in CLUSTER_SCOPED and not meta.namespace:
             meta.namespace = "default"
         if not meta.name and meta.generate_name:
-            ordinal = len(self._new)
-            meta.name = meta.generate_name + name_suffix(meta.generate_name, ordinal)
+            for ordinal in itertools.count(self._made):
+                meta.name = meta.generate_name + name_suffix(meta.generate_name, ordinal)
+                if (kind, meta.namespace, meta.name) not in self._where:
+                    break
         if not meta.name:
             raise TraceError(where, f"{kind}: metadata.name is missing")
         if not meta.uid:
@@ -211,7 +224,12 @@ class _Manifests:
 
 def _exists(workload: KubernetesObject) -> bool:
     is_bound = workload.HasField("pod") and bool(workload.pod.spec.node_name)
-    return is_bound or metadata(workload).HasField("creation_timestamp")
+    return is_bound or _was_created(workload)
+
+
+def _was_created(carried: KubernetesObject) -> bool:
+    """Return whether an API server has created the object."""
+    return metadata(carried).HasField("creation_timestamp")
 
 
 def _order(each: KubernetesObject) -> tuple[int, int]:

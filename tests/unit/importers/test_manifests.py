@@ -113,13 +113,14 @@ def _deployments(records: list[Record]) -> list[tuple[str, str, int]]:
 
 
 def test_a_manifest_of_what_exists_is_an_update(tmp_path: Path) -> None:
-    """As kubectl apply does it: with the object's identity, and after all that exists."""
+    """With the object's identity, and after all that exists."""
     text = _DEPLOYMENT.format(_STANDS, 2) + _DEPLOYMENT.format("", 5)
     records = _imported(tmp_path, text, every_ns=1)
     assert _deployments(records) == [("create", "u", 2), ("update", "u", 5)]
     (noted,) = issues(records)
     assert (noted.kind, noted.where[-6:]) == ("duplicate-object", "line 9")
-    assert "Deployment web is in" in noted.message
+    assert noted.message.startswith("Deployment default/web is in")
+    assert noted.message.endswith("this one is applied to it")
     assert records[-1].update.deployment.metadata.HasField("creation_timestamp")
 
 
@@ -140,6 +141,24 @@ def test_a_pod_that_exists_is_not_changed_by_its_manifest(tmp_path: Path) -> Non
     assert pod.spec.node_name == "n"
     (noted,) = [each for each in issues(records) if each.kind == "duplicate-object"]
     assert noted.message.endswith("it exists and is not changed")
+
+
+def test_an_ended_pod_exists_for_its_manifest(tmp_path: Path) -> None:
+    """A snapshot's Succeeded pod does not run again."""
+    ended = _POD.format("a") + "status: {phase: Succeeded}\n"
+    records = _imported(tmp_path, ended + "---\n" + _POD.format("a"))
+    assert not any(each.HasField("pod_create") for each in records)
+
+
+def test_generated_names_are_unique(tmp_path: Path) -> None:
+    """Also of pods that have a node, and after documents that replace others."""
+    pod = _POD.replace("name: {}", "generateName: a-")
+    bound = pod + "  nodeName: n\n"
+    records = _imported(
+        tmp_path, "---\n".join([bound, bound, pod, pod]).replace("{{", "{").replace("}}", "}")
+    )
+    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    assert len(names) == len({*names}) == 4
 
 
 def test_a_template_that_was_not_rendered_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""What `kubectl apply` makes of an object that exists: the fields of the manifest, on the object's.
+
+A field that the manifest lacks keeps its value (what an API server filled in, what an autoscaler
+has set, the status), unless the manifest that was applied last had it.
+
+Source: kubectl v0.34 pkg/cmd/apply/patcher.go, buildMergePatch; apimachinery v0.34
+pkg/util/strategicpatch/patch.go, CreateThreeWayMergePatch, with the tags patchMergeKey of
+k8s.io/api/core/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import orjson
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from replay.kube.kinds import metadata, to_object
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from services.kube.quantity import QuantityError, parse
+from services.rpc.errors import FieldError
+from services.rpc.kube.json_codec import is_quantity
+
+_M = TypeVar("_M", bound=Message)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MERGE_KEYS = {
+    "Container": "name",
+    "Volume": "name",
+    "ContainerPort": "container_port",
+    "TopologySpreadConstraint": "topology_key",
+    "PodSchedulingGate": "name",
+    "PodResourceClaim": "name",
+    "OwnerReference": "uid",
+}
+"""The keys of lists that are merged, by their elements' type; all other lists are replaced."""
+_ATOMIC = frozenset({"Timestamp", "IntOrString"})
+
+
+def applied(live: KubernetesObject, wanted: KubernetesObject) -> KubernetesObject:
+    """Return an object that exists with a manifest of it applied; its identity stays."""
+    made = KubernetesObject()
+    made.CopyFrom(live)
+    former = metadata(live)
+    _merge(made, wanted, _last_applied(live))
+    meta = metadata(made)
+    meta.uid = former.uid
+    meta.creation_timestamp.CopyFrom(former.creation_timestamp)
+    return made
+
+
+def _last_applied(live: KubernetesObject) -> KubernetesObject:
+    """Return the manifest that was applied last, without fields where that is not recorded."""
+    try:
+        return to_object(orjson.loads(metadata(live).annotations[_LAST_APPLIED]))
+    except (FieldError, LookupError, TypeError, ValueError):
+        return KubernetesObject()
+
+
+def _merge(live: _M, wanted: _M, last: _M) -> None:
+    now = {field.name for field, _ in wanted.ListFields()}
+    for field, _ in last.ListFields():
+        if field.name not in now:
+            live.ClearField(field.name)
+    for field, value in wanted.ListFields():
+        name = field.name
+        before, former = getattr(live, name), getattr(last, name)
+        if field.is_repeated:
+            if _is_map(field):
+                _merge_map(field, before, value, former)
+            else:
+                key = _MERGE_KEYS.get(field.message_type.name, "") if field.message_type else ""
+                elements = _merged(before, value, former, key) if key else list(value)
+                live.ClearField(name)
+                getattr(live, name).extend(elements)
+        elif field.message_type is None:
+            if not (is_quantity(field) and _is_same(before, value)):
+                setattr(live, name, value)
+        elif field.message_type.name in _ATOMIC:
+            before.CopyFrom(value)
+        else:
+            before.SetInParent()
+            _merge(before, value, former)
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _merge_map(field: FieldDescriptor, live: Any, wanted: Any, last: Any) -> None:
+    for key in last:
+        if key not in wanted:
+            live.pop(key, None)
+    for key, value in wanted.items():
+        if not (is_quantity(field) and key in live and _is_same(live[key], value)):
+            live[key] = value
+
+
+def _merged(live: Any, wanted: Any, last: Any, key: str) -> list[Message]:
+    """Return the elements of the manifest, and then those that something else has added."""
+    before = {getattr(each, key): each for each in live}
+    former = {getattr(each, key): each for each in last}
+    made = []
+    for each in wanted:
+        identity = getattr(each, key)
+        element = type(each)()
+        element.CopyFrom(before.pop(identity, element))
+        _merge(element, each, former.get(identity, type(each)()))
+        made.append(element)
+    return made + [each for identity, each in before.items() if identity not in former]
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Return whether two quantities are equal, such as "0.5" and "500m"."""
+    try:
+        return parse(one).nano == parse(other).nano
+    except QuantityError:
+        return False
