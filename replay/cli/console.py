@@ -26,7 +26,7 @@ _TRAILING_SPACES = re.compile(" +$", re.MULTILINE)
 
 
 class _WithoutTrailingSpaces:
-    """Writes to a stream that is no terminal; tables fill their last column with spaces."""
+    """Writes to a stream that is not a terminal; tables fill their last column with spaces."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

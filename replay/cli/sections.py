@@ -21,9 +21,9 @@ def section(title: str, *decorators: _Decorator) -> _Decorator:
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for each in reversed(decorators):
-            known = len(_parameters(command))
+            count = len(_parameters(command))
             command = each(command)
-            for parameter in _parameters(command)[known:]:
+            for parameter in _parameters(command)[count:]:
                 _titles.setdefault(parameter, title)
         return command
 

@@ -82,7 +82,7 @@ class Sessions(Generic[Core]):
         """Start a session with an unguessable name, which holds so much. Raises LimitError."""
         self.check_free()
         owner = current_caller()
-        if objects:
+        if objects or size:
             self._check_room(owner, objects, size)
         session = Session(
             name=secrets.token_urlsafe(16),

@@ -135,10 +135,7 @@ def _name(family: Family) -> str:
 
 
 def _unit(family: Family) -> str:
-    """Return the unit of a metric, "" for one that counts things.
-
-    Source: OpenTelemetry specification 1.40, compatibility/prometheus_and_openmetrics.
-    """
+    """Return the unit that a metric's name ends with, "" for one that counts things."""
     return _UNITS.get(family.name.removesuffix("_total").rpartition("_")[2], "")
 
 

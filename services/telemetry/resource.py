@@ -6,7 +6,6 @@ import uuid
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.sdk.version import __version__ as sdk_version
 
 SCOPE = "reprieve"
 """The name of the instrumentation scope."""
@@ -24,9 +23,6 @@ def resource(version: str, service: str = "") -> Resource:
             "service.name": f"reprieve-{service}" if service else "reprieve",
             "service.version": version,
             "service.instance.id": _INSTANCE,
-            "telemetry.sdk.language": "python",
-            "telemetry.sdk.name": "opentelemetry",
-            "telemetry.sdk.version": sdk_version,
         }
     )
     return own.merge(OTELResourceDetector().detect())

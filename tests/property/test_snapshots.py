@@ -72,7 +72,7 @@ class Stopping(RandomScheduler):
         victims.extend(kept)
 
     def _is_a_jobs(self, uid: str) -> bool:
-        """Return whether a Job would wait after the pod's end, which no object tells."""
+        """Return whether a Job would wait after the pod's end, which no object shows."""
         owners = self.cluster.pods[uid].message.metadata.owner_references
         return any(owner.kind == "Job" for owner in owners)
 

@@ -59,6 +59,12 @@ def _reporting(
         raise ExitError(NOT_FOUND, "\n".join(map(one_line, error.lines))) from error
 
 
+def _check_selection(resource: str, names: Sequence[str], *selectors: object) -> None:
+    """Raise UsageError for names beside a selector that selects, as kubectl does."""
+    if any(selectors) and (names or "/" in resource):
+        raise click.UsageError("give names, or --selector and --field-selector, not both")
+
+
 def _selector(text: str) -> LabelSelector:
     return parse_selector(text) if text else LabelSelector()
 
@@ -188,6 +194,7 @@ def command(
         headers=not no_headers,
         kubernetes_version=kubernetes_version,
     )
+    _check_selection(resource, names, selector != LabelSelector(), fields.terms)
     with _reporting(resource, names, namespace) as report:
         shown = get(open_run(run), query, write)
         if output in {"table", "wide", "name"} or output.startswith(CUSTOM):
@@ -215,7 +222,8 @@ def describe_command(
 
     RESOURCE is pod or node, by any name that kubectl has for it, or TYPE/NAME. Shown are the
     object's status, conditions, resources and Events; of a node also its pods and what they
-    request. A NAME that no object has stands for all whose names begin with it.
+    request. A NAME without such an object selects all objects whose names begin
+    with it.
 
     A name that does not exist is reported after the objects that do, with exit code 1.
 
@@ -225,6 +233,7 @@ def describe_command(
       reprieve describe pod runs/cluster-1 web-0 --at 1h30m -n prod
       reprieve describe no/worker-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
     """
+    _check_selection(resource, names, selector != LabelSelector())
     with _reporting(resource, names, namespace) as report:
         shown = describe(
             open_run(run),

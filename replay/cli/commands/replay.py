@@ -352,14 +352,14 @@ def _scheduler_config(options: ReplayOptions, text: str) -> scheduler_pb2.Schedu
 
 
 def _models(options: ReplayOptions) -> Models:
-    given = Models(
+    models = Models(
         start_delay_ns=options.start_delay_ns,
         shutdown_ns=options.shutdown_ns,
         eviction=not options.no_eviction,
         recorded_budget_status=options.budget_status == "recorded",
     )
     try:
-        return with_values(given, options.model_values)
+        return with_values(models, options.model_values)
     except ModelError as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
 

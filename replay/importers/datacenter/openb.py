@@ -170,7 +170,7 @@ def _user_deletion(row: TableRow, made: Record, issues: Issues) -> Record | None
 
 
 def _life(row: TableRow, issues: Issues) -> PodLife:
-    """Return the service time, from scheduled to deleted; a deletion at SNAPSHOT_S is no end."""
+    """Return the service time, from scheduled to deleted; one at SNAPSHOT_S did not end."""
     if not row.text("deletion_time"):
         return PodLife(censored=True)
     ended_s = _count(row, "deletion_time")

@@ -22,7 +22,7 @@ from services.kube.pod import SYSTEM_CLASSES
 _HASH_LABEL = "pod-template-hash"
 _NO_OWNER = "a pod's controller is not in the list: no other pod takes its place when it goes"
 _NO_NODE = "a pod's node is not in the list: the pod stays on it as it is"
-_NO_PODS = "a controller reports pods, and none of them is in the list: it makes them anew"
+_NO_PODS = "a controller reports pods, and none of them is in the list: it creates them again"
 _NO_SET = "a ReplicaSet is not in the list: inferred from its Deployment and its pods"
 _NO_CLASS = "a PriorityClass is not in the list: inferred from the pods that name it"
 

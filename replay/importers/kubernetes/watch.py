@@ -223,9 +223,9 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
 def _count_guess(where: str, raw: Any, issues: Issues) -> None:
     """Count an event without an arrival; its time is that of its object or of the event before."""
     if latest_ns(raw):
-        message = "no arrival: the latest time that the object tells is taken"
+        message = "no arrival: the latest time in the object is taken"
     else:
-        message = "no arrival, and the object tells no time: that of the event before it is taken"
+        message = "no arrival, and the object has no time: that of the event before it is taken"
     issues.add("guessed-time", where, f"{kind(raw)}: {message}")
 
 

@@ -95,7 +95,8 @@ class Survey:
         for name, pod in self.admitted.items() if not self.classes else ():
             spec = part(pod, "spec")
             policy = spec.get("preemptionPolicy")
-            yield inferred_class(name, spec["priority"], policy if isinstance(policy, str) else "")
+            never = "Never" if policy == "Never" else ""
+            yield inferred_class(name, spec["priority"], never)
 
     def owner_of(self, made: ObjectFacts) -> ObjectReference:
         """Return the controller that made an object. Raises KeyError for one without."""
@@ -214,9 +215,10 @@ class _Surveyor:
     def _add_class(self, pod: Raw) -> None:
         spec, admitted = part(pod, "spec"), self._result.admitted
         name = spec.get("priorityClassName")
-        if not name or not isinstance(name, str) or not isinstance(spec.get("priority"), int):
+        value = spec.get("priority")
+        if not name or not isinstance(name, str) or name in _SYSTEM_CLASSES:
             return
-        if name in _SYSTEM_CLASSES:
+        if type(value) is not int or not -(2**31) <= value < 2**31:
             return
         last = admitted.get(name)
         if last is None or _created_ns(last) <= _created_ns(pod):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from replay.kube.changes import time_ns
 from replay.results.kubectl.jsonpath import Field, JSONPathError, text_of
 from replay.results.kubectl.rows import NONE
 from services.kube.quantity import NANO, QuantityError, parse
@@ -47,7 +48,7 @@ class CustomColumns:
     def row(self, item: Any) -> list[str]:
         """Return the cells of an object, as JSON values; "<none>" for an absent field."""
         found = (field.values(item) for field in self.fields)
-        return [",".join(map(text_of, each)) or NONE for each in found]
+        return [",".join(map(text_of, each)) if each else NONE for each in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +97,18 @@ def _key(values: Sequence[Any]) -> SortKey:
     if isinstance(value, int | float):
         return _NUMBER, value * NANO
     text = text_of(value)
+    at_ns = time_ns(text)
+    if at_ns is not None:
+        return _NUMBER, at_ns
     try:
         return _NUMBER, parse(text).nano
     except QuantityError:
         return _TEXT, _natural(text)
 
 
-def _natural(text: str) -> list[tuple[str, int]]:
+def _natural(text: str) -> list[tuple[str, tuple[int, str]]]:
     """Return a key by which "web-2" comes before "web-10"."""
     parts = _NUMBERS.split(text)
-    numbers = [*map(int, parts[1::2]), -1]
+    digits = [each.lstrip("0") for each in parts[1::2]]
+    numbers = [*((len(each), each) for each in digits), (-1, "")]
     return list(zip(parts[::2], numbers, strict=True))

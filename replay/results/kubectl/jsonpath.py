@@ -61,6 +61,10 @@ class _Range:
     body: list[str | _Path | _Range] = field(default_factory=list)
 
 
+_RELAXED = re.compile(r"\{\.?([^{}]+)\}|\.?([^{}]+)")
+"""Source: kubectl v0.34 pkg/cmd/get/customcolumn.go, RelaxedJSONPathExpression."""
+
+
 class Template:
     """A template that has been read. Raises JSONPathError."""
 
@@ -76,8 +80,9 @@ class Field:
     """A path that has been read: `.a.b`, `a.b` or `{.a.b}`. Raises JSONPathError."""
 
     def __init__(self, text: str) -> None:
-        inner = text.strip().removeprefix("{").removesuffix("}").lstrip(".")
-        body = _Reader(f"{{.{inner}}}").body() if inner else []
+        match = _RELAXED.fullmatch(text.strip())
+        inner = (match[1] or match[2]) if match else ""
+        body = _Reader(f"{{.{inner}}}").body() if inner.strip(".") else []
         if len(body) != 1 or not isinstance(body[0], _Path):
             raise JSONPathError(f"{text!r} is not a path of fields; write .metadata.name")
         self._text, self._path = f".{inner}", body[0]

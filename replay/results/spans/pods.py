@@ -52,6 +52,7 @@ class _Victim:
     """A pod that terminates, as a part of its preemptor's trace."""
 
     preemptor: _PodTrace
+    parent: SpanContext
     start_ns: int
     attributes: dict[str, Attribute]
     links: list[SpanContext]
@@ -260,6 +261,7 @@ class PodSpans:
             if preemptor is not None:
                 self._victims[victim.uid] = _Victim(
                     preemptor=preemptor,
+                    parent=preemptor.preemption or preemptor.root,
                     start_ns=at_ns,
                     attributes={
                         "k8s.namespace.name": victim.namespace,
@@ -278,10 +280,15 @@ class PodSpans:
         """End a victim's span; `end` is "" where the pod exists at the run's end."""
         victim = self._victims.pop(uid)
         victim.attributes["reprieve.end"] = end or _OUTLIVES
-        trace, begun_ns = victim.preemptor, victim.start_ns
-        parent = trace.preemption or trace.root
-        attributes, links = victim.attributes, victim.links
-        self._child(trace, "Terminating", begun_ns, at_ns, attributes, links=links, parent=parent)
+        self._child(
+            victim.preemptor,
+            "Terminating",
+            victim.start_ns,
+            at_ns,
+            victim.attributes,
+            links=victim.links,
+            parent=victim.parent,
+        )
 
     def _preempted(self, trace: _PodTrace, preempted: trace_pb2.Preempted) -> None:
         """Note the preemptor; the pod's replacement is linked to the root of its trace."""

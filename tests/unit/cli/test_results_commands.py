@@ -215,6 +215,30 @@ def test_a_name_that_does_not_exist_is_exit_code_1(run: str, command: click.Comm
     assert "high" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (get.command, ("po", "high", "-l", "a=b")),
+        (get.command, ("po/high", "--field-selector", "status.phase=Running")),
+        (get.describe_command, ("po", "high", "-l", "a=b")),
+    ],
+)
+def test_names_beside_a_selector_are_refused(
+    run: str, command: click.Command, arguments: tuple[str, ...]
+) -> None:
+    """As kubectl refuses them."""
+    type_, *rest = arguments
+    result = CliRunner().invoke(command, [type_, run, *rest])
+    assert (result.exit_code, "not both" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("path", ["}{", "{.metadata.name", "", ".", "{}"])
+def test_what_is_not_a_path_is_refused(run: str, path: str) -> None:
+    """With an example."""
+    result = CliRunner().invoke(get.command, ["po", run, "--sort-by", path])
+    assert (result.exit_code, "is not a path" in result.stderr) == (2, True)
+
+
 def test_columns_of_the_users_own(run: str) -> None:
     """Headers and paths; what an object does not have is <none>."""
     columns = "custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,C:{.spec.containers[*].name}"

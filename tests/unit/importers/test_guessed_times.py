@@ -67,7 +67,7 @@ def test_a_frame_whose_object_has_no_time_has_that_of_the_one_before_it(tmp_path
     )
     assert records[0].header.start_ns == (T0_S + 7) * S
     assert _at(records, "pod_create") == [0 + 7, 7, 9]
-    assert [count for text, count in _guesses(records).items() if "tells no time" in text] == [2]
+    assert [count for text, count in _guesses(records).items() if "has no time" in text] == [2]
 
 
 def test_a_grace_period_that_is_not_a_number_is_not_a_time(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_grace_period_that_is_not_a_number_is_not_a_time(tmp_path: Path) -> No
 
 
 def test_frames_that_were_received_at_a_time_are_not_guesses(tmp_path: Path) -> None:
-    """Their arrival is their time, whatever the object tells."""
+    """Their arrival is their time, whatever times the object has."""
     records = imported(tmp_path, line(1, "ADDED", _pod(2)), line(8, "MODIFIED", _pod(3, bound=T0)))
     assert _guesses(records) == {}
 
@@ -99,7 +99,7 @@ def test_frames_that_were_received_at_a_time_are_not_guesses(tmp_path: Path) -> 
 def test_an_audit_entry_without_a_time_of_its_stage_is_counted(
     tmp_path: Path, times: Raw, expected: int, taken: str
 ) -> None:
-    """The request's time is taken, or what the object tells."""
+    """The request's time is taken, or a time in the object."""
     entry = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",

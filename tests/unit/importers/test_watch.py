@@ -387,6 +387,22 @@ def test_classes_are_inferred_from_their_pods_where_none_is_recorded(tmp_path: P
     assert records[2].pod_create.pod.spec.priority == 7
 
 
+@pytest.mark.parametrize(
+    ("priority", "policy", "found"),
+    [(2**40, "Never", []), (True, "Never", []), (7, "Bogus", [""]), (-(2**31), "Never", ["Never"])],
+)
+def test_a_class_is_inferred_from_valid_values_alone(
+    tmp_path: Path, priority: int, policy: str, found: list[str]
+) -> None:
+    """A pod with others does not make the recording unreadable."""
+    records = imported(tmp_path, line(0, "ADDED", _of_class("gold", 2, priority, policy)))
+    assert [
+        each.create.priority_class.preemption_policy
+        for each in records
+        if each.create.HasField("priority_class")
+    ] == found
+
+
 def test_a_class_that_is_not_among_the_recorded_ones_is_reported(tmp_path: Path) -> None:
     """It was deleted: its pods keep their spec.priority, and no new pod is admitted with it."""
     other = make_object("PriorityClass", "silver", 1)
@@ -431,7 +447,7 @@ def test_a_reopened_watch_gives_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_kubectls_own_output_is_read_without_arrivals(tmp_path: Path) -> None:
-    """Pretty-printed; times are the latest that the object tells."""
+    """Pretty-printed; times are the latest in the object."""
     later = make_pod("p", 3, node="n")
     later["metadata"]["managedFields"] = [{"time": "2026-01-01T00:00:07Z"}]
     raw = [

@@ -11,7 +11,7 @@ import yaml
 
 from replay.errors import RunError
 from replay.overrides.assignment import parse_selector
-from replay.results.kubectl.fields import FieldSelector
+from replay.results.kubectl.fields import FieldSelector, sorted_by
 from replay.results.kubectl.get import GetQuery, get
 from replay.results.kubectl.jsonpath import Field
 from replay.results.kubectl.resources import NotFoundError
@@ -250,6 +250,21 @@ def test_texts_with_numbers_are_sorted_by_the_numbers(run: RunDirectory) -> None
     amounts = Field("spec.containers[0].resources.requests.memory")
     shown = _printed(run, sort_by=amounts, output="name")
     assert shown.split() == ["pod/web-3", "pod/web-2", "pod/web-10"]
+
+
+@pytest.mark.parametrize(
+    "ascending",
+    [
+        ["2026-01-01T00:00:01Z", "2026-01-01T00:00:01.25Z", "2026-01-01T00:00:01.5Z"],
+        ["1" * 5000, "2" + "1" * 5000, "10" + "1" * 5000],
+        ["", "a-007", "a-8"],
+    ],
+)
+def test_times_and_long_numbers_are_sorted_by_their_values(ascending: list[str]) -> None:
+    """Also with fractions of a second, with zeros in front, and beyond what int() reads."""
+    items = [{"a": each} for each in reversed(ascending)]
+    found, _ = sorted_by(Field(".a"), items, lambda each: each)
+    assert [each["a"] for each in found] == ascending
 
 
 def test_a_watch_is_not_sorted(run: RunDirectory) -> None:
