@@ -23,7 +23,7 @@ from replay.sessions import Services, WantedServices, open_services
 from replay.state_codec import UnreadableStateError, dump, load
 from replay.world.loop.replay import Replay
 
-SHARE = 50
+SHARE = 100
 """Lowest ratio of a run's wall time to the time that its checkpoints take."""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""

@@ -217,7 +217,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
         type=DURATION,
         default="10s",
         show_default=True,
-        help="Wall time between two checkpoints, at least; they take at most 2 % of a run's time.",
+        help="Wall time between two checkpoints, at least; they take at most 1 % of a run's time.",
     ),
     tls_options("", "those services"),
 )
