@@ -104,7 +104,10 @@ def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
     empty selector matches nothing; in policy/v1 an absent selector does.
     Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
     """
-    name, message = _FIELDS[raw["kind"]]
+    kind = raw.get("kind")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise FieldError("kind", "is not one that a trace carries")
+    name, message = _FIELDS[kind]
     content: dict[str, Any] = {name: json_codec.parse(message, raw)}
     carried = object_pb2.KubernetesObject(**content)
     if raw.get("apiVersion") == "policy/v1beta1":

@@ -4,8 +4,7 @@ A field that the manifest lacks keeps its value (what an API server filled in, w
 has set, the status), unless the manifest that was applied last had it.
 
 Source: kubectl v0.34 pkg/cmd/apply/patcher.go, buildMergePatch; apimachinery v0.34
-pkg/util/strategicpatch/patch.go, CreateThreeWayMergePatch, with the tags patchMergeKey of
-k8s.io/api/core/v1/types.go.
+pkg/util/strategicpatch/patch.go, CreateThreeWayMergePatch.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import orjson
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from replay.importers.recording.strategic_merge import MERGE_KEYS
 from replay.kube.kinds import metadata, to_object
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.kube.quantity import QuantityError, parse
@@ -24,16 +24,6 @@ from services.rpc.kube.json_codec import is_quantity
 
 _M = TypeVar("_M", bound=Message)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_MERGE_KEYS = {
-    "Container": "name",
-    "Volume": "name",
-    "ContainerPort": "container_port",
-    "TopologySpreadConstraint": "topology_key",
-    "PodSchedulingGate": "name",
-    "PodResourceClaim": "name",
-    "OwnerReference": "uid",
-}
-"""The keys of lists that are merged, by their elements' type; all other lists are replaced."""
 _ATOMIC = frozenset({"Timestamp", "IntOrString"})
 
 
@@ -69,7 +59,7 @@ def _merge(live: _M, wanted: _M, last: _M) -> None:
             if _is_map(field):
                 _merge_map(field, before, value, former)
             else:
-                key = _MERGE_KEYS.get(field.message_type.name, "") if field.message_type else ""
+                key = _merge_key(field)
                 elements = _merged(before, value, former, key) if key else list(value)
                 live.ClearField(name)
                 getattr(live, name).extend(elements)
@@ -81,6 +71,15 @@ def _merge(live: _M, wanted: _M, last: _M) -> None:
         else:
             before.SetInParent()
             _merge(before, value, former)
+
+
+def _merge_key(field: FieldDescriptor) -> str:
+    """Return the field by which a list's elements are merged, "" for a list that is replaced."""
+    if field.message_type is None:
+        return ""
+    fields = field.message_type.fields_by_camelcase_name
+    keys = MERGE_KEYS.get(field.camelcase_name, ())
+    return next((fields[each].name for each in keys if each in fields), "")
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -206,7 +206,7 @@ def _objects(where: str, event: _Raw, name: str) -> list[_Raw]:
 
 def _add_lives(path: Path, content: object, facts: _Facts) -> None:
     for owner, by_template in content.items() if isinstance(content, dict) else ():
-        gvk, named = owner if isinstance(owner, tuple) else owner.rpartition(":")[::2]
+        gvk, named = owner if _is_pair(owner) else str(owner).rpartition(":")[::2]
         namespace, _, name = str(named).rpartition("/")
         key = (str(gvk).rpartition(".")[2], namespace, name)
         if not isinstance(by_template, dict) or not all(
@@ -218,6 +218,10 @@ def _add_lives(path: Path, content: object, facts: _Facts) -> None:
         facts.lives[key] = templates
         for start_s, end_s in (life for lives in templates for life in lives):
             facts.end_s = max(facts.end_s, end_s or start_s)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
 
 
 def _read_life(path: Path, raw: object) -> _Life:

@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Raw = Mapping[str, Any]
-# Of two keys, the first one that an element has counts: ports of containers and of services are
-# merged by different fields.
-_MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
+MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "conditions": ("type",),
     "containers": ("name",),
@@ -37,6 +35,11 @@ _MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
+"""The merge keys of lists, by their fields.
+
+Of two keys, the first one that an element has counts: ports of containers and of services are
+merged by different fields.
+"""
 _MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
 _DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
@@ -52,7 +55,9 @@ def merged(old: Raw, patch: Raw) -> dict[str, Any]:
     if isinstance(kept, list):
         result = {name: value for name, value in result.items() if name in kept}
     for name, value in patch.items():
-        if name.startswith(_DELETE_FROM):
+        if not isinstance(name, str):
+            result[name] = value  # a key of YAML that no field of an object has
+        elif name.startswith(_DELETE_FROM):
             field = name.removeprefix(_DELETE_FROM)
             gone, before = value or (), result.get(field)
             if isinstance(before, list) and isinstance(gone, list):
@@ -64,7 +69,7 @@ def merged(old: Raw, patch: Raw) -> dict[str, Any]:
         else:
             result[name] = _value(name, result.get(name), value)
     for name, order in patch.items():
-        field = name.removeprefix(_ORDER)
+        field = str(name).removeprefix(_ORDER)
         if field != name and isinstance(result.get(field), list) and isinstance(order, list):
             result[field] = _ordered(field, result[field], order)
     return result
@@ -76,7 +81,7 @@ def _value(name: str, old: object, value: object) -> object:
     if isinstance(value, list) and name in _MERGED_PRIMITIVES:
         before = old if isinstance(old, list) else []
         return [*before, *(each for each in value if each not in before)]
-    if isinstance(value, list) and name in _MERGE_KEYS:
+    if isinstance(value, list) and name in MERGE_KEYS:
         return _list(name, old if isinstance(old, list) else [], value)
     return value
 
@@ -111,7 +116,7 @@ def _key(name: str, element: object) -> object:
     """Return the element's merge key, or the element itself where it is not a mapping."""
     if not isinstance(element, dict):
         return element
-    for field in _MERGE_KEYS.get(name, ()):
+    for field in MERGE_KEYS.get(name, ()):
         if field in element:
             return field, element[field]
     return None

@@ -11,7 +11,9 @@ import yaml
 from replay.errors import TraceError
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.registry import open_trace, recognise
+from replay.kube.kinds import to_object
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.rpc.errors import FieldError
 from tests.unit.importers.builders import T0_S, Raw, S, issues, kinds, make_object, make_pod
 
 
@@ -149,6 +151,22 @@ def test_a_patch_merges_by_key_or_replaces(patch: Raw, changed: Raw) -> None:
     """Lists with a merge key are merged by it, others replaced; null takes away."""
     expected = {key: value for key, value in {**_OLD, **changed}.items() if value is not None}
     assert merged(_OLD, patch) == expected
+
+
+def test_a_patch_may_have_keys_that_are_not_texts(tmp_path: Path) -> None:
+    """As YAML allows: no field has such a key."""
+    spec = {7: 1, "unschedulable": True}
+    patch = _patch(1, "nodes", "node", "patch", {5: "x", "spec": spec})
+    records = _imported(tmp_path, _node(), patch)
+    (updated,) = [each.update.node for each in records if each.HasField("update")]
+    assert updated.spec.unschedulable
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, None, 5, "Nothing"])
+def test_an_object_of_another_kind_is_refused(kind: object) -> None:
+    """By the reader of each, where a patch has changed what it was."""
+    with pytest.raises(FieldError, match="kind"):
+        to_object({"kind": kind})
 
 
 def test_ports_are_merged_by_what_they_have() -> None:

@@ -48,6 +48,13 @@ def _deployment(replicas: int) -> Raw:
     return _object("Deployment", "web", {"replicas": replicas, "template": template})
 
 
+@pytest.mark.parametrize("owner", [5, True, b"x", ("a", "b", "c"), ""])
+def test_an_owner_of_lives_may_be_anything(tmp_path: Path, owner: object) -> None:
+    """One that is not an object's name has no object."""
+    lives = {owner: {1: [{"Running": _T0}]}}
+    assert "create deployment" in kinds(_imported(tmp_path, _event(0, _deployment(1)), lives=lives))
+
+
 def test_objects_are_created_changed_and_deleted(tmp_path: Path) -> None:
     """Applied for the first time, again, and deleted; times are the trace's."""
     records = _imported(
