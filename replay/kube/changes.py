@@ -20,6 +20,8 @@ _STATUS_TIMES = ("startTime", "completionTime", "lastScheduleTime", "lastSuccess
 _TERMINATED_TIMES = ("startedAt", "finishedAt")
 _GRACE_MAX_S = 2**31
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)")
+_TIME_NS_MAX = 2**62
+"""The latest time of the contract, in 2116."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 
@@ -48,7 +50,7 @@ class Change:
 
 
 def time_ns(text: object) -> int | None:
-    """Return a time in RFC 3339 as ns since 1970; None for any other value."""
+    """Return a time in RFC 3339 as ns since 1970; None for any other value, and beyond 2116."""
     return _time_ns(text) if isinstance(text, str) else None
 
 
@@ -62,7 +64,8 @@ def _time_ns(text: str) -> int | None:
     except ValueError:
         return None
     seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
-    return seconds * SECOND_NS + nanos
+    at_ns = seconds * SECOND_NS + nanos
+    return at_ns if abs(at_ns) <= _TIME_NS_MAX else None
 
 
 def rfc3339(at_ns: int) -> str:

@@ -125,6 +125,10 @@ def _require_attributes(pod: Pod, constraints: list[borg.Constraint]) -> None:
         _require(term, each)
 
 
+_DIGITS_MAX = 20
+"""More digits than a number of 64 bits has."""
+
+
 def _require(term: NodeSelectorTerm, constraint: borg.Constraint) -> None:
     """Add the constraint's requirement; an empty value means that the attribute is missing."""
     key, operator, value = label_key(constraint.name), constraint.operator, constraint.value
@@ -134,7 +138,7 @@ def _require(term: NodeSelectorTerm, constraint: borg.Constraint) -> None:
     if name in {"Exists", "DoesNotExist"}:
         term.match_expressions.add(key=key, operator=name)
         return
-    if moved and value.lstrip("-").isdecimal():
+    if moved and len(value) < _DIGITS_MAX and value.lstrip("-").isdecimal():
         value = str(int(value) + moved)
     term.match_expressions.add(key=key, operator=name, values=[label_value(value)])
 

@@ -78,7 +78,10 @@ def _sort(path: Path, lines: DiskSorter, issues: Issues) -> None:
             issues.add("unknown-line", where, "no line of a table of the trace: left out")
             continue
         at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
-        data = orjson.dumps([where, table, raw])
+        try:
+            data = orjson.dumps([where, table, raw])
+        except TypeError as error:
+            raise TraceError(where, f"cannot be read: {error}") from error
         lines.put(min(at_us, borg.AFTER_US), _TABLES[table][0], data)
 
 

@@ -16,7 +16,7 @@ import yaml
 from replay import bounds
 from replay.errors import TraceError
 from replay.kube.changes import Raw, part
-from services.kube.quantity import DurationError, parse_duration_ns
+from services.kube.quantity import parse_duration_ns
 
 
 class Workload:
@@ -141,7 +141,7 @@ class Operation:
         value = self._value("duration", "durationparam")
         try:
             duration_ns = parse_duration_ns(str(value or ""))
-        except DurationError as error:
+        except ValueError as error:  # a DurationError, or a number with thousands of digits
             raise TraceError(self.where, f"{self.code}: {error}") from error
         if duration_ns < 0:
             raise TraceError(self.where, f"{self.code}: duration: {value!r} is below 0")

@@ -171,7 +171,7 @@ class _Surveyor:
         owner = controller(raw) or {}
         owner_uid = str(owner.get("uid") or "")
         kinds, controllers = SIMULATED_OWNERS[object_kind], self._result.controllers
-        is_simulated = owner.get("kind") in kinds and owner_uid in controllers
+        is_simulated = str(owner.get("kind")) in kinds and owner_uid in controllers
         is_active = phase(raw) not in TERMINAL_PHASES
         ordinal = self._made.get(owner_uid, 0)
         if is_simulated and (is_active or not transition.initial):
