@@ -172,8 +172,12 @@ def is_being_deleted(raw: Raw) -> bool:
 
 def grace_s(raw: Raw) -> int | None:
     """Return the grace period of an object's deletion; None where it is absent or invalid."""
-    seconds = meta(raw).get("deletionGracePeriodSeconds")
-    return seconds if isinstance(seconds, int) and 0 <= seconds < _GRACE_MAX_S else None
+    return grace_period_s(meta(raw).get("deletionGracePeriodSeconds"))
+
+
+def grace_period_s(value: object) -> int | None:
+    """Return a grace period, s; None for what is not one."""
+    return value if type(value) is int and 0 <= value < _GRACE_MAX_S else None
 
 
 def deletion_requested_ns(raw: Raw) -> int | None:

@@ -28,6 +28,7 @@ from replay.kube.changes import (
     Change,
     ChangeType,
     Raw,
+    grace_period_s,
     key,
     kind,
     latest_ns,
@@ -175,11 +176,18 @@ def _bound(pod: Raw, node_name: object) -> Raw:
     }
 
 
+_GRACE_S = 30
+"""The default of terminationGracePeriodSeconds."""
+
+
 def _evicted(pod: Raw, at_ns: int, requested_s: object) -> Raw:
     """Return the pod after an API-initiated eviction; without a node it is deleted at once."""
     spec = part(pod, "spec")
-    own_s = spec.get("terminationGracePeriodSeconds", 30)
-    grace_s = requested_s if isinstance(requested_s, int) else own_s
+    grace_s = grace_period_s(requested_s)
+    if grace_s is None:
+        grace_s = grace_period_s(spec.get("terminationGracePeriodSeconds"))
+    if grace_s is None:
+        grace_s = _GRACE_S
     if not spec.get("nodeName"):
         grace_s = 0
     gone = datetime.fromtimestamp(at_ns // SECOND_NS + grace_s, UTC)

@@ -141,7 +141,6 @@ class RecordMaker:
         self, transition: Transition, cause: str = "user", grace_s: int | None = None
     ) -> Record:
         """Return a deletion; `grace_s` None is the grace period of the object."""
-        grace_s = grace_s if type(grace_s) is int and abs(grace_s) < 2**31 else None
         delete = Delete(object=ref(transition.new), cause=cause, grace_period_seconds=grace_s)
         return self.numbering.record(transition.at_ns, delete=delete)
 
