@@ -9,6 +9,7 @@ import pytest
 
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
+from replay.kube.changes import grace_period_s, time_ns
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
 from tests.unit.importers.builders import (
     T0_S,
@@ -385,6 +386,31 @@ def test_classes_are_inferred_from_their_pods_where_none_is_recorded(tmp_path: P
     [inferred] = issues(records)
     assert (inferred.kind, inferred.where) == ("inferred", "PriorityClass gold")
     assert records[2].pod_create.pod.spec.priority == 7
+
+
+@pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59Z", "2500-01-01T00:00:00Z", "0001-01-01T00:00:00Z"]
+)
+def test_a_time_that_a_trace_cannot_have_is_no_time(text: str) -> None:
+    """Times are ns in 63 bits."""
+    assert time_ns(text) is None
+    assert time_ns("2100-01-01T00:00:00Z") is not None
+
+
+@pytest.mark.parametrize("value", [True, -1, 2**40, 1.5, "30", None])
+def test_what_is_not_a_grace_period_is_none(value: object) -> None:
+    """Of a deletion, and of an eviction's options."""
+    assert grace_period_s(value) is None
+    assert grace_period_s(30) == 30
+
+
+@pytest.mark.parametrize("kind", [{"a": 1}, ["ReplicaSet"], 5])
+def test_an_owner_of_a_wrong_kind_owns_nothing(tmp_path: Path, kind: object) -> None:
+    """It is not looked up."""
+    pod = make_pod("p", 2)
+    owner = {"kind": kind, "name": "o", "uid": "u", "apiVersion": "apps/v1", "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    assert kinds(imported(tmp_path, line(0, "ADDED", pod)))[0] == "header"
 
 
 @pytest.mark.parametrize(
