@@ -154,7 +154,7 @@ def test_every_span_arrives_as_the_runs_own_file_has_it(observed: Observed) -> N
 def test_a_search_for_the_preemptor_finds_one_trace_that_ends_with_its_victim(
     observed: Observed,
 ) -> None:
-    """What it waited for, why, whom it cost, when that ended, and what it got."""
+    """Its waits with their reasons, its victims with their ends, and its binding."""
     pod = observed.named("Pod", "k8s.pod.name", "nginx-a")
     trace = [each for each in observed.receiver.spans() if each.trace_id == pod.trace_id]
     by_id = {each.span_id: each for each in trace}
