@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from replay.errors import BackendError, ServiceLostError
+from replay.interrupts import is_interrupted
 from services.rpc.errors import reason_of
 from services.rpc.timeouts import DEFAULT_TIMEOUTS
 
@@ -26,7 +27,7 @@ class Exchange(Generic[Request, Answer]):
     """The client side of a stream: requests are sent, responses arrive in their order.
 
     A watchdog cancels the stream when a response is overdue, so that a service that hangs is
-    reported.
+    reported, and when a signal waits for the response.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class Exchange(Generic[Request, Answer]):
 
     def _watch(self) -> None:
         while not self._ended.wait(1.0):
-            if time.monotonic() > self._due:
-                self._is_overdue = True
+            self._is_overdue = time.monotonic() > self._due
+            if self._is_overdue or is_interrupted():
                 self._call.cancel()
                 return
 

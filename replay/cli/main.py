@@ -15,16 +15,9 @@ import click
 from click.shell_completion import get_completion_class, shell_complete
 
 from replay.backends.processes import prepare
-from replay.cli.errors import (
-    BROKEN_PIPE,
-    INTERRUPTED,
-    UNWRITABLE,
-    ExitError,
-    Interrupted,
-    Interrupts,
-    os_problem,
-)
+from replay.cli.errors import BROKEN_PIPE, INTERRUPTED, UNWRITABLE, ExitError, os_problem
 from replay.errors import DISK, OutputError
+from replay.interrupts import Interrupted, Interrupts
 from services.rpc.version import package_version
 from services.terminal import echo
 

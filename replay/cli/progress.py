@@ -15,9 +15,10 @@ from rich.text import Text
 
 from replay.bounds import yaml_value
 from replay.cli.console import TerminalConsole
-from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
+from replay.cli.errors import LOOP, ExitError, refusing
 from replay.cli.traces import TraceArguments
 from replay.errors import RunError, TraceError
+from replay.interrupts import Interrupts
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated

@@ -18,10 +18,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any
 from uuid import uuid4
 
@@ -87,17 +88,22 @@ def run_sweep(
 
 def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
     replays = ReplayProcesses()
+    # Unlike as_completed it waits where a signal may raise.
+    done: SimpleQueue[Future[dict[str, float]]] = SimpleQueue()
+    cells: dict[Future[dict[str, float]], SweepCell] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        futures = {
-            pool.submit(run_cell, str(folder / CELLS / cell.name), cell.command_line, replays): cell
-            for cell in missing
-        }
         try:
-            for future in as_completed(futures):
+            for cell in missing:
+                path = str(folder / CELLS / cell.name)
+                future = pool.submit(run_cell, path, cell.command_line, replays)
+                cells[future] = cell
+                future.add_done_callback(done.put)
+            for _ in missing:
+                future = done.get()
                 try:
-                    yield FinishedCell(cell=futures[future], figures=future.result())
+                    yield FinishedCell(cell=cells[future], figures=future.result())
                 except (CellError, RunError, OSError) as error:
-                    yield FinishedCell(cell=futures[future], figures={}, problem=str(error))
+                    yield FinishedCell(cell=cells[future], figures={}, problem=str(error))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             replays.stop()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import grpc
 import pytest
@@ -160,6 +161,26 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             yield scheduler_rpc.RunRoundResponse(outcomes=[answer], sequence=sequence)
 
 
+class Silent(Restless):
+    """A scheduler that answers no round; `asked` is set by the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self._ended = Event(), Event()
+
+    def StreamingRunRound(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: Iterator[scheduler_rpc.RunRoundRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[scheduler_rpc.RunRoundResponse]:
+        """Wait until the caller goes."""
+        context.add_callback(self._ended.set)
+        next(request_iterator)
+        self.asked.set()
+        self._ended.wait()
+        yield from ()
+
+
 @contextlib.contextmanager
 def served(restless: Restless) -> Iterator[list[str]]:
     """Serve a scheduler and yield the options that name it."""
@@ -211,6 +232,25 @@ def test_a_second_signal_ends_a_replay_at_once(tmp_path: Path) -> None:
     """Whatever the first one is still waiting for."""
     ended, _ = _stopped_replay(tmp_path, signal.SIGTERM, signal.SIGINT)
     assert ended in {-signal.SIGINT, 143}, "143: the first signal was faster"
+
+
+def test_a_replay_whose_scheduler_is_silent_ends_by_a_signal(tmp_path: Path) -> None:
+    """Not only when the response is overdue, after two minutes."""
+    silent = Silent()  # type: ignore[abstract] # gRPC refuses the others
+    with (
+        served(silent) as arguments,
+        subprocess.Popen(
+            command("replay", NGINX, "--run", "r", *arguments),
+            cwd=tmp_path,
+            env=environment(),
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
+        assert silent.asked.wait(30)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 143, errors
+    assert errors == b"Error: ended by SIGTERM; r has what was written until then\n"
 
 
 def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from replay.cli.errors import (
     TERMINATED,
     UNWRITABLE,
     ExitError,
-    StopSignals,
     refusing_traces,
 )
 from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
@@ -40,6 +39,7 @@ from replay.errors import (
     RunError,
     UnreachableError,
 )
+from replay.interrupts import StopSignals
 from replay.results.durations import simulated
 from services.kube import quantity
 from services.terminal import echo

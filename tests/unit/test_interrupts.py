@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 
 import pytest
 
-from replay.cli.errors import ENDING, Interrupted, Interrupts
+from replay.interrupts import ENDING, Interrupted, Interrupts, StopSignals, is_interrupted
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -62,3 +64,63 @@ def test_what_was_set_before_is_set_again_afterwards() -> None:
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGTERM)
     assert [signal.getsignal(each) for each in ENDING] == before
+
+
+class _Signalling:
+    """A lock that a signal follows, as one may follow any: taken or returned."""
+
+    def __init__(self, *, taken: bool) -> None:
+        self._lock = threading.Lock()
+        self._at_taken = taken
+        self.acquire, self.release, self.locked = (
+            self._lock.acquire,
+            self._lock.release,
+            self._lock.locked,
+        )
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._at_taken:
+            signal.raise_signal(signal.SIGTERM)
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+        if not self._at_taken:
+            signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_signal_leaves_no_lock_of_a_library_held(*, taken: bool) -> None:
+    """Python's own `with condition:` is interrupted after it took its lock, or returned it."""
+    lock = _Signalling(taken=taken)
+    condition = threading.Condition(lock)  # type: ignore[arg-type] # all that a condition uses
+    with Interrupts(), pytest.raises(Interrupted, match="SIGTERM"), condition:
+        assert not taken, "raised before the first instruction within"
+    assert not lock.locked()
+    assert not is_interrupted()
+    assert sys.gettrace() is None
+
+
+def test_a_signal_waits_for_a_library_to_return() -> None:
+    """Whoever waits on behalf of the library learns of it."""
+    seen: list[bool] = []
+
+    def within() -> bool:
+        signal.raise_signal(signal.SIGHUP)
+        seen.append(is_interrupted())
+        return True
+
+    with Interrupts(), pytest.raises(Interrupted, match="SIGHUP"):
+        threading.Condition().wait_for(within)
+    assert seen == [True]
+
+
+def test_the_signal_that_ends_a_recording_at_once_leaves_no_lock_held() -> None:
+    """As the first one of another command."""
+    lock = _Signalling(taken=True)
+    condition = threading.Condition(lock)  # type: ignore[arg-type] # as above
+    with StopSignals() as signals:
+        signals.arm()
+        with pytest.raises(KeyboardInterrupt), condition:
+            pass
+    assert (signals.number, lock.locked()) == (signal.SIGTERM, False)
