@@ -85,7 +85,7 @@ def tables() -> Mapping[str, list[Room]]:
     found: dict[str, list[Room]] = {}
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
-        folder = re.match(r"`([\w/]+)`", section)
+        folder = re.match(r"`([\w/.]+)`", section)
         if folder is None:
             continue
         rooms: list[Room] = []
