@@ -5,7 +5,7 @@ from __future__ import annotations
 from replay.results.spans.rounds import NODES_MAX, RoundSpans, synchronize_attributes
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from services.telemetry.span import Sampling
-from tests.unit.results.test_round_spans import Kept
+from tests.kept_spans import KeptSpans
 
 TEXT = "memory.available<100Mi grace=0s min_reclaim="
 
@@ -53,7 +53,7 @@ def test_a_whole_cluster_under_pressure_does_not_swell_a_span() -> None:
 
 def test_the_span_holds_them_beside_the_number_of_nodes() -> None:
     """As its attributes."""
-    kept = Kept()
+    kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     spans.stepped("synchronize", 5, 20, 4, synchronize_attributes([answer("n")]))
     (span,) = kept.spans

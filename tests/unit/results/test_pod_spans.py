@@ -7,44 +7,13 @@ from collections.abc import Callable
 from replay.results.spans.pods import PodSpans
 from replay.state_codec import dump, load
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.span import Delivery, Sampling, SinkPosition, Span
+from services.telemetry.span import Sampling, Span
+from tests.kept_spans import KeptSpans
 from tests.unit.results import messages
 
 
-class Collected:
-    """A sink that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def end(self, span: Span) -> None:
-        """Keep a span."""
-        self.spans.append(span)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def position(self) -> SinkPosition:
-        """Return that no span waits."""
-        return SinkPosition(0, 0)
-
-    def close(self) -> Delivery:
-        """Count what was kept."""
-        return Delivery(ended=len(self.spans), delivered=len(self.spans))
-
-    def of(self, pod: str) -> dict[str, Span]:
-        """Return a pod's spans by name."""
-        root = next(
-            each
-            for each in self.spans
-            if each.name == "Pod" and each.attributes["k8s.pod.name"] == pod
-        )
-        trace_id = root.context.trace_id
-        return {each.name: each for each in self.spans if each.context.trace_id == trace_id}
-
-
-def _played(play: Callable[[PodSpans], None], share: float = 1.0) -> Collected:
-    sink = Collected()
+def _played(play: Callable[[PodSpans], None], share: float = 1.0) -> KeptSpans:
+    sink = KeptSpans()
     spans = PodSpans(sink, Sampling(share), 7)
     play(spans)
     spans.close(messages.START_NS + 100 * messages.SECOND_NS)
@@ -186,7 +155,7 @@ def test_a_victim_that_outlives_the_run_is_still_terminating() -> None:
 
 def test_a_continued_run_knows_the_victims_that_terminate() -> None:
     """They are in the state that a checkpoint keeps."""
-    sink = Collected()
+    sink = KeptSpans()
     spans = PodSpans(sink, Sampling(1.0), 7)
     _preempts(spans)
     saved = load(dump(spans.state(), {}), {})

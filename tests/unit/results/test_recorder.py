@@ -18,8 +18,8 @@ from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.span import Sampling
+from tests.kept_spans import KeptSpans
 from tests.unit.results import messages
-from tests.unit.results.test_round_spans import Kept
 
 _SHORTAGE = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -81,7 +81,7 @@ def test_a_pod_that_waits_is_known_with_its_last_reasons(run: RunDirectory) -> N
 
 def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> None:
     """Latencies, reasons and spans; a step that one of them went through counts once."""
-    spans = Kept()
+    spans = KeptSpans()
     recorder = Recorder(run, spans=spans, sampling=Sampling(1.0))
     round_ = messages.round_of(*(messages.added(messages.pod_message(name)) for name in "abc"))
     recorder.round_sent(round_)

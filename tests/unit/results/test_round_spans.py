@@ -5,31 +5,10 @@ from __future__ import annotations
 from replay.results.run.decision_log import steps_of
 from replay.results.spans.rounds import MeasuredExchange, RoundSpans
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.telemetry.span import Delivery, Sampling, SinkPosition, Span, SpanContext
+from services.telemetry.span import Sampling, SpanContext
+from tests.kept_spans import KeptSpans
 
 CYCLES = ("schedulingCycle", "RunFilterPlugins")
-
-
-class Kept:
-    """A sink that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def end(self, span: Span) -> None:
-        """Keep a span."""
-        self.spans.append(span)
-
-    def flush(self) -> None:
-        """Do nothing: spans are kept at once."""
-
-    def position(self) -> SinkPosition:
-        """Return how many spans there are."""
-        return SinkPosition(len(self.spans), len(self.spans))
-
-    def close(self) -> Delivery:
-        """Tell that all arrived."""
-        return Delivery(ended=len(self.spans), delivered=len(self.spans))
 
 
 def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
@@ -56,7 +35,7 @@ def exchanged(spans: RoundSpans, *told: scheduler_pb2.RoundOutcomes) -> SpanCont
 
 def test_the_rounds_of_a_window_share_their_spans() -> None:
     """Their pods are counted together, and each exchange with the queue has its own."""
-    kept = Kept()
+    kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     exchanged(spans, outcomes(2), outcomes(1))
     spans.close(9)
@@ -69,7 +48,7 @@ def test_the_rounds_of_a_window_share_their_spans() -> None:
 
 def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
     """Three cycles are one schedulingCycle of three pods, with the filters below it."""
-    kept = Kept()
+    kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     context = exchanged(spans, outcomes(3))
     found = {span.name: span for span in kept.spans}
@@ -84,7 +63,7 @@ def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
 
 def test_a_round_that_tried_no_pod_has_no_span() -> None:
     """It is counted in the run's own span."""
-    kept = Kept()
+    kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     assert exchanged(spans, scheduler_pb2.RoundOutcomes()) is None
     spans.close(9)
@@ -95,7 +74,7 @@ def test_a_round_that_tried_no_pod_has_no_span() -> None:
 
 def test_an_exchange_of_evictions_is_a_span_of_the_run() -> None:
     """`synchronize` tells how many nodes were stepped."""
-    kept = Kept()
+    kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     spans.stepped("synchronize", 5, 20, 4)
     (span,) = kept.spans

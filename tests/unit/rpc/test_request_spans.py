@@ -18,34 +18,13 @@ from services.rpc.local import LocalServer
 from services.rpc.server import interceptors
 from services.telemetry.logs import CURRENT
 from services.telemetry.service_spans import ServiceSpans
-from services.telemetry.span import Delivery, SinkPosition, Span, SpanContext, SpanKind
+from services.telemetry.span import Span, SpanContext, SpanKind
+from tests.kept_spans import KeptSpans
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 METHOD = "reprieve.queue.v1beta1.QueueService/"
 Stub = Any
-
-
-class Kept:
-    """A sink that keeps spans."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def end(self, span: Span) -> None:
-        """Keep a span."""
-        self.spans.append(span)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def position(self) -> SinkPosition:
-        """Return that nothing waits."""
-        return SinkPosition(0, 0)
-
-    def close(self) -> Delivery:
-        """Count the spans."""
-        return Delivery(ended=len(self.spans), delivered=len(self.spans))
 
 
 class FailingQueue(QueueServicer):
@@ -65,7 +44,7 @@ class FailingQueue(QueueServicer):
 
 
 @contextlib.asynccontextmanager
-async def served(queue: QueueServicer, sink: Kept, *, local: bool) -> AsyncIterator[Stub]:
+async def served(queue: QueueServicer, sink: KeptSpans, *, local: bool) -> AsyncIterator[Stub]:
     """Serve a queue with spans, and give a client of it."""
     around = interceptors(ServiceSpans(sink))
     server: Any
@@ -92,7 +71,7 @@ def spans_of(
     queue: QueueServicer | None = None,
 ) -> list[Span]:
     """Return the spans of calls that a client makes."""
-    sink = Kept()
+    sink = KeptSpans()
 
     async def run() -> None:
         async with served(queue or FailingQueue(), sink, local=local) as stub:

@@ -1,0 +1,37 @@
+"""A sink of spans for tests."""
+
+from __future__ import annotations
+
+from services.telemetry.span import Delivery, SinkPosition, Span
+
+
+class KeptSpans:
+    """A SpanSink that keeps what it is given, in `spans`."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def end(self, span: Span) -> None:
+        """Keep a span."""
+        self.spans.append(span)
+
+    def flush(self) -> None:
+        """Do nothing: spans are kept at once."""
+
+    def position(self) -> SinkPosition:
+        """Return that no span waits."""
+        return SinkPosition(0, 0)
+
+    def close(self) -> Delivery:
+        """Count what was kept."""
+        return Delivery(ended=len(self.spans), delivered=len(self.spans))
+
+    def of(self, pod: str) -> dict[str, Span]:
+        """Return a pod's spans by name."""
+        root = next(
+            each
+            for each in self.spans
+            if each.name == "Pod" and each.attributes["k8s.pod.name"] == pod
+        )
+        trace_id = root.context.trace_id
+        return {each.name: each for each in self.spans if each.context.trace_id == trace_id}
