@@ -34,7 +34,7 @@ _ENVIRONMENT = {
 }
 """Environment variables of the services, unless the user has set them."""
 
-START_S = 60.0
+START_S = 120.0
 STOP_S = 10.0
 RESTART_S = 1.0
 STARTS_MAX = 3

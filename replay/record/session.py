@@ -15,7 +15,7 @@ from replay.record.api import ApiServer
 from replay.record.connect import connected
 from replay.record.coverage import is_refused
 from replay.record.frames import ABOUT, RecordingFolder, arrival_time
-from replay.record.http_client import RequestBounds
+from replay.record.http_client import STOPPED, RequestBounds
 from replay.record.recorder import Recorder, RecorderSettings, RecordingProgress
 from replay.record.redact import Redactor
 from replay.record.usage_sources import ChosenSource
@@ -147,7 +147,7 @@ def record(
         while recorder.goes_on() and keep_going(recorder.state()):
             pass
     state, broken = recorder.state(), recorder.broken()
-    _check_received(recorder, state, broken)
+    _check_received(recorder, api.address, state, broken)
     seconds = (now_ns() - began_ns) / 1e9
     # A server's refusal names its user.
     redacted = options.redactor.server_words if options.redactor else str
@@ -178,7 +178,10 @@ def record(
     )
 
 
-def _check_received(recorder: Recorder, state: RecordingProgress, broken: str) -> None:
+def _check_received(
+    recorder: Recorder, address: str, state: RecordingProgress, broken: str
+) -> None:
+    """Raise RecordError, or OutputError, where nothing was received."""
     statuses, all_refused = state.statuses.values(), is_refused(recorder.watched())
     if not all_refused and any(each.has_received for each in statuses):
         return
@@ -188,5 +191,6 @@ def _check_received(recorder: Recorder, state: RecordingProgress, broken: str) -
         raise RecordError(broken)
     if state.problems and not all_refused:
         raise RecordError(state.problems[0])
-    if any(each.refused for each in statuses):
+    if all_refused:
         raise recorder.all_refused()
+    raise RecordError(f"{address}: {STOPPED} before the API server answered; record for longer")

@@ -286,6 +286,9 @@ def _stopped_replay(folder: Path, *numbers: signal.Signals) -> tuple[int, bytes]
 def _stopped(
     folder: Path, arguments: list[str], run: Path, *numbers: signal.Signals
 ) -> tuple[int, bytes]:
+    # A shell's background jobs ignore SIGINT, and so would what they start. A signal that is caught
+    # here has the system's effect there. (A preexec_fn would run beside the threads of gRPC.)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         arguments,
         cwd=folder,
@@ -293,10 +296,9 @@ def _stopped(
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
-        # A shell's background jobs ignore SIGINT, and so would what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
     ) as process:
-        deadline = time.monotonic() + 30
+        signal.signal(signal.SIGINT, before)
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if any(each.stat().st_size for each in run.rglob("history.rounds.zst")):
                 break

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
+from threading import Event
 
 import pytest
 from click.testing import CliRunner
@@ -202,7 +204,7 @@ def test_a_namespace_that_does_not_exist_is_named_and_the_others_are_recorded(
     """A list in such a namespace is empty, and would hide the typing error."""
     with tenant("team-a") as server:
         server.readable = (*(server.readable or ()), "/api/v1/namespaces/team-x")
-        result = record(tmp_path, server.url, *["-n", "team-a", "-n", "team-x", "--for", "1s"])
+        result = record(tmp_path, server.url, *["-n", "team-a", "-n", "team-x", "--for", "3s"])
         assert not [
             each for each in server.requests if each.startswith("/apis/apps/v1/namespaces/team-x")
         ]
@@ -219,6 +221,25 @@ def test_where_no_namespace_exists_nothing_is_recorded(tmp_path: Path) -> None:
         refusal = problem(record(tmp_path, server.url, "-n", "team-x"))
     assert refusal.code == SERVICE
     assert "team-x: no such namespace; check --namespace" in str(refusal)
+    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+
+
+def test_where_no_namespace_has_answered_yet_the_user_is_not_sent_for_rights(
+    tmp_path: Path,
+) -> None:
+    """Although what is beside the namespaces is refused."""
+
+    def silent(_: BufferedIOBase, ending: Event) -> None:
+        ending.wait()
+
+    with tenant("team-a") as server:
+        server.hostile = dict.fromkeys(server.scripts, silent)
+        arguments = ["-n", "team-a", "--for", "1s", "--usage", "off"]
+        refusal = problem(record(tmp_path, server.url, *arguments))
+    assert refusal.code == SERVICE
+    assert str(refusal) == (
+        f"{server.url}: the recording has ended before the API server answered; record for longer"
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
 
 
