@@ -1,8 +1,8 @@
 """Signals that end a command: noted at once, raised where that leaves nothing half done.
 
 An exception that a signal's handler raises within a library's `with condition:` can leave a lock
-held that another thread waits for: the command would never end. It is raised when that call of the
-library has returned.
+held that another thread waits for: the command would never end. Within a service that runs in this
+process it would leave a request half applied. It is raised when such a call has returned.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command as Ctrl-C does; its exit code is 128 and the signal's number."""
-_LOCKING = frozenset({"concurrent", "grpc", "logging", "threading"})
-"""Packages of Python code that holds locks which other threads need."""
+_WHOLE = ("concurrent.", "grpc.", "logging.", "services.rpc.local.", "threading.")
+"""Modules and packages whose calls are not interrupted: they hold locks, or run a service."""
 _deferred: list[KeyboardInterrupt] = []
 
 
 def is_interrupted() -> bool:
-    """Return whether a signal waits for the call of a library to return."""
+    """Return whether a signal waits for a call to return."""
     return bool(_deferred)
 
 
@@ -127,7 +127,7 @@ def _set_again(before: dict[signal.Signals, Any]) -> None:
 
 
 def _interrupt(error: KeyboardInterrupt, frame: FrameType | None) -> None:
-    """Raise in `frame`, or in the caller of the _LOCKING package that it runs in, when it returns.
+    """Raise in `frame`, or in the caller of the _WHOLE call that it is within, when that returns.
 
     The caller's next instruction raises: a trace function of that frame alone does so.
     """
@@ -146,11 +146,11 @@ def _interrupt(error: KeyboardInterrupt, frame: FrameType | None) -> None:
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    """Return the caller of the outermost _LOCKING frame; `frame` itself where there is none."""
+    """Return the caller of the outermost _WHOLE frame; `frame` itself where there is none."""
     outside = frame
     while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        module = f"{frame.f_globals.get('__name__')}."
         frame = frame.f_back
-        if package in _LOCKING:
+        if module.startswith(_WHOLE):
             outside = frame
     return outside

@@ -4,11 +4,11 @@
 
 Each attempt makes a replay of another kind (tests/torture/kill_traces.py), undisturbed and with
 kills: SIGKILL to a service, to all of them, to the process that starts them, to the replay (which
-is then resumed) or to all at once, or SIGSTOP and SIGCONT. The moments are random, or those of an
-event: the start, a checkpoint that is being written or was just replaced, the last files. Every
-fifth replay uses services at addresses, which something else starts again. Then
-tests/torture/same_run.py compares the two runs, and no process may be left. A failure prints the
-command that repeats it.
+is then resumed) or to all at once, SIGTERM to the replay, or SIGSTOP and SIGCONT. The moments are
+random, or those of an event: the start, a checkpoint that is being written or was just replaced,
+the last files. Every fifth replay uses services at addresses, which something else starts again.
+Then tests/torture/same_run.py compares the two runs, and no process may be left. A failure prints
+the command that repeats it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _POLL_S = 0.002
 _LEFT_S = 20.0
 """How long processes may take to end by themselves after a kill."""
 _PATIENCE_S = 600.0
+_INTERRUPTED = (143, -signal.SIGTERM, 0)
+"""Codes of a replay after SIGTERM: as always, before the command began, after it had ended."""
 _UNWANTED = ("Traceback", "no checkpoint can be taken")
 
 
@@ -205,9 +207,11 @@ def disturbed(
             if how:
                 left -= 1
                 found.kills.append(f"{how} {moment}")
-                if how in {"replay", "everything"}:
+                if how in {"replay", "everything", "interrupted"}:
                     within_s = max(0.5, within_s / 2)
-                    running.process.wait()
+                    code = _ended(running)
+                    if how == "interrupted" and code not in _INTERRUPTED:
+                        found.problems.append(f"SIGTERM ended it with code {code}")
                     running.process = _resumed(running, begin, log)
         found.code = _ended(running)
         if elsewhere is not None and found.code == SERVICE and not (run / RESUME).exists():
@@ -277,6 +281,7 @@ def _kill(running: _Running, chance: random.Random) -> str:
         "starter": starters,
         "replay": replay,
         "everything": [*services, *replay, *starters],
+        "interrupted": replay,
         "frozen": one,
     }
     how = chance.choice(tuple(disturbed_by))
@@ -285,6 +290,8 @@ def _kill(running: _Running, chance: random.Random) -> str:
         _signal(pids, signal.SIGSTOP)
         time.sleep(0.5)
         _signal(pids, signal.SIGCONT)
+    elif how == "interrupted":
+        _signal(pids, signal.SIGTERM)
     else:
         _signal(pids, signal.SIGKILL)
         while any(map(_began, pids)):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import threading
+from typing import Any, cast
 
+import grpc
 import pytest
 
 from replay.interrupts import ENDING, Interrupted, Interrupts, StopSignals, is_interrupted
+from reprieve.eviction.v1beta1.eviction_service_pb2 import CreateSessionRequest
+from reprieve.eviction.v1beta1.eviction_service_pb2_grpc import (
+    EvictionServiceStub,
+    add_EvictionServiceServicer_to_server,
+)
+from services.eviction.servicer import EvictionServicer
+from services.rpc.client import channel
+from services.rpc.local import LocalServer
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -113,6 +124,32 @@ def test_a_signal_waits_for_a_library_to_return() -> None:
     with Interrupts(), pytest.raises(Interrupted, match="SIGHUP"):
         threading.Condition().wait_for(within)
     assert seen == [True]
+
+
+class SignalledEviction(EvictionServicer):
+    """A service to which a signal comes within a request; `is_whole` once that was done."""
+
+    is_whole = False
+
+    async def CreateSession(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        """Do it, and get a signal before."""
+        signal.raise_signal(signal.SIGTERM)
+        session = await super().CreateSession(request, context)
+        self.is_whole = True
+        return session
+
+
+def test_a_signal_leaves_no_request_of_a_service_in_this_process_half_done() -> None:
+    """It is raised where the replay goes on."""
+    servicer = SignalledEviction()
+    with asyncio.Runner() as runner:
+        server = LocalServer(runner.get_loop())
+        add_EvictionServiceServicer_to_server(servicer, cast("grpc.aio.Server", server))
+        stub = EvictionServiceStub(channel(server.address))
+        with Interrupts(), pytest.raises(Interrupted):
+            stub.CreateSession(CreateSessionRequest())
+        server.close()
+    assert servicer.is_whole
 
 
 def test_the_signal_that_ends_a_recording_at_once_leaves_no_lock_held() -> None:
