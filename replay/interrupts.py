@@ -10,16 +10,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from types import FrameType
 from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command as Ctrl-C does; its exit code is 128 and the signal's number."""
-_WHOLE = ("concurrent.", "grpc.", "logging.", "services.rpc.local.", "threading.")
+_WHOLE = ("concurrent.", "grpc.", "importlib.", "logging.", "services.rpc.local.", "threading.")
 """Modules and packages whose calls are not interrupted: they hold locks, or run a service."""
-_deferred: list[KeyboardInterrupt] = []
+_deferred: list[BaseException] = []
 
 
 def is_interrupted() -> bool:
@@ -35,32 +34,55 @@ class Interrupted(KeyboardInterrupt):
         self.code = 128 + number
 
 
-class Interrupts:
-    """Raises Interrupted on the first of the ENDING signals, and remembers it; a context manager.
+class _Handlers(ABC):
+    """Calls `_note` on each of the ENDING signals that is not ignored; a context manager.
 
-    The second signal has the system's own effect: it ends the process at once. A signal that is
-    ignored stays so, as SIGHUP under nohup. Within another one it is that one.
+    What `_note` raises within a destructor or another callback, where Python can only report it, is
+    raised in the code that goes on.
     """
 
     def __init__(self) -> None:
-        self._number = 0
         self._before: dict[signal.Signals, Any] = {}
+        self._report = sys.unraisablehook
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is not threading.main_thread():
-            return self
-        for each in ENDING:
-            outer = getattr(signal.getsignal(each), "__self__", None)
-            if isinstance(outer, type(self)):
-                return outer
-        self._before = _replaced(self._note)
+        found = {each: signal.getsignal(each) for each in ENDING}
+        self._before = {key: each for key, each in found.items() if each is not signal.SIG_IGN}
+        for each in self._before:
+            signal.signal(each, self._note)
+        self._report, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _set_again(self._before)
+        _deferred.clear()
+        sys.unraisablehook = self._report
+        for each, before in self._before.items():
+            signal.signal(each, before if before is not None else signal.SIG_DFL)
+
+    @abstractmethod
+    def _note(self, number: int, frame: FrameType | None) -> None: ...
+
+    def _unraisable(self, reported: sys.UnraisableHookArgs) -> None:
+        caller = _outside(sys._getframe().f_back)
+        if isinstance(reported.exc_value, KeyboardInterrupt) and caller is not None:
+            _raise_later(reported.exc_value, caller)
+        else:
+            self._report(reported)
+
+
+class Interrupts(_Handlers):
+    """Raises Interrupted on the first of the ENDING signals, and remembers it; a context manager.
+
+    The second signal has the system's own effect: it ends the process at once. A signal that is
+    ignored stays so, as SIGHUP under nohup.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._number = 0
 
     def check(self) -> None:
-        """Raise Interrupted where a signal came and the exception was lost."""
+        """Raise Interrupted where a signal came, and another error took its exception's place."""
         if self._number:
             raise Interrupted(self._number)
 
@@ -77,23 +99,16 @@ class Interrupts:
         os._exit(128 + number)
 
 
-class StopSignals:
+class StopSignals(_Handlers):
     """Remembers the first of the ENDING signals; the second one interrupts. A context manager.
 
     `number` is the signal that came last, 0 before the first.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.number = 0
         self._is_armed = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = _replaced(self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        _set_again(self._before)
 
     def arm(self) -> None:
         """Interrupt at the next signal, whether it is the first or the second."""
@@ -111,37 +126,24 @@ class StopSignals:
             _interrupt(KeyboardInterrupt(), frame)
 
 
-def _replaced(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    """Set the handler of all ENDING signals that are not ignored; return the former ones."""
-    found = {each: signal.getsignal(each) for each in ENDING}
-    before = {each: former for each, former in found.items() if former is not signal.SIG_IGN}
-    for each in before:
-        signal.signal(each, handler)
-    return before
-
-
-def _set_again(before: dict[signal.Signals, Any]) -> None:
-    _deferred.clear()
-    for each, former in before.items():
-        signal.signal(each, former if former is not None else signal.SIG_DFL)
-
-
 def _interrupt(error: KeyboardInterrupt, frame: FrameType | None) -> None:
-    """Raise in `frame`, or in the caller of the _WHOLE call that it is within, when that returns.
-
-    The caller's next instruction raises: a trace function of that frame alone does so.
-    """
+    """Raise in `frame`, or where the _WHOLE call that it is within returns to."""
     caller = _outside(frame)
     if caller is frame or caller is None:
         raise error
+    _raise_later(error, caller)
+
+
+def _raise_later(error: BaseException, frame: FrameType) -> None:
+    """Raise at the next instruction of a frame: a trace function of that frame alone does so."""
 
     def raise_here(_frame: FrameType, _event: str, _argument: object) -> NoReturn:
         _deferred.clear()
         raise error
 
     _deferred.append(error)
-    caller.f_trace_opcodes = True
-    caller.f_trace = raise_here
+    frame.f_trace_opcodes = True
+    frame.f_trace = raise_here
     sys.settrace(lambda *_: None)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import TypeVar
 
-from replay.errors import BackendError, RunError, ServiceLostError
+from replay.errors import RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import Checkpoints
@@ -144,7 +144,7 @@ def patient_services(
 class Recovery:
     """Brings lost services back, for at most `wait_ns` each time.
 
-    `notice` receives a line for people before each attempt, and may raise to end the run.
+    `notice` receives lines for people.
     """
 
     def __init__(self, services: Services, wait_ns: int, notice: Callable[[str], None]) -> None:
@@ -197,12 +197,8 @@ def _brought_back(
             if time.monotonic() - began_s + pause_s > wait_s:
                 lost.add_note(f"it did not come back within {wait_s:g} s: {error}")
                 raise lost from error
-        except BackendError:
-            notice("")  # A signal that ends the run may have ended the services, too.
-            raise
         else:
             notice("the run goes on")
             return found
         time.sleep(pause_s)
-        notice("")
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)

@@ -45,7 +45,7 @@ class TerminalConsole(Console):
         super().__init__(**options)
         if not self.is_terminal:
             self.file = cast("IO[str]", _WithoutTrailingSpaces(self.file))
-            if not os.environ.get("COLUMNS"):
+            if "width" not in options and not os.environ.get("COLUMNS"):
                 self.width = _PIPE_COLUMNS
         elif self.is_dumb_terminal and "width" not in options:
             self.size = ConsoleDimensions(*shutil.get_terminal_size())

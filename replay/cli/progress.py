@@ -18,7 +18,6 @@ from replay.cli.console import TerminalConsole
 from replay.cli.errors import LOOP, ExitError, refusing
 from replay.cli.traces import TraceArguments
 from replay.errors import RunError, TraceError
-from replay.interrupts import Interrupts
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
@@ -138,20 +137,7 @@ def play(
     through: RecordFilter = iter,
 ) -> FinishedReplay:
     """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
-    with (
-        refusing(RunError, TelemetryError, OverrideError),
-        Interrupts() as interrupts,
-        Progress(quiet=quiet) as progress,
-    ):
-
-        def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
-            interrupts.check()
-            progress(now_ns, cluster, tally)
-
-        def notice(text: str) -> None:
-            interrupts.check()
-            if text:
-                progress.print(text)
+    with refusing(RunError, TelemetryError, OverrideError), Progress(quiet=quiet) as progress:
 
         def records() -> Iterator[Record]:
             changed = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
@@ -159,7 +145,7 @@ def play(
 
         names = profile_names(settings.scheduler.kube_scheduler_configuration)
         try:
-            return run_replay(settings, records, report, notice, progress.compiling)
+            return run_replay(settings, records, progress, progress.print, progress.compiling)
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error
 

@@ -86,7 +86,8 @@ def replay_of(seed: int, folder: Path) -> Iterator[list[str]]:
             yield [*arguments, "--scheduler-config", str(path)]
         return
     own = {each for each in arguments if each.startswith("--")}
-    yield [*arguments, *([] if own & {*options} else options)]
+    clash = own & {*options} or ("--no-eviction" in options and "--usage" in own)
+    yield [*arguments, *([] if clash else options)]
 
 
 def kind_of(seed: int) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -67,13 +69,10 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_what_was_set_before_is_set_again_afterwards() -> None:
-    """Programs that embed the command keep their handlers, and there is one within another."""
+    """Programs that embed the command keep their handlers."""
     before = [signal.getsignal(each) for each in ENDING]
-    with Interrupts() as outer:
-        with Interrupts() as inner:
-            assert inner is outer
-        with pytest.raises(Interrupted):
-            signal.raise_signal(signal.SIGTERM)
+    with Interrupts(), pytest.raises(Interrupted):
+        signal.raise_signal(signal.SIGTERM)
     assert [signal.getsignal(each) for each in ENDING] == before
 
 
@@ -150,6 +149,53 @@ def test_a_signal_leaves_no_request_of_a_service_in_this_process_half_done() -> 
             stub.CreateSession(CreateSessionRequest())
         server.close()
     assert servicer.is_whole
+
+
+def test_a_signal_leaves_no_module_half_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next import of it would fail, and Python's own locks call back."""
+    (tmp_path / "signalling.py").write_text("import signal\nsignal.raise_signal(1)\nWHOLE = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Interrupts(), pytest.raises(Interrupted, match="SIGHUP"):
+        importlib.import_module("signalling")
+    assert sys.modules.pop("signalling").WHOLE
+
+
+class Destroyed:
+    """An object to which a signal comes while it is destroyed."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_within_a_destructor_is_not_lost() -> None:
+    """Python reports what is raised there, and goes on; other errors are still reported."""
+    seen: list[object] = []
+    hook = sys.unraisablehook
+    with Interrupts():
+        with pytest.raises(Interrupted, match="SIGTERM"):  # noqa: PT012 - what is not reached
+            made = Destroyed()
+            del made
+            seen.append("went on")
+        assert sys.unraisablehook != hook
+    assert sys.unraisablehook == hook
+    assert seen == []
+
+
+def test_another_error_of_a_destructor_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without signals."""
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda reported: seen.append(reported.exc_type))
+
+    class Failing:
+        def __del__(self) -> None:
+            raise ValueError
+
+    with Interrupts():
+        made = Failing()
+        del made
+    assert seen == [ValueError]
 
 
 def test_the_signal_that_ends_a_recording_at_once_leaves_no_lock_held() -> None:
