@@ -217,8 +217,8 @@ def _main(interrupts: Interrupts) -> None:
         try:
             _invoke()
             sys.stdout.flush()
-        except ExitError:
-            interrupts.check()  # What ended the command may have ended its services first.
+        except Exception:
+            interrupts.check()  # DuckDB raises an error of its own, as do services that ended, too.
             raise
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

@@ -253,6 +253,24 @@ def test_a_replay_whose_scheduler_is_silent_ends_by_a_signal(tmp_path: Path) -> 
     assert errors == b"Error: ended by SIGTERM; r has what was written until then\n"
 
 
+def test_a_query_that_is_stopped_says_so(nginx: Path) -> None:
+    """Although DuckDB looks for no signal meanwhile, or raises an error of its own."""
+    sql = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+    with subprocess.Popen(
+        command("query", str(nginx), sql),
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        time.sleep(4)
+        process.send_signal(signal.SIGTERM)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (143, b"Error: ended by SIGTERM\n")
+
+
 def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path) -> None:
     """Its replay unwinds as one of its own does, and no process is left."""
     reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")

@@ -12,9 +12,12 @@ import glob
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Self, TypeVar
 
 import duckdb
 import orjson
@@ -34,6 +37,7 @@ _ROWS_PER_GROUP = 122_880
 _DRAFTS = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
 _MEMORY = "1GB"
 _THREADS = 2
+_T = TypeVar("_T")
 _BYTES_BUFFERED = 1 << 20
 
 
@@ -222,7 +226,7 @@ class QueryResult:
         """Yield the rows in batches. Raises RunError where the query fails."""
         while True:
             try:
-                rows = self._found.fetchmany(_ROWS_PER_BATCH)
+                rows = _interruptible(self._found, lambda: self._found.fetchmany(_ROWS_PER_BATCH))
             except duckdb.Error as error:
                 raise RunError(_problem(error)) from error
             if not rows:
@@ -287,9 +291,38 @@ class RunTables:
             statements = self._connection.extract_statements(sql)
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
                 raise RunError("a query must be one SELECT: a run's tables are read-only")
-            return QueryResult(self._connection.execute(sql, parameters or None))
+            found = self._connection
+            _interruptible(found, lambda: found.execute(sql, parameters or None))
+            return QueryResult(found)
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
+
+
+def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
+    """Return what `work` returns; a signal ends it, although DuckDB seldom looks for one.
+
+    It runs in a thread, for which this one waits where a signal raises.
+    """
+    result: Future[_T] = Future()
+    done: SimpleQueue[Future[_T]] = SimpleQueue()
+    result.add_done_callback(done.put)
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except Exception as error:
+            result.set_exception(error)
+
+    thread = Thread(target=run)
+    try:
+        thread.start()
+        return done.get().result()
+    except KeyboardInterrupt:
+        connection.interrupt()
+        raise
+    finally:
+        if thread.is_alive():
+            thread.join()
 
 
 def _is_disk(error: duckdb.Error) -> bool:
