@@ -16,7 +16,14 @@ from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command as Ctrl-C does; its exit code is 128 and the signal's number."""
-_WHOLE = ("concurrent.", "grpc.", "importlib.", "logging.", "services.rpc.local.", "threading.")
+_UNINTERRUPTED = (
+    "concurrent.",
+    "grpc.",
+    "importlib.",
+    "logging.",
+    "services.rpc.local.",
+    "threading.",
+)
 """Modules and packages whose calls are not interrupted: they hold locks, or run a service."""
 _deferred: list[BaseException] = []
 
@@ -63,7 +70,7 @@ class _Handlers(ABC):
     def _note(self, number: int, frame: FrameType | None) -> None: ...
 
     def _unraisable(self, reported: sys.UnraisableHookArgs) -> None:
-        caller = _outside(sys._getframe().f_back)
+        caller = _safe_frame(sys._getframe().f_back)
         if isinstance(reported.exc_value, KeyboardInterrupt) and caller is not None:
             _raise_later(reported.exc_value, caller)
         else:
@@ -127,8 +134,8 @@ class StopSignals(_Handlers):
 
 
 def _interrupt(error: KeyboardInterrupt, frame: FrameType | None) -> None:
-    """Raise in `frame`, or where the _WHOLE call that it is within returns to."""
-    caller = _outside(frame)
+    """Raise now, or in the caller of an _UNINTERRUPTED call when that call has returned."""
+    caller = _safe_frame(frame)
     if caller is frame or caller is None:
         raise error
     _raise_later(error, caller)
@@ -147,12 +154,15 @@ def _raise_later(error: BaseException, frame: FrameType) -> None:
     sys.settrace(lambda *_: None)
 
 
-def _outside(frame: FrameType | None) -> FrameType | None:
-    """Return the caller of the outermost _WHOLE frame; `frame` itself where there is none."""
-    outside = frame
+def _safe_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the frame in which an exception may be raised.
+
+    It is the caller of the outermost _UNINTERRUPTED call, or `frame` if no such call is running.
+    """
+    safe = frame
     while frame is not None:
         module = f"{frame.f_globals.get('__name__')}."
         frame = frame.f_back
-        if module.startswith(_WHOLE):
-            outside = frame
-    return outside
+        if module.startswith(_UNINTERRUPTED):
+            safe = frame
+    return safe

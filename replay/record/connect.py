@@ -15,6 +15,7 @@ from replay.record.usage_sources import ChosenSource, choose_source
 
 _T = TypeVar("_T")
 _START_S = 0.1
+UNANSWERED = f"{STOPPED} before the API server answered; record for longer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def connected(
     if failed:
         raise failed[0]
     if not answers:
-        raise RecordError(f"{api.address}: {STOPPED} before the API server answered")
+        raise RecordError(f"{api.address}: {UNANSWERED}")
     return answers[0]
 
 

@@ -12,10 +12,10 @@ from replay.errors import AllRefusedError, OutputError, RecordError, ReplayError
 from replay.importers.kubernetes.watch import partial_text
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
-from replay.record.connect import connected
+from replay.record.connect import UNANSWERED, connected
 from replay.record.coverage import is_refused
 from replay.record.frames import ABOUT, RecordingFolder, arrival_time
-from replay.record.http_client import STOPPED, RequestBounds
+from replay.record.http_client import RequestBounds
 from replay.record.recorder import Recorder, RecorderSettings, RecordingProgress
 from replay.record.redact import Redactor
 from replay.record.usage_sources import ChosenSource
@@ -193,4 +193,4 @@ def _check_received(
         raise RecordError(state.problems[0])
     if all_refused:
         raise recorder.all_refused()
-    raise RecordError(f"{address}: {STOPPED} before the API server answered; record for longer")
+    raise RecordError(f"{address}: {UNANSWERED}")

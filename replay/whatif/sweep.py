@@ -88,7 +88,7 @@ def run_sweep(
 
 def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
     replays = ReplayProcesses()
-    # Unlike as_completed it waits where a signal may raise.
+    # A signal interrupts its `get`; as_completed would wait for the next replay to end.
     done: SimpleQueue[Future[dict[str, float]]] = SimpleQueue()
     cells: dict[Future[dict[str, float]], SweepCell] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:

@@ -299,9 +299,10 @@ class RunTables:
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
-    """Return what `work` returns; a signal ends it, although DuckDB seldom looks for one.
+    """Return the result of `work`, a call of DuckDB, which a signal ends at once.
 
-    It runs in a thread, for which this one waits where a signal raises.
+    DuckDB checks for signals at some of its steps only. So the call runs in another thread, while
+    this one waits in a call that a signal interrupts.
     """
     result: Future[_T] = Future()
     done: SimpleQueue[Future[_T]] = SimpleQueue()
