@@ -1,4 +1,4 @@
-"""The lifecycle of nodes: added, drained, silent, unreachable, reporting again, deleted.
+"""The lifecycle of nodes: added, cordoned, silent, unreachable, reporting again, deleted.
 
 The pods of a silent node stay as they are: its kubelet's actions are held back until it reports
 again. After `node_grace_ns` the node is tainted, and the taint manager deletes its pods
@@ -6,26 +6,22 @@ again. After `node_grace_ns` the node is tainted, and the taint manager deletes 
 node are collected after `pod_gc_ns`. Upstream taints failing nodes one after the other, and stops
 where most of a zone fails; here each is tainted when its own grace period is over.
 
-A blocked drain is retried every 5 s; the retry is idle, so that it does not keep a replay running,
-until a budget allows an eviction.
+Drains, which cordon nodes, are in drains.py.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go,
 monitorNodeHealth, nodeConditionToTaintKeyStatusMap, doNoScheduleTaintingPass,
 processTaintBaseEviction, tryUpdateNodeHealth; pkg/controller/podgc/gc_controller.go, gcOrphaned (a
-quarantine of 40 s, checked every 20 s); kubectl pkg/drain/drain.go, evictPods, filters.go.
+quarantine of 40 s, checked every 20 s).
 """
 
 from __future__ import annotations
 
 from replay.world.api.conditions import remove_taints, set_node_condition, set_pod_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.controllers import Controllers
-from replay.world.controllers.disruption import EvictionApi
 from replay.world.controllers.pod_deletion import NOT_READY, UNREACHABLE
 from replay.world.kubelet.annotations import node_actions
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
@@ -33,8 +29,6 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube.codec import node_from_message
 from services.rpc.kube.fields import set_time
 
-DRAIN_RETRY_NS = 5 * SECOND_NS
-_MIRROR = "kubernetes.io/config.mirror"
 _ACTION_KINDS = {
     trace_pb2.NODE_ACTION_TYPE_DRAIN: ActionKind.DRAIN,
     trace_pb2.NODE_ACTION_TYPE_FAIL: ActionKind.SILENT,
@@ -50,24 +44,15 @@ _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 class NodeLifecycle:
     """Drives every node of a cluster through its life."""
 
-    def __init__(
-        self,
-        state: WorldState,
-        lifecycle: PodLifecycle,
-        controllers: Controllers,
-        pressure: NodePressure,
-        eviction_api: EvictionApi,
-    ) -> None:
+    def __init__(self, state: WorldState, lifecycle: PodLifecycle, pressure: NodePressure) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._models = state.models
         self._journal = state.journal
         self._lifecycle = lifecycle
-        self._controllers = controllers
         self._pressure = pressure
-        self._eviction_api = eviction_api
         self._held_back: dict[str, dict[Action, None]] = {}
-        self._draining: dict[str, list[PodRecord]] = {}
+        self._cordoned: dict[str, None] = {}
 
     def put(self, now_ns: int, node: node_pb2.Node) -> None:
         """Add or replace a node. Raises FieldError for one that cannot be decoded."""
@@ -80,7 +65,7 @@ class NodeLifecycle:
             self._resume(now_ns, name)
         elif self.is_silent(name) and not self._is_within_grace(name):
             mark_unknown(node, now_ns)
-        if self._draining.get(name):
+        if name in self._cordoned:
             node.spec.unschedulable = True
         taint_by_conditions(node, now_ns)
         self._cluster.put_node(now_ns, node)
@@ -96,7 +81,7 @@ class NodeLifecycle:
         self._lifecycle.images.forget(name)
         for kind in NODE_ACTION_KINDS:
             self._timeline.cancel(kind, name)
-        self._draining.pop(name, None)
+        self._cordoned.pop(name, None)
         self._cluster.remove_node(now_ns, name)
         self._held_back.setdefault(name, {})
         if self._models.pod_gc_ns:
@@ -104,15 +89,17 @@ class NodeLifecycle:
         else:
             self._collect(now_ns, name)
 
-    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
-        """Apply a node action of the trace; return why it is refused, "" where it is applied."""
-        kind = _ACTION_KINDS.get(action.type)
-        if kind is None:
+    def refusal(self, action: trace_pb2.NodeAction) -> str:
+        """Return why a node action of the trace is refused, "" where it can be carried out."""
+        if action.type not in _ACTION_KINDS:
             return f"node {action.node_name}: a node action of an unknown type"
         if action.node_name not in self._cluster.nodes:
             return f"node {action.node_name} does not exist: it cannot drain, fail or recover"
-        self.act(now_ns, kind, action.node_name)
         return ""
+
+    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> None:
+        """Carry out a node action of the trace, but a drain."""
+        self.act(now_ns, _ACTION_KINDS[action.type], action.node_name)
 
     def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
         """Carry out a planned action of a node."""
@@ -121,8 +108,6 @@ class NodeLifecycle:
                 self._collect(now_ns, name)
             case _ if name not in self._cluster.nodes:
                 return
-            case ActionKind.DRAIN:
-                self._drain(now_ns, name)
             case ActionKind.SILENT:
                 self._fall_silent(now_ns, name)
             case ActionKind.UNREACHABLE:
@@ -147,38 +132,14 @@ class NodeLifecycle:
         """Return whether a node's kubelet does not report, or the node was just deleted."""
         return name in self._held_back
 
-    def reconcile(self) -> None:
-        """Make the retry of a drain count (not idle) as soon as a budget allows an eviction."""
-        for name, refused in self._draining.items():
-            at_ns = self._timeline.planned_ns(ActionKind.DRAIN, name)
-            if at_ns is not None and any(map(self._is_evictable, refused)):
-                self._timeline.plan(at_ns, ActionKind.DRAIN, name)
-
-    # Drains
-
-    def _drain(self, now_ns: int, name: str) -> None:
-        """Cordon a node and evict its pods, except daemon and mirror pods."""
+    def cordon(self, now_ns: int, name: str) -> None:
+        """Make a node unschedulable, and keep it so in later versions of the trace."""
         node = self._cluster.nodes[name]
+        self._cordoned[name] = None
         if not node.spec.unschedulable:
             node.spec.unschedulable = True
             taint_by_conditions(node, now_ns)
             self._cluster.put_node(now_ns, node)
-        refused = []
-        for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
-            meta = pod.message.metadata
-            is_kept = _MIRROR in meta.annotations or self._controllers.is_daemon(pod.message)
-            if pod.is_terminating or is_kept:
-                continue
-            refusal = self._eviction_api.evict(now_ns, pod, "drained")
-            if refusal:
-                self._journal.note("drain", f"pod {pod.key}: {refusal}")
-                refused.append(pod)
-        self._draining[name] = refused
-        if refused:
-            self._timeline.plan(now_ns + DRAIN_RETRY_NS, ActionKind.DRAIN, name, idle=True)
-
-    def _is_evictable(self, pod: PodRecord) -> bool:
-        return pod.uid in self._cluster.pods and not self._eviction_api.refusal(pod)
 
     # Silence
 

@@ -13,6 +13,7 @@ from replay.trace.validate import pod_features
 from replay.world.api.admission import AdmissionError
 from replay.world.controllers.controllers import KINDS, Controllers
 from replay.world.controllers.disruption import DisruptionController
+from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
 from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
@@ -50,6 +51,7 @@ class RecordFeed:
         budgets: DisruptionController,
         pressure: NodePressure,
         nodes: NodeLifecycle,
+        drains: Drains,
     ) -> None:
         self._cluster = state.cluster
         self._admission = state.admission
@@ -59,6 +61,7 @@ class RecordFeed:
         self._budgets = budgets
         self._pressure = pressure
         self._nodes = nodes
+        self._drains = drains
         self._templates: dict[int, pod_pb2.Pod] = {}
         self._template_features: dict[int, tuple[str, ...]] = {}
         self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
@@ -92,9 +95,7 @@ class RecordFeed:
                     status = record.observed.budget_status.status
                     self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
             case "node_action":
-                refusal = self._nodes.apply(now_ns, record.node_action)
-                if refusal:
-                    self._journal.note("refused", refusal)
+                self._act_on_node(now_ns, record.node_action)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
@@ -117,6 +118,15 @@ class RecordFeed:
             return None
         self._admitted_ahead[id(record)] = _AdmittedRecord(record, requested, admitted)
         return admitted
+
+    def _act_on_node(self, now_ns: int, action: trace_pb2.NodeAction) -> None:
+        refusal = self._nodes.refusal(action)
+        if refusal:
+            self._journal.note("refused", refusal)
+        elif action.type == trace_pb2.NODE_ACTION_TYPE_DRAIN:
+            self._drains.act(now_ns, action.node_name)
+        else:
+            self._nodes.apply(now_ns, action)
 
     def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
         ahead = self._admitted_ahead.pop(id(record), None)

@@ -18,6 +18,7 @@ from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
+from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
 from replay.world.controllers.pod_deletion import PodGarbageCollection, TaintEviction
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
@@ -107,16 +108,18 @@ class Replay:
         backend = eviction if models.eviction else None
         self.pressure = NodePressure(state, self._lifecycle, backend, usage)
         self._taints = TaintEviction(state, self._lifecycle)
-        self._nodes = NodeLifecycle(
+        self._nodes = NodeLifecycle(state, self._lifecycle, self.pressure)
+        eviction_api = EvictionApi(state, self._lifecycle, self._budgets)
+        self._drains = Drains(state, self._nodes, self._controllers, eviction_api)
+        self._pod_gc = PodGarbageCollection(state, self._lifecycle)
+        self._inputs = RecordFeed(
             state,
             self._lifecycle,
             self._controllers,
+            self._budgets,
             self.pressure,
-            EvictionApi(state, self._lifecycle, self._budgets),
-        )
-        self._pod_gc = PodGarbageCollection(state, self._lifecycle)
-        self._inputs = RecordFeed(
-            state, self._lifecycle, self._controllers, self._budgets, self.pressure, self._nodes
+            self._nodes,
+            self._drains,
         )
         self.windows = Windows(
             state,
@@ -260,6 +263,8 @@ class Replay:
                 self._pod_gc.collect(now_ns)
             case ActionKind.LOOK:
                 self._controllers.look(action.key)
+            case ActionKind.DRAIN:
+                self._drains.act(now_ns, action.key)
             case kind if kind in NODE_ACTION_KINDS:
                 self._nodes.act(now_ns, kind, action.key)
             case _:
@@ -283,7 +288,7 @@ class Replay:
         changed.pods.update(self.cluster.take_changed().pods)
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
-        self._nodes.reconcile()
+        self._drains.reconcile(now_ns)
         self._pod_gc.reconcile(now_ns)
 
     def _carry_out(self, now_ns: int, source: _RecordSource) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
+from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
 from replay.world.controllers.pod_deletion import TaintEviction
 from replay.world.journal import Journal
@@ -168,11 +169,16 @@ class World:
         self.pressure = NodePressure(state, self.lifecycle, self.backend)
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.taints = TaintEviction(state, self.lifecycle)
-        self.nodes = NodeLifecycle(
-            state, self.lifecycle, self.controllers, self.pressure, self.eviction_api
-        )
+        self.nodes = NodeLifecycle(state, self.lifecycle, self.pressure)
+        self.drains = Drains(state, self.nodes, self.controllers, self.eviction_api)
         self.inputs = RecordFeed(
-            state, self.lifecycle, self.controllers, self.budgets, self.pressure, self.nodes
+            state,
+            self.lifecycle,
+            self.controllers,
+            self.budgets,
+            self.pressure,
+            self.nodes,
+            self.drains,
         )
 
     def feed(self, now_ns: int, *records: trace_pb2.Record) -> None:
@@ -187,7 +193,7 @@ class World:
             changed = self.cluster.take_changed()
             kinds = (changed.pods, changed.owners, changed.deployments, changed.budgets)
             if not any((*kinds, changed.nodes)):
-                self.nodes.reconcile()
+                self.drains.reconcile(now_ns)
                 return
             self.taints.reconcile(now_ns, changed)
             changed.add(self.cluster.take_changed())
@@ -209,6 +215,8 @@ class World:
             self.budgets.recheck(action.key)
         elif action.kind is ActionKind.LOOK:
             self.controllers.look(action.key)
+        elif action.kind is ActionKind.DRAIN:
+            self.drains.act(now_ns, action.key)
         elif action.kind in NODE_ACTION_KINDS:
             self.nodes.act(now_ns, action.kind, action.key)
         elif pod is not None and not self.nodes.holds_back(action, pod):
