@@ -99,6 +99,29 @@ def test_a_queue_restored_before_each_operation_behaves_the_same(mode: QueueVers
     assert not differences, "\n".join(differences[:5])
 
 
+@pytest.mark.parametrize(
+    ("mode", "nominated"),
+    [(V1_34, {"": ["default/a"]}), (V1_20, {}), (V1_16, {})],
+    ids=["v1.34", "v1.20", "v1.16"],
+)
+def test_a_script_that_nominates_without_a_node(
+    mode: QueueVersion, nominated: dict[str, list[str]]
+) -> None:
+    """v1.34's ModeOverride takes the empty name as a node's; the older versions return before that.
+
+    The recorded scripts always name a node. Sources: kubernetes v1.34 backend/queue/nominator.go,
+    addNominatedPodUnlocked; v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add.
+    """
+    run = ScriptRun(mode, {"initial_backoff_ms": 1000, "max_backoff_ms": 10000})
+    for op in (
+        {"op": "add", "at_ms": 0, "pod": {"name": "a"}},
+        {"op": "nominate", "at_ms": 1, "key": "default/a", "node": "n1"},
+        {"op": "nominate", "at_ms": 2, "key": "default/a", "node": ""},
+    ):
+        run.apply(op)
+    assert run.state()["nominated"] == nominated
+
+
 def load(mode: QueueVersion) -> Iterator[Json]:
     """Yield the mode's vectors."""
     yield from read_vectors(RECORDED / f"queue-{mode.name}.jsonl.gz")

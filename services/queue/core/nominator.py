@@ -2,9 +2,11 @@
 
 A nomination belongs to a UID and may differ from the pod's status: a preemption nominates here
 before the status is written. A pop keeps the nomination. A node's pods are in the order of their
-nomination; nominating again moves a pod to the end.
+nomination; nominating again moves a pod to the end. v1.34 may nominate a pod to the node "", where
+it stays until its status names a node or the nomination is removed.
 
-Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.
+Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap; v1.34
+backend/queue/nominator.go, nominator.
 """
 
 from __future__ import annotations
@@ -37,7 +39,6 @@ class Nominator:
 
     def nominate(self, pod: PodRef, node_name: str) -> None:
         """Nominate `pod` to `node_name`, after that node's other pods."""
-        assert node_name
         self.remove(pod.uid)
         self._node_by_uid[pod.uid] = node_name
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
@@ -68,15 +69,15 @@ class Nominator:
         if old is None:
             self.follow_status(new)
             return
-        kept = self.node_of(old.uid)
+        kept = self._node_by_uid.get(old.uid)
         self.remove(old.uid)
-        if kept and not old.nominated_node_name and not new.nominated_node_name:
+        if kept is not None and not old.nominated_node_name and not new.nominated_node_name:
             self.nominate(new.ref, kept)
         else:
             self.follow_status(new)
 
     def node_of(self, uid: str) -> str:
-        """Return the node that the pod is nominated to, "" for none."""
+        """Return the node that the pod is nominated to, "" without a nomination too."""
         return self._node_by_uid.get(uid, "")
 
     def for_node(self, node_name: str) -> tuple[PodRef, ...]:

@@ -327,14 +327,15 @@ class SchedulingQueue:
         """Nominate the pod to a node, after that node's other pods, wherever the pod is.
 
         "" stands for the node in the pod's status, of its version in the queue, or else in flight.
-        Where the status names no node, the pod's nomination is removed.
+        Where the status names no node, the pod's nomination is removed; v1.34 nominates the pod to
+        the node "".
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add; v1.34
-        backend/queue/nominator.go, addNominatedPodUnlocked, ModeNoop.
+        backend/queue/nominator.go, addNominatedPodUnlocked, ModeOverride.
         """
         if not node_name:
             latest = self._parts.latest(pod)
             node_name = latest.nominated_node_name if latest is not None else ""
-        if node_name:
+        if node_name or self._rules.nominates_without_node:
             self._parts.nominator.nominate(pod, node_name)
         else:
             self._parts.nominator.remove(pod.uid)

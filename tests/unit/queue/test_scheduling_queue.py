@@ -178,7 +178,10 @@ def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
 
 @pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])
 def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: QueueVersion) -> None:
-    """Wherever the pod is; a pod without one there, or an unknown one, is nominated no more."""
+    """Wherever the pod is; one without a node there, or an unknown one, leaves its node.
+
+    v1.34 keeps it under the node "", as ModeOverride does; the older versions return before that.
+    """
     named, bare = make_queued_pod("a", nominated="n1"), make_queued_pod("b")
     queue = make_queue(named, bare, make_queued_pod("c", nominated="n1"), mode=mode)
     for where in range(2):
@@ -187,12 +190,33 @@ def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: Queu
             queue.nominate(pod.ref, "")
         assert [ref.name for ref in queue.nominated_for("n1")] == ["c", "a"]
         assert queue.nominated_for("n2") == ()
+        assert queue.nominated_for("") == ((bare.ref,) if mode is V1_34 else ())
         if not where:
             assert {pop(queue).pod.name for _ in range(3)} == {"a", "b", "c"}
     stranger = replace(named.ref, uid="another")
     queue.nominate(stranger, "n2")
     queue.nominate(stranger, "")
     assert queue.nominated_for("n2") == ()
+    assert queue.nominated_for("") == ((bare.ref, stranger) if mode is V1_34 else ())
+
+
+def test_a_nomination_to_no_node_stays_until_a_status_or_a_removal_ends_it() -> None:
+    """Upstream has it in nominatedPods[""], and a pop with it names no node."""
+    pod, named = make_queued_pod("a"), make_queued_pod("a", nominated="n1")
+    queue = make_queue(pod, mode=V1_34)
+    queue.nominate(pod.ref, "")
+    queue.update(pod, pod, now_ns=0)
+    queue = SchedulingQueue.restore(QueueConfig(version="v1.34"), queue.snapshot())
+    assert queue.nominated_for("") == (pod.ref,)
+    assert pop(queue).nominated_node_name == ""
+    assert queue.nominated_for("") == (pod.ref,)
+    queue.update(pod, named, now_ns=0)
+    queue.nominate(pod.ref, "")
+    assert (queue.nominated_for("n1"), queue.nominated_for("")) == ((pod.ref,), ())
+    other = make_queued_pod("b")
+    queue.nominate(other.ref, "")
+    queue.delete_nomination(other.uid)
+    assert queue.nominated_for("") == ()
 
 
 @pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])

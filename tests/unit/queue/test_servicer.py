@@ -189,6 +189,17 @@ def test_a_pods_failure_may_bring_its_newer_version() -> None:
     assert [nomination.node_name for nomination in state.nominations] == ["n"]
 
 
+def test_a_nomination_to_no_node_is_in_the_state() -> None:
+    """v1.34 only; the client sees it as upstream's nominatedPods[""]."""
+    harness = Harness(rules="v1.34")
+    nominate = queue_pb2.Nominate(
+        pod=meta_pb2.ObjectReference(uid="uid-p", namespace="ns", name="p")
+    )
+    harness.send(add("p"), queue_pb2.Operation(nominate=nominate))
+    (nomination,) = harness.state().nominations
+    assert (nomination.node_name, [pod.name for pod in nomination.pods]) == ("", ["p"])
+
+
 def failing(*names: str, cycle: int = 1) -> queue_pb2.Operation:
     """Return the operation that pops pods and gives them back, the first by one plugin more."""
     message = queue_pb2.CommitUnschedulable(first_cycle=cycle)

@@ -135,12 +135,14 @@ class QueueRules(ABC):
     """One version's behaviour over the shared parts; the caller has set the time.
 
     `added_by` is the event that new pods are counted by, `present` has upstream's errors for a
-    failed pod that is queued already.
+    failed pod that is queued already. `nominates_without_node`: a nomination without any node is
+    kept, to the node "".
     """
 
     __slots__ = ("_parts", "_present", "_queues")
 
     added_by: ClassVar[str]
+    nominates_without_node: ClassVar[bool]
 
     def __init__(self, parts: QueueParts, present: AlreadyPresentTexts) -> None:
         self._parts = parts

@@ -27,6 +27,7 @@ class RulesV120(QueueRules):
     __slots__ = ()
 
     added_by: ClassVar[str] = results.POD_ADD
+    nominates_without_node: ClassVar[bool] = False
 
     def add(self, pod: QueuedPod, /) -> None:
         """Make a new pod active; it replaces any pod of its name in the queue."""

@@ -46,6 +46,7 @@ class RulesV134(TransitionsV134):
     __slots__ = ()
 
     added_by: ClassVar[str] = POD_ADD.label
+    nominates_without_node: ClassVar[bool] = True
 
     # What differs with queueing hints and without.
 
