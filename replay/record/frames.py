@@ -1,7 +1,8 @@
 """The folder of a recording: one file a resource.
 
 A file has lines {"arrival": TIME, "event": {"type", "object"}}, as the importer of watches reads
-them, in complete zstd frames: flushed lines can be read however the recorder ends.
+them, in complete zstd frames with checksums: flushed lines can be read however the recorder ends,
+and a bit that changes on the disk is noticed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class LineFile:
     def _write_frame(self) -> None:
         if not self._pending or self._file.closed or self.failure:
             return
-        packed = memoryview(zstandard.ZstdCompressor(level=3).compress(bytes(self._pending)))
+        compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
+        packed = memoryview(compressor.compress(bytes(self._pending)))
         self._pending.clear()
         try:
             frame_bytes = len(packed)
