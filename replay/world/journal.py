@@ -176,6 +176,25 @@ class Journal:
         entry.observed.made.ordinal = ordinal
         self._sink(entry)
 
+    def refused(
+        self,
+        now_ns: int,
+        pod: meta_pb2.ObjectReference,
+        message: str,
+        *,
+        owner: meta_pb2.ObjectReference | None = None,
+        pods: int = 1,
+    ) -> None:
+        """Record a pod that admission refused, and how many pods were not created for it.
+
+        `owner` is the controller that asked for it, None where the trace did.
+        """
+        entry = self._entry(now_ns, pod)
+        entry.observed.refused.message, entry.observed.refused.pods = message, pods
+        if owner is not None:
+            entry.observed.refused.owner.CopyFrom(owner)
+        self._sink(entry)
+
     def started(self, now_ns: int, pod: PodRecord) -> None:
         """Record that a pod's containers run."""
         entry = self._entry(now_ns, pod.object_ref())

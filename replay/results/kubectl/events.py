@@ -148,6 +148,8 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
             return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
         case "made":
             return _made(decision, observed.made.owner)
+        case "refused" if observed.refused.HasField("owner"):
+            return _refused(decision, observed.refused)
         case "condition_changed":
             return _condition(decision, observed.condition_changed)
     return None
@@ -160,6 +162,15 @@ def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:
         text = f"create Pod {pod} in StatefulSet {owner.name} successful"
     component = f"{owner.kind.lower()}-controller"
     return _event(decision, owner, _NORMAL, "SuccessfulCreate", text, component)
+
+
+def _refused(decision: trace_pb2.Decision, refused: trace_pb2.Refused) -> KubeEvent:
+    owner, pod = refused.owner, decision.observed.object.name
+    text = f"Error creating: {refused.message}"
+    if owner.kind == "StatefulSet":
+        text = f"create Pod {pod} in StatefulSet {owner.name} failed error: {refused.message}"
+    component = f"{owner.kind.lower()}-controller"
+    return _event(decision, owner, _WARNING, "FailedCreate", text, component)
 
 
 def _condition(

@@ -26,6 +26,7 @@ _OBSERVED = {
     "removed": "STRUCT(cause VARCHAR)",
     "conditionChanged": 'STRUCT("type" VARCHAR, status VARCHAR)',
     "made": f"STRUCT(owner {_REFERENCE}, ordinal BIGINT)",
+    "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
 }
 LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
@@ -145,6 +146,7 @@ SELECT *,
         WHEN 'conditionChanged' THEN o.conditionChanged."type" || '=' || o.conditionChanged.status
         WHEN 'made' THEN 'by ' || o.made.owner.kind || ' ' || o.made.owner.namespace || '/'
             || o.made.owner.name
+        WHEN 'refused' THEN o.refused.message
     END AS detail
 FROM log
 """

@@ -9,6 +9,7 @@ Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, pkg/apis/sc
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from reprieve.kube.v1beta1 import pod_pb2, scheduling_pb2
 from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES, SYSTEM_PREFIX, PriorityClass
@@ -22,6 +23,13 @@ _NO_CLASS = PriorityClass(name="", value=0)
 
 class AdmissionError(ValueError):
     """An object that an API server would reject; the text is for people."""
+
+
+class RefusedPod(NamedTuple):
+    """Why a pod was not created; `by_admission`: not only because it exists already."""
+
+    message: str
+    by_admission: bool
 
 
 class PriorityAdmission:

@@ -125,6 +125,7 @@ class Controllers:
         if meta is None:
             return
         self._journal.object_removed(now_ns, object_ref(kind, meta))
+        self._pod_control.forget_refused(uid)
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._sent.pop(uid, None) is not None:
@@ -145,9 +146,9 @@ class Controllers:
         """Sync a workload object again, as planned."""
         self._cluster.changed.owners[uid] = None
 
-    def retry_refused(self) -> None:
-        """Sync the owners whose pods were refused by admission, as its rules have changed."""
-        self._cluster.changed.owners.update(self._pod_control.take_refused())
+    def retry_refused(self, now_ns: int) -> None:
+        """Let owners whose pods were refused ask again: what admission reads has changed."""
+        self._pod_control.retry_refused(now_ns)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""

@@ -220,6 +220,8 @@ class DaemonSets:
             uid = pod.metadata.uid
             each.made_from[uid] = each.revision
             self._index(each, self._cluster.pods[uid])
+        else:
+            each.waiting[node_name] = None
 
     def _delete(self, now_ns: int, each: _Set, pod: PodRecord) -> None:
         if pod.is_terminating:

@@ -165,13 +165,13 @@ class Jobs:
         if job.is_indexed:
             pending, later_ns = job.pending_indexes(now_ns, missing)
             indexes = [*pending]
-        for index in indexes:
-            if not self._create(now_ns, job, index):
+        for place, index in enumerate(indexes):
+            if not self._create(now_ns, job, index, len(indexes) - place):
                 return
         if later_ns is not None:
             self._timeline.plan_earlier(later_ns, ActionKind.LOOK, uid)
 
-    def _create(self, now_ns: int, job: JobState, index: int | None) -> bool:
+    def _create(self, now_ns: int, job: JobState, index: int | None, missing: int) -> bool:
         owner = ControllerRef("Job", job.message.metadata)
         pod = self._pod_control.draft(owner, job.message.spec.template)
         own, labels = owner.meta, pod.metadata.labels
@@ -181,7 +181,9 @@ class Jobs:
         if index is not None:
             labels[INDEX] = pod.metadata.annotations[INDEX] = place = str(index)
             base = own.name[: GENERATED_BASE_MAX - len(f"-{index}-")] + f"-{index}-"
-        if not self._pod_control.create(now_ns, owner, pod, place=place, base=base):
+        if not self._pod_control.create(
+            now_ns, owner, pod, place=place, base=base, missing=missing
+        ):
             return False
         uid = pod.metadata.uid
         job.uncounted[uid] = self._cluster.pods[uid]

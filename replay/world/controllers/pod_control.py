@@ -17,8 +17,10 @@ from hashlib import blake2b
 from itertools import chain, count
 
 from replay.hashing import name_suffix, object_uid
+from replay.world.api.admission import RefusedPod
 from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.controllers.refusals import Refusals
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
@@ -67,7 +69,7 @@ class PodControl:
         self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
         self._recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]] = {}
         self._made_at: dict[tuple[str, str], int] = {}
-        self._refused: dict[str, None] = {}
+        self._refusals = Refusals()
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Add the record of a pod (or a ReplicaSet) that a controller will create."""
@@ -100,10 +102,12 @@ class PodControl:
         *,
         place: str = "",
         base: str = "",
+        missing: int | None = None,
     ) -> bool:
         """Create a drafted pod; return whether it was admitted (if not, a note says why).
 
-        A pod without a name gets one that begins with `base`, or with the owner's name.
+        A pod without a name gets one that begins with `base`, or with the owner's name. `missing`
+        is how many pods the owner lacks, this one included; None: this place's is one by itself.
         """
         meta, own = pod.metadata, owner.meta
         ordinal = self._cluster.births.get(own.uid, 0)
@@ -119,12 +123,14 @@ class PodControl:
         life = trace_pb2.PodLife()
         if recorded is not None:
             life.CopyFrom(recorded.life)
+        refused_at = place if missing is None else ""
         refusal = self._lifecycle.create(now_ns, pod, life)
-        if refusal:
-            whose = f"{owner.kind} {own.name} creates no more pods until this changes"
-            self._journal.note("refused", f"{refusal}; {whose}")
-            self._refused[own.uid] = None
+        if refusal is not None:
+            new = self._refusals.add(now_ns, owner.kind, own.uid, refused_at, missing or 1)
+            if new:
+                self._refused(now_ns, owner, pod, refusal, new)
             return False
+        self._refusals.admitted(own.uid, refused_at)
         if place:
             self._made_at[own.uid, place] = number + 1
         self._journal.made(now_ns, object_ref("Pod", meta), object_ref(owner.kind, own), ordinal)
@@ -150,10 +156,26 @@ class PodControl:
             self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner.metadata.uid)
         return due_ns <= now_ns
 
-    def take_refused(self) -> dict[str, None]:
-        """Return the UIDs of owners whose pods were refused since the last call."""
-        refused, self._refused = self._refused, {}
-        return refused
+    def retry_refused(self, now_ns: int) -> None:
+        """Plan the next retry of each owner whose pods were refused."""
+        for uid, due_ns in self._refusals.retries_ns(now_ns).items():
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, uid)
+
+    def forget_refused(self, uid: str) -> None:
+        """Forget the refused pods of a deleted owner."""
+        self._refusals.forget(uid)
+
+    def _refused(
+        self, now_ns: int, owner: ControllerRef, pod: pod_pb2.Pod, refusal: RefusedPod, pods: int
+    ) -> None:
+        whose = object_ref(owner.kind, owner.meta)
+        named = f"{whose.kind} {whose.namespace}/{whose.name}"
+        lacks = "a pod" if pods == 1 else f"{pods} pods"
+        self._journal.note("refused", f"{named} could not create {lacks}: {refusal.message}")
+        if refusal.by_admission:
+            ref = object_ref("Pod", pod.metadata)
+            ref.ClearField("uid")
+            self._journal.refused(now_ns, ref, refusal.message, owner=whose, pods=pods)
 
     def _recorded_pod(
         self, owner: ControllerRef, ordinal: int, name: str

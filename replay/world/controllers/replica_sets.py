@@ -79,9 +79,9 @@ class ReplicaSets:
         active = [pod for pod in owned if pod.is_active]
         wanted = replicas(replica_set.spec)
         owner = ControllerRef(self._kinds[uid], replica_set.metadata)
-        for _ in range(wanted - len(active)):
+        for missing in range(wanted - len(active), 0, -1):
             pod = self._pod_control.draft(owner, replica_set.spec.template)
-            if not self._pod_control.create(now_ns, owner, pod):
+            if not self._pod_control.create(now_ns, owner, pod, missing=missing):
                 return False
         if len(active) > wanted:
             related = [

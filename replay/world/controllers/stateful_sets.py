@@ -129,7 +129,9 @@ class StatefulSets:
                 return self._delete(now_ns, pod)
             return False if each.is_ordered else None
         if pod is None:
-            made = self._make(now_ns, each, ordinal)
+            higher = range(ordinal + 1, each.first + each.replicas)
+            missing = 1 + sum(other not in pods for other in higher)
+            made = self._make(now_ns, each, ordinal, missing)
             return False if each.is_ordered or not made else None
         if each.is_ordered and (pod.is_terminating or not self._is_available(now_ns, each, pod)):
             return False
@@ -185,8 +187,8 @@ class StatefulSets:
         self._pod_control.delete(now_ns, pod)
         return pod.uid not in self._cluster.pods
 
-    def _make(self, now_ns: int, each: _Set, ordinal: int) -> bool:
-        """Create the pod of an ordinal, and its missing claims."""
+    def _make(self, now_ns: int, each: _Set, ordinal: int, missing: int) -> bool:
+        """Create the pod of an ordinal, one of so many that are missing, and its claims."""
         owner = ControllerRef("StatefulSet", each.message.metadata)
         partition = each.message.spec.update_strategy.rolling_update.partition
         is_new = each.message.spec.update_strategy.type == "OnDelete" or (
@@ -199,7 +201,7 @@ class StatefulSets:
         meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(ordinal)
         meta.labels[REVISION_LABEL] = f"{owner.meta.name}-{revision}"
         self._mount(now_ns, each, pod)
-        if not self._pod_control.create(now_ns, owner, pod, place=str(ordinal)):
+        if not self._pod_control.create(now_ns, owner, pod, place=str(ordinal), missing=missing):
             return False
         each.made_from[meta.uid] = revision
         return True

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from replay.world.api import conditions
-from replay.world.api.admission import AdmissionError
+from replay.world.api.admission import AdmissionError, RefusedPod
 from replay.world.api.conditions import (
     RESET_NS,
     crash_backoff_ns,
@@ -80,15 +80,20 @@ class PodLifecycle:
             fields.choice(PodPhase, message.status.phase, "status.phase")
         fields.conditions(message.status.conditions)
 
-    def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
-        """Admit and store a pod; return why it is refused, "" where it is stored."""
+    def create(
+        self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
+    ) -> RefusedPod | None:
+        """Admit and store a pod; return why it is refused, None where it is stored."""
         if self.is_taken(message):
-            return f"pod {_name(message)} exists already"
+            return RefusedPod(f"pod {_name(message)} exists already", by_admission=False)
+        name = message.metadata.name
         try:
             self.store(now_ns, self.admitted(now_ns, message, life))
-        except (AdmissionError, FieldError) as error:
-            return f"pod {_name(message)}: {error}"
-        return ""
+        except AdmissionError as error:
+            return RefusedPod(f'pods "{name}" is forbidden: {error}', by_admission=True)
+        except FieldError as error:
+            return RefusedPod(f'Pod "{name}" is invalid: {error}', by_admission=True)
+        return None
 
     def is_taken(self, message: pod_pb2.Pod) -> bool:
         """Return whether a pod of that name or UID exists."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from replay.hashing import object_uid
 from replay.trace.validate import pod_features
 from replay.world.api.admission import AdmissionError
+from replay.world.api.pod_record import object_ref
 from replay.world.controllers.controllers import KINDS, Controllers
 from replay.world.controllers.disruption import DisruptionController
 from replay.world.controllers.drains import Drains
@@ -144,10 +145,16 @@ class RecordFeed:
                 self._journal.note("refused", f"template {template_id} is not in the trace")
                 return
         refusal = self._lifecycle.create(now_ns, requested.message, requested.life)
-        if refusal:
-            self._journal.note("refused", refusal)
-        else:
+        if refusal is None:
             self._stored(requested)
+            return
+        pod = object_ref("Pod", requested.message.metadata)
+        if not refusal.by_admission:
+            self._journal.note("refused", refusal.message)
+        else:
+            self._journal.note("refused", f"pod {pod.namespace}/{pod.name}: {refusal.message}")
+            pod.ClearField("uid")
+            self._journal.refused(now_ns, pod, refusal.message)
 
     def _requested_pod(self, create: trace_pb2.PodCreate) -> _RequestedPod | None:
         """Return a record's pod; None where its template is not in the trace."""
@@ -201,7 +208,7 @@ class RecordFeed:
                 case "priority_class":
                     self._admission.put_class(message.priority_class)
                     self._journal.object_put(now_ns, message, is_new=is_new)
-                    self._controllers.retry_refused()
+                    self._controllers.retry_refused(now_ns)
                 case _ if kind in KINDS:
                     self._put_controller(now_ns, KINDS[kind], message)
                 case None:

@@ -115,3 +115,25 @@ def test_a_controller_reports_what_it_has_made() -> None:
         "statefulset-controller",
     )
     assert event.message == "create Pod web-0 in StatefulSet web successful"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("ReplicaSet", 'Error creating: pods "web-0" is forbidden: no'),
+        (
+            "StatefulSet",
+            'create Pod web-0 in StatefulSet web failed error: pods "web-0" is forbidden: no',
+        ),
+    ],
+)
+def test_a_controller_reports_what_it_could_not_make(kind: str, text: str) -> None:
+    """With the API server's message; a pod of the trace has no controller that would report."""
+    decision = messages.decision("web-0")
+    decision.observed.refused.message = 'pods "web-0" is forbidden: no'
+    assert event_of(decision) is None
+    decision.observed.refused.owner.kind, decision.observed.refused.owner.name = kind, "web"
+    event = event_of(decision)
+    assert event is not None
+    assert (event.type, event.reason, event.object_name) == ("Warning", "FailedCreate", "web")
+    assert event.message == text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from replay.world.controllers.refusals import next_retry_ns
 from reprieve.kube.v1beta1 import workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
@@ -17,6 +20,8 @@ from tests.unit.world.builders import (
     make_replica_set,
     update,
 )
+
+MS = S // 1000
 
 
 def expected(
@@ -183,16 +188,55 @@ def test_scaling_up_adds_pods_and_scaling_down_takes_the_unassigned_first() -> N
     assert world.names() == running
 
 
-def test_a_pod_that_is_refused_is_noted_and_made_once_its_class_comes() -> None:
-    """The ordinal is not used up."""
+def test_a_pod_that_is_refused_is_noted_and_made_at_the_first_retry_after_its_class_comes() -> None:
+    """Retries come at 5 ms, 15 ms (5 + 10), 35 ms and so on; the ordinal is not used up."""
     world = World()
     replica_set = make_replica_set(replicas=2)
     replica_set.spec.template.spec.priority_class_name = "high"
     world.feed(0, expected("ReplicaSet", "web", 0, pod_name="first"), create(replica_set))
     assert world.names() == []
     assert "no PriorityClass with name high was found" in world.refusals()[0]
-    world.feed(1, create(make_class("high", 5)))
+    world.feed(20 * MS, create(make_class("high", 5)))
+    world.run_until(34 * MS)
+    assert world.names() == []
+    world.run_until(35 * MS)
     assert (world.names()[0], len(world.names())) == ("first", 2)
+
+
+def test_a_refused_pod_is_one_entry_until_more_pods_are_missing() -> None:
+    """One for two replicas, none for a repeated refusal, one for two replicas more."""
+    world = World()
+    replica_set = make_replica_set(replicas=2)
+    replica_set.spec.template.spec.priority_class_name = "high"
+    world.feed(0, create(replica_set))
+    world.feed(S, update(replica_set))
+    replica_set.spec.replicas = 4
+    world.feed(2 * S, update(replica_set))
+    entries = [entry for entry in world.entries if entry.observed.HasField("refused")]
+    assert [(entry.at_ns, entry.observed.refused.pods) for entry in entries] == [(0, 2), (2 * S, 2)]
+    entry = entries[0].observed
+    name = entry.object.name
+    assert entry.refused.message == (
+        f'pods "{name}" is forbidden: no PriorityClass with name high was found'
+    )
+    assert (entry.refused.owner.kind, entry.refused.owner.name) == ("ReplicaSet", "web")
+
+
+@pytest.mark.parametrize(
+    ("kind", "now_s", "retry_s"),
+    [
+        ("ReplicaSet", 0, 0.005),
+        ("ReplicaSet", 1, 1.275),  # 5 ms * (2**8 - 1)
+        ("ReplicaSet", 2000, 2310.715),  # 18 delays make 1310.715 s; then one each 1000 s
+        ("ReplicaSet", 5000, 5310.715),
+        ("Job", 0, 1),
+        ("Job", 3, 7),
+        ("Job", 200, 243),  # 1 + 2 + ... + 32 = 63, then one each 60 s
+    ],
+)
+def test_retries_double_up_to_the_longest_delay(kind: str, now_s: int, retry_s: float) -> None:
+    """The delays of client-go's work queue, and those of the Job controller."""
+    assert next_retry_ns(kind, 0, now_s * S) == round(retry_s * S)
 
 
 def test_a_deployment_makes_a_replica_set_whose_pods_carry_its_hash() -> None:
