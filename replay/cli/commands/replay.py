@@ -79,7 +79,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
         type=click.Choice(["v1.36", "v1.34", "v1.16"]),
         default="v1.34",
         show_default=True,
-        help="The Kubernetes version of the scheduling and preemption rules.",
+        help="The Kubernetes version of the scheduling and preemption rules; v1.36 is v1.34 with "
+        "v1.36's balance scores (docs/fidelity.md).",
     ),
     click.option(
         "--queue-rules",
