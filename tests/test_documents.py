@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from replay.cli.main import command
+from replay.cli.main import EXIT_CODES, command
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("conformance/*.md")])
@@ -78,6 +78,13 @@ def test_an_unknown_command_or_option_of_a_document_is_found() -> None:
     assert [*unknown(line)] == ["no option --tset", "no option --nor", "no option --spams"]
     assert [*unknown("reprieve replya 'a | b' | tail -1")] == ["no command replya"]
     assert [*unknown("A=1 reprieve get pods RUN -w -o wide")] == []
+
+
+def test_the_page_of_exit_codes_has_them_all_as_text() -> None:
+    """A repository's page shows the file as it is, so that the table cannot be made by the site."""
+    page = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d[\d, ]*) \| (.*) \|$", page, re.M)
+    assert rows == list(EXIT_CODES.items())
 
 
 def test_the_page_of_commands_names_every_command() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from replay.cli.main import EXIT_CODES, command
+from replay.cli.main import command
 from replay.results.schema import TABLES
 
 _MARK = re.compile(r"^<!-- build: ([a-z-]+) -->$", re.MULTILINE)
@@ -28,13 +28,6 @@ def _commands(context: click.Context) -> Iterator[str]:
                     yield from _commands(inner)
 
 
-def exit_codes() -> Iterator[str]:
-    """Yield the table of exit codes, from the help of `reprieve`."""
-    yield "| Code | Meaning |\n|---|---|"
-    for code, meaning in EXIT_CODES.items():
-        yield f"| {code} | {meaning} |"
-
-
 def tables() -> Iterator[str]:
     """Yield the columns of a run's tables."""
     for table in TABLES.values():
@@ -45,11 +38,7 @@ def tables() -> Iterator[str]:
         yield ""
 
 
-_PARTS: dict[str, Callable[[], Iterator[str]]] = {
-    "commands": commands,
-    "exit-codes": exit_codes,
-    "tables": tables,
-}
+_PARTS: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "tables": tables}
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

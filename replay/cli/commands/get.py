@@ -10,7 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from replay.cli.errors import NOT_FOUND, ExitError, refusing
-from replay.cli.parameters import ParsedParam, at_option, of_run, open_run, run_argument, write
+from replay.cli.parameters import ParsedParam, at_option, of_run, write
+from replay.cli.which_run import complete_name, run_option, which_run
 from replay.errors import RunError
 from replay.importers.records import Moment
 from replay.overrides.assignment import parse_selector
@@ -20,6 +21,7 @@ from replay.results.kubectl.get import GetQuery, get
 from replay.results.kubectl.jsonpath import Field, Template
 from replay.results.kubectl.printers import CUSTOM, OUTPUTS, TEMPLATE
 from replay.results.kubectl.resources import RESOURCES, NotFoundError, targets
+from replay.results.run.directory import RunDirectory
 from services.kube.selector import LabelSelector
 from services.terminal import echo, one_line
 
@@ -65,6 +67,16 @@ def _check_selection(resource: str, names: Sequence[str], *selectors: object) ->
         raise click.UsageError("give names, or --selector and --field-selector, not both")
 
 
+def _objects(
+    run: Path | None, resource: str, names: Sequence[str]
+) -> tuple[RunDirectory, list[str]]:
+    """Return the run, and the type with the names."""
+    directory, objects = which_run((resource, *names), run)
+    if not objects:
+        raise click.UsageError(f"name a type of objects: reprieve get pods {resource}")
+    return directory, objects
+
+
 def _selector(text: str) -> LabelSelector:
     return parse_selector(text) if text else LabelSelector()
 
@@ -91,8 +103,8 @@ _selector_option = click.option(
 
 @click.command(name="get")
 @click.argument("resource", shell_complete=_resources)
-@run_argument
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]... [RUN]", shell_complete=complete_name)
+@run_option
 @at_option("The moment, from which --watch continues")
 @click.option(
     "-w",
@@ -145,7 +157,7 @@ _selector_option = click.option(
 def command(
     *,
     resource: str,
-    run: Path,
+    run: Path | None,
     names: Sequence[str],
     moment: Moment | None,
     watch: bool,
@@ -167,17 +179,21 @@ def command(
     cronjobs, replicationcontrollers, poddisruptionbudgets, priorityclasses, namespaces, services,
     persistentvolumes, persistentvolumeclaims, storageclasses, csinodes, volumeattachments, events.
 
+    RUN is the folder of a run; without it, the latest one under runs/.
+
     A name that does not exist is reported after the objects that do, with exit code 1.
 
     \b
     Examples:
+      reprieve get pods
       reprieve get po runs/nginx-1 -w -o wide
       reprieve get deploy,rs,po runs/cluster-1 --at 1h30m -l app=web
-      reprieve get po runs/cluster-1 web-0 web-1 --at 2026-01-31T12:00:00Z
+      reprieve get po web-0 web-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
       reprieve get no/worker-1 runs/cluster-1 -o yaml
       reprieve get po runs/cluster-1 --field-selector spec.nodeName=w1 --sort-by .spec.priority
       reprieve get po runs/cluster-1 -o jsonpath='{range .items[*]}{.spec.nodeName}{"\\n"}{end}'
     """
+    directory, (resource, *names) = _objects(run, resource, names)
     query = GetQuery(
         resource=resource,
         names=names,
@@ -196,15 +212,15 @@ def command(
     )
     _check_selection(resource, names, selector != LabelSelector(), fields.terms)
     with _reporting(resource, names, namespace) as report:
-        shown = get(open_run(run), query, write)
+        shown = get(directory, query, write)
         if output in {"table", "wide", "name"} or output.startswith(CUSTOM):
             report(shown)
 
 
 @click.command(name="describe")
 @click.argument("resource", shell_complete=_resources)
-@run_argument
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]... [RUN]", shell_complete=complete_name)
+@run_option
 @at_option("The moment")
 @_selector_option
 @_namespace_option
@@ -212,7 +228,7 @@ def command(
 def describe_command(
     *,
     resource: str,
-    run: Path,
+    run: Path | None,
     names: Sequence[str],
     moment: Moment | None,
     selector: LabelSelector,
@@ -223,20 +239,21 @@ def describe_command(
     RESOURCE is pod or node, by any name that kubectl has for it, or TYPE/NAME. Shown are the
     object's status, conditions, resources and Events; of a node also its pods and what they
     request. A NAME without such an object selects all objects whose names begin
-    with it.
+    with it. RUN is the folder of a run; without it, the latest one under runs/.
 
     A name that does not exist is reported after the objects that do, with exit code 1.
 
     \b
     Examples:
-      reprieve describe pod runs/cluster-1 web-0
-      reprieve describe pod runs/cluster-1 web-0 --at 1h30m -n prod
+      reprieve describe pod web-0
+      reprieve describe pod web-0 runs/cluster-1 --at 1h30m -n prod
       reprieve describe no/worker-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
     """
+    directory, (resource, *names) = _objects(run, resource, names)
     _check_selection(resource, names, selector != LabelSelector())
     with _reporting(resource, names, namespace) as report:
         shown = describe(
-            open_run(run),
+            directory,
             resource,
             names,
             write,

@@ -25,13 +25,16 @@ from replay.cli.parameters import (
     run_argument,
     write,
 )
+from replay.cli.which_run import complete_name, run_option, which_run
 from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.table import print_explanation
 from replay.explain.target import ExplainQuery
 from replay.importers.records import Moment
 from replay.report.page import write_report
+from replay.results.kubectl.resources import resource
 from replay.results.kubectl.rows import TableWriter
+from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
@@ -40,6 +43,7 @@ from services.rpc.client import tls_options
 from services.terminal import echo
 
 _NULL = "<none>"
+_POD = resource("pod")
 _EVENTS_PER_WRITE = 2000
 
 
@@ -210,8 +214,9 @@ def report_command(*, run: Path, output: Path | None) -> None:
 
 
 @click.command(name="explain")
-@click.argument("pod")
-@run_argument
+@click.argument("pod", metavar="POD")
+@click.argument("others", nargs=-1, metavar="[RUN]", shell_complete=complete_name)
+@run_option
 @at_option("The last attempt up to this moment")
 @click.option(
     "--attempt", type=click.IntRange(1), help="This attempt of the pod, from 1, instead of --at."
@@ -237,7 +242,8 @@ def report_command(*, run: Path, output: Path | None) -> None:
 def explain_command(
     *,
     pod: str,
-    run: Path,
+    others: Sequence[str],
+    run: Path | None,
     moment: Moment | None,
     attempt: int | None,
     namespace: str,
@@ -248,13 +254,15 @@ def explain_command(
 ) -> None:
     """Explain one decision of a run: replay the run up to it and evaluate every node.
 
-    POD is a name, NAMESPACE/NAME or a UID. Shown are the plugins that refused nodes and why, the
+    POD is a name, NAMESPACE/NAME or a UID, and RUN the folder of a run; without it, the latest one
+    under runs/ is explained. Shown are the plugins that refused nodes and why, the
     scores of the best nodes, preemption's victims and reprieved pods, and where the pod waits,
     until when and for which events. For an evicted pod: the threshold, the observation on its node,
     and its rank among the pods there.
 
     \b
     Examples:
+      reprieve explain nginx-a
       reprieve explain nginx-a runs/nginx-1 --attempt 1
       reprieve explain prod/web-0 runs/today --at 1h30m --top 10
       reprieve explain web-0 runs/today -o json
@@ -262,9 +270,22 @@ def explain_command(
     """
     if attempt is not None and moment is not None:
         raise click.UsageError("--at and --attempt cannot be combined")
+    directory, pod = _explained(run, (pod, *others))
     query = ExplainQuery(pod=pod, namespace=namespace, **of_run(moment), attempt=attempt or 0)
-    found = explain(open_run(run), query, top=top, address=scheduler, tls=tls)
+    found = explain(directory, query, top=top, address=scheduler, tls=tls)
     if output == "json":
         echo_json(found.to_mapping())
     else:
         print_explanation(found, TerminalConsole())
+
+
+def _explained(run: Path | None, arguments: Sequence[str]) -> tuple[RunDirectory, str]:
+    """Return the run and the pod of `POD [RUN]`, or of `pod POD [RUN]` as after `get`."""
+    directory, names = which_run(arguments, run)
+    if len(names) > 1 and names[0] in _POD.names:
+        names = names[1:]
+    if not names:
+        raise click.UsageError("name a pod: reprieve explain POD")
+    if len(names) > 1:
+        return open_run(Path(names[-1])), ""  # raises: the folder has no run
+    return directory, names[0].removeprefix("pod/")

@@ -135,6 +135,11 @@ _CATEGORY = "po,rc,svc,ds,deploy,rs,sts,cj,jobs"
 """The types of kubectl's category "all" that a run may hold, in kubectl's order."""
 
 
+def is_type(name: str) -> bool:
+    """Return whether a type of objects has that name."""
+    return name.lower() in _BY_NAME
+
+
 def resource(name: str) -> Resource:
     """Return the type of that name. Raises RunError with similar names."""
     found = _BY_NAME.get(name.lower())

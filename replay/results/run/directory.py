@@ -26,6 +26,7 @@ from replay.results.run.files import (
     MANIFEST,
     OBJECTS,
     RECORDED,
+    RUNS,
     SPANS,
     SUMMARY,
     check_files,
@@ -107,7 +108,7 @@ class RunDirectory:
         check_files(path, force=force)
 
     @classmethod
-    def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:
+    def create_next(cls, trace_name: str, parent: Path = RUNS) -> Self:
         """Make the next free folder PARENT/TRACE_NAME-N, N from 1."""
         path = next_folder(trace_name, parent)
         return cls(path, RunLock.take(path))
@@ -115,6 +116,8 @@ class RunDirectory:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Return an existing run. Raises RunError where `path` has no manifest."""
+        if not path.is_dir():
+            raise RunError(f"{path} is not a run directory: there is no such folder")
         if not (path / MANIFEST).is_file():
             raise RunError(f"{path} is not a run directory: it has no {MANIFEST}")
         return cls(path)

@@ -45,11 +45,13 @@ DERIVED = (REPORT, *FILE_NAMES)
 FILES = (MANIFEST, LOCK, RESUME, *RECORDED, *DERIVED)
 TABLES_DRAFT = ".tables-"
 """Prefix of a folder in which tables are being built."""
+RUNS = Path("runs")
+"""Where runs are made that are given no folder."""
 DRAFT = ".draft"
 """Suffix of a file that is being written, and replaces the former one as a whole."""
 
 
-def next_folder(name: str, parent: Path = Path("runs")) -> Path:
+def next_folder(name: str, parent: Path = RUNS) -> Path:
     """Make the next free folder PARENT/NAME-N, N from 1, and return it; no other process gets it.
 
     Raises RunError and OutputError where it cannot be made.
@@ -66,6 +68,18 @@ def next_folder(name: str, parent: Path = Path("runs")) -> Path:
                 return parent / f"{name}-{number}"
     except OSError as error:
         raise unwritable(parent, error) from error
+
+
+def latest_run(parent: Path = RUNS) -> Path | None:
+    """Return the folder whose run wrote its manifest last, at its beginning or end; None: no run.
+
+    The runs of a comparison or a sweep, which are folders in its folder, are among them.
+    """
+    try:
+        manifests = [(each.stat().st_mtime_ns, each) for each in parent.rglob(MANIFEST)]
+    except OSError as error:
+        raise RunError(f"{parent}: cannot be read: {error.strerror or error}") from error
+    return max(manifests)[1].parent if manifests else None
 
 
 def check_files(path: Path, *, force: bool) -> None:

@@ -1,0 +1,69 @@
+"""Which run a command about objects reads: `get`, `describe` and `explain`.
+
+They share one order of arguments, kubectl's with the run after it: TYPE [NAME]... [RUN]. No name of
+an object is the path of a folder with a run in it, so that a run is recognised where it stands, and
+may be left out: the latest one is read then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from replay.cli.parameters import open_run
+from replay.errors import RunError
+from replay.results.kubectl.resources import is_type
+from replay.results.run.directory import RunDirectory
+from replay.results.run.files import MANIFEST, RUNS, latest_run
+from services.terminal import echo
+
+_HERE = frozenset({".", ".."})
+
+run_option = click.option(
+    "--run",
+    "run",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The same as RUN; for an object with the name of a run's folder.",
+)
+
+
+def complete_name(_ctx: click.Context, _param: click.Parameter, text: str) -> list[CompletionItem]:
+    """Complete the folder of a run; names of objects are not completed."""
+    return [CompletionItem(text, type="dir")]
+
+
+def which_run(arguments: Sequence[str], option: Path | None) -> tuple[RunDirectory, list[str]]:
+    """Open the run that `option` or one of the arguments names; return it with the others.
+
+    Without any it is the latest one under runs/, which a line on the standard error of a terminal
+    names. Raises RunError where the run cannot be read, and where there is none.
+    """
+    if option is not None:
+        return open_run(option), list(arguments)
+    runs = [each for each in arguments if each in _HERE or (Path(each) / MANIFEST).is_file()]
+    if len(runs) > 1:
+        raise click.UsageError(f"give one run: {runs[0]} and {runs[1]} are two")
+    if runs:
+        names = list(arguments)
+        names.remove(runs[0])
+        return open_run(Path(runs[0])), names
+    if paths := [each for each in arguments[1:] if _is_path(each)]:
+        return open_run(Path(paths[-1])), []  # raises: the folder has no run
+    latest = latest_run()
+    if latest is None:
+        raise RunError(
+            f"{RUNS}/ has no run: name the folder of one, or make one with `reprieve replay TRACE`"
+        )
+    if sys.stderr.isatty():
+        echo(f"run: {latest}, the latest", err=True)
+    return open_run(latest), list(arguments)
+
+
+def _is_path(argument: str) -> bool:
+    """Return whether an argument can only be a path: it is neither NAME nor TYPE/NAME."""
+    type_, slash, name = argument.partition("/")
+    return bool(slash) and ("/" in name or not name or not is_type(type_))
