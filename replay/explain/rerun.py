@@ -171,7 +171,7 @@ class Rerun:
                 found = None if ahead else self._evaluate(target.life.uid, target.attempt)
                 taken = self._take(min(ahead, left) or 1)
                 made = list(one_by_one(taken))
-                more = taken.more
+                more = taken.more and not taken.awaits_effects
                 ahead -= min(ahead, len(made))
                 left -= len(made)
                 for outcome in made:

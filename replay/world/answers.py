@@ -59,6 +59,9 @@ class SentObjects(Protocol):
     def has_node(self, name: str) -> bool:
         """Return whether the scheduler has a node of that name."""
 
+    def guarding_budget(self, uid: str) -> str:
+        """Return namespace/name of a budget that guards a pod, "" for none or a terminating pod."""
+
 
 def check_outcomes(
     outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects, *, is_followed: bool
@@ -72,6 +75,7 @@ def check_outcomes(
         for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - for the error's path
             _outcome(outcome, at_ns, sent)
         place = None
+        _awaits_effects(outcomes, sent)
         _phases(outcomes.phases)
         if outcomes.HasField("next_wakeup_ns") and outcomes.next_wakeup_ns <= at_ns:
             problem = f"{outcomes.next_wakeup_ns} is not after the round's {at_ns}"
@@ -145,6 +149,26 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> N
     _phases(outcome.phases)
     for index, answer in enumerate(outcome.extender_answers):
         _within(f"extender_answers[{index}]", _extender_answer, answer)
+
+
+def _awaits_effects(outcomes: scheduler_pb2.RoundOutcomes, sent: SentObjects) -> None:
+    """Refuse outcomes after a preemption whose victim a budget guards: it ends its round."""
+    if outcomes.awaits_effects and not outcomes.more:
+        raise _InvalidFieldError("awaits_effects", "is set, but no pod is left: `more` is unset")
+    last = len(outcomes.outcomes) - 1
+    for place, outcome in enumerate(outcomes.outcomes):
+        if place == last and (outcomes.awaits_effects or not outcomes.more):
+            return
+        if not outcome.HasField("unschedulable"):
+            continue
+        for victim in outcome.unschedulable.preemption.victims:
+            if budget := sent.guarding_budget(victim.pod.uid):
+                pod = f"{victim.pod.namespace}/{victim.pod.name}"
+                problem = (
+                    f"outcomes[{place}] deletes {pod}, which budget {budget} guards, and so ends "
+                    "its round: it must be the last outcome, and awaits_effects set with `more`"
+                )
+                raise _InvalidFieldError("awaits_effects", problem)
 
 
 def _pop(pop: session_pb2.PopId, sent: SentObjects) -> None:

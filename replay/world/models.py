@@ -71,6 +71,7 @@ class Models:
     eviction: whether node-pressure eviction is simulated.
     recorded_budget_status: use the recorded status of PodDisruptionBudgets in place of the
         disruption controller's.
+    budget_delay_ns: from a change of a pod to the status of its PodDisruptionBudgets.
     node_grace_ns: from a node's last report until it counts as unreachable.
     toleration_s: how long a pod without tolerations of its own stays on a node that is not ready or
         unreachable, s. None: the taint manager evicts no pods.
@@ -86,6 +87,7 @@ class Models:
     shutdown_ns: int | None = None
     eviction: bool = True
     recorded_budget_status: bool = False
+    budget_delay_ns: int = 0
     node_grace_ns: int = 40 * SECOND_NS
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
@@ -183,6 +185,12 @@ _MODELS = (
         "assumed",
         off=None,
         when_off="the whole grace period, as where SIGTERM is ignored",
+    ),
+    _time(
+        "budget-delay",
+        "from a change of a pod to the status of its PodDisruptionBudgets, which preemption reads",
+        "assumed; upstream's disruption controller and scheduler run side by side",
+        when_off="each attempt reads the status of its moment",
     ),
     _time(
         "node-grace",

@@ -27,6 +27,7 @@ class ActionKind(Enum):
     STEP = "a node's eviction manager takes its next step"
     USAGE = "a node's usage may reach a threshold"
     RECHECK = "a budget stops waiting for a granted disruption"
+    BUDGET_STATUS = "a budget's delayed status is computed"
     LOOK = "a controller looks at its object again"
     RESTART = "a kubelet restarts a pod's containers"
     CYCLE = "a scheduling cycle, or a binding, ends"

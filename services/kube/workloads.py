@@ -81,3 +81,16 @@ class PodDisruptionBudget:
     observed_generation: int = 0
     generation: int = 0
     disrupted_pods: Mapping[str, int] = field(default_factory=lambda: _NONE)
+
+    def guards(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the preemptor counts a pod as one of the budget's.
+
+        A pod without labels is not counted, nor any pod where the selector is absent or empty
+        (the disruption controller counts every pod of the namespace for an empty one).
+        Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+        filterPodsWithPDBViolation.
+        """
+        if namespace != self.namespace or not labels:
+            return False
+        selector = self.selector
+        return selector is not None and bool(selector.requirements) and selector.matches(labels)

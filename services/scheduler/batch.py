@@ -47,7 +47,8 @@ class BatchEntry(NamedTuple):
 class Batch:
     """Decisions in order, all made at `at_ns`; `operations` commit them.
 
-    `size` is the approximate size of their outcomes, in bytes.
+    `size` is the approximate size of their outcomes, in bytes. `awaited` is the decision whose
+    effects the next attempt must see, if there is one; it is the last.
     """
 
     def __init__(self, encoder: StepEncoder, at_ns: int) -> None:
@@ -56,6 +57,7 @@ class Batch:
         self._at_ns = at_ns
         self._entries: list[BatchEntry] = []
         self.size = 0
+        self.awaited: Decision | None = None
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
@@ -70,6 +72,11 @@ class Batch:
     def all_bound(self) -> bool:
         """Return whether every decision binds its pod."""
         return all(isinstance(each.decision.verdict, Binding) for each in self._entries)
+
+    @property
+    def awaits_effects(self) -> bool:
+        """Return whether `awaited` was made and was not taken back."""
+        return bool(self._entries) and self._entries[-1].decision is self.awaited
 
     @property
     def last_cycle(self) -> int:

@@ -203,13 +203,15 @@ class SchedulerSession:
                     self._heads, self._is_empty = foreseen, not foreseen
                 else:
                     left -= await self._exchange(operations, outcomes)
-            if not self._heads or (left < most and self._must_answer(outcomes)):
+            must_answer = outcomes.awaits_effects or self._must_answer(outcomes)
+            if not self._heads or (left < most and must_answer):
                 break
             count = min(self._batch_size, left)
             await self._decide(self._heads[:count], round_.at_ns)
             operations = self._batch.operations
         outcomes.more = bool(self._heads)
         if not outcomes.more:
+            outcomes.awaits_effects = False
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
 
     def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
@@ -292,7 +294,7 @@ class SchedulerSession:
                 )
 
     async def _decide(self, heads: Sequence[Head], now_ns: int) -> None:
-        """Decide heads in order, in a batch of their own."""
+        """Decide heads in order, in a batch of their own, up to one whose effects others await."""
         self._batch = batch = Batch(self.intake.encoder, now_ns)
         for head in heads:
             began = perf_counter_ns()
@@ -303,6 +305,9 @@ class SchedulerSession:
             else:
                 decision, answers = self.core.decide(head, now_ns), ()
             batch.add(decision, perf_counter_ns() - began, answers)
+            if self.core.awaits_effects(decision):
+                batch.awaited = decision
+                break
             if self.runner.is_due or batch.size > _ANSWER_BYTES:
                 break
             if len(batch) % YIELD_EVERY == 0:
@@ -318,6 +323,7 @@ class SchedulerSession:
         """Write the outcomes of the batch, and return the number of pods that were tried."""
         batch = self._batch
         tried = batch.put_outcomes(outcomes)
+        outcomes.awaits_effects = batch.awaits_effects
         if self._metrics is not None:
             for entry in batch:
                 self._metrics.absorb(entry.decision, entry.wall_ns, self.at_ns)

@@ -24,6 +24,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from tests.e2e.commands import SERVICE, reprieve
 from tests.e2e.faults import Between, Fault, faults_of
 from tests.e2e.replays import DEMOS, ROOT
+from tests.e2e.test_budgets import preemptors, web, write_list
 
 CLUSTER = """
 apiVersion: v1
@@ -223,3 +224,25 @@ def test_a_queues_answers(services: EmbeddedServices, cluster: Path, tmp_path: P
         faults = faults_of(proxy.seen)
         sys.stdout.write(f"{len(faults)} faults of a queue's answers\n")
         assert "\n".join(not_refused(proxy, faults, cluster, tmp_path / "run", *options)) == ""
+
+
+def test_a_scheduler_that_goes_on_after_a_guarded_victim_is_refused(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """A foreign scheduler that preempts four at once would read statuses that nobody has."""
+    path = write_list(tmp_path, *web(4, {"maxUnavailable": 1}), *preemptors())
+
+    def goes_on(message: Any) -> bool:
+        outcomes = message.outcomes[0]
+        if not outcomes.awaits_effects:
+            return False
+        outcomes.awaits_effects = False
+        return True
+
+    answer = scheduler_service_pb2.RunRoundResponse
+    with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
+        proxy.begin(goes_on)
+        options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
+        done = reprieve(tmp_path, "replay", str(path), "--run", "run", *options, code=SERVICE)
+    assert "awaits_effects: outcomes[0] deletes shop/web-" in done.stderr
+    assert "which budget shop/web guards" in done.stderr

@@ -52,10 +52,18 @@ class RandomScheduler:
             if self._random.random() < 0.7:
                 decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
                 self._decide(uid, decided)
+                if any(map(self._is_guarded, decided.unschedulable.preemption.victims)):
+                    outcomes.more = outcomes.awaits_effects = True
+                    return outcomes
                 if decided.HasField("bind") and self._random.random() < 0.1:
                     again = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=2)
                     self._decide(uid, again)
         return outcomes
+
+    def _is_guarded(self, victim: scheduler_pb2.Victim) -> bool:
+        meta = self.cluster.pods[victim.pod.uid].message.metadata
+        budgets = map(budget_from_message, self.cluster.budgets.values())
+        return any(budget.guards(meta.namespace, meta.labels) for budget in budgets)
 
     def _decide(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
         self._cycle += 1

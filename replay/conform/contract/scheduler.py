@@ -21,11 +21,13 @@ from replay.conform.contract.small_cluster import (
     SECOND_NS,
     SmallCluster,
     bound,
+    budget,
     check_answer,
     gone,
     node,
     pod,
     round_at,
+    terminating,
 )
 from replay.results.run.decision_log import one_by_one
 from reprieve.kube.v1beta1 import pod_pb2
@@ -201,6 +203,26 @@ def preempts_no_pod_of_its_own_priority(client: ContractClient) -> None:
         old = pod("old", 2, 5, on="n")
         verdict = cluster.tried(name, cluster.round(0, node("n", 2), old, event)).unschedulable
         expect(f"preemption for {name} is set", verdict.HasField("preemption"), wanted=False)
+
+
+@CHECKS.level(3)
+def ends_a_round_at_a_victim_with_a_budget(client: ContractClient) -> None:
+    """Check that of two preemptors of one round the second one reads the budget's new status."""
+    cluster = SmallCluster(client)
+    guarded = [pod(f"low-{n}", 2, 1, on=n) for n in ("n", "m")]
+    for event in guarded:
+        event.add.pod.metadata.labels["app"] = "web"
+    preemptors = (pod("high-a", 2, 9), pod("high-b", 2, 9))
+    decided = cluster.round(0, node("n", 2), node("m", 2), *guarded, budget("web", 1), *preemptors)
+    expect("outcomes up to a victim with a budget", len(decided), 1)
+    first = decided[0].unschedulable.preemption
+    expect("victims' violates_budget", [each.violates_budget for each in first.victims], [False])
+    other = "high-b" if decided[0].pop.uid == "uid-high-a" else "high-a"
+    victim = first.victims[0].pod.uid.removeprefix("uid-")
+    spent = Event(update=budget("web", 0).add)
+    outcome = cluster.tried(other, cluster.round(0, terminating(victim, 0), spent))
+    second = outcome.unschedulable.preemption
+    expect("victims' violates_budget", [each.violates_budget for each in second.victims], [True])
 
 
 @CHECKS.level(3)

@@ -8,10 +8,12 @@ from typing import Any
 from replay.conform.contract.checks import CheckError, ContractClient, only
 from replay.results.run.decision_log import one_by_one
 from replay.world.answers import check_outcomes
-from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Event, Outcome
+from services.kube.workloads import PodDisruptionBudget
+from services.rpc.kube.codec import budget_from_message
 
 SECOND_NS = 1_000_000_000
 TICKS_MAX = 50
@@ -41,6 +43,21 @@ def pod(name: str, cpu: int, priority: int = 0, on: str = "", **spec: Any) -> Ev
     container = made.spec.containers.add(name="c", image="image")
     container.resources.requests.update({"cpu": str(cpu), "memory": "1Gi"})
     return Event(add=object_pb2.KubernetesObject(pod=made))
+
+
+def budget(name: str, allowed: int) -> Event:
+    """Return the event that adds a budget of the pods with the label app=`name`."""
+    made = policy_pb2.PodDisruptionBudget()
+    made.metadata.name, made.metadata.namespace, made.metadata.uid = name, "default", f"uid-{name}"
+    made.spec.selector.match_labels["app"] = name
+    made.status.disruptions_allowed = allowed
+    return Event(add=object_pb2.KubernetesObject(pod_disruption_budget=made))
+
+
+def terminating(name: str, second: float) -> Event:
+    """Return the event by which a pod's deletion is requested, with a grace period of 30 s."""
+    deletion_ns = round((second + 30) * SECOND_NS)
+    return Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove, deletion_ns=deletion_ns))
 
 
 def gone(name: str, kind: str = "Pod") -> Event:
@@ -73,12 +90,15 @@ class SmallCluster:
         self._wakeup_ns: int | None = None
 
     def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
-        """Run a round, in parts where the scheduler leaves pods, and return its outcomes."""
+        """Run a round, in parts where the scheduler leaves pods, and return its outcomes.
+
+        It ends where the pods that are left await the outcomes' effects.
+        """
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)
         decided: list[Outcome] = []
         outcomes = scheduler_pb2.RoundOutcomes(more=True)
-        while outcomes.more:
+        while outcomes.more and not outcomes.awaits_effects:
             answer = self.session.send(pb.RunRoundRequest(round=round_))
             outcomes = only("outcomes", answer.outcomes)
             part = list(one_by_one(outcomes))
@@ -139,6 +159,8 @@ class _SentObjects:
 
     def __init__(self, requests: Iterable[pb.RunRoundRequest]) -> None:
         self._found: set[tuple[str, str]] = set()
+        self._pods: dict[str, pod_pb2.Pod] = {}
+        self._budgets: dict[str, PodDisruptionBudget] = {}
         for request in requests:
             for round_ in (request.round, *(each.round for each in request.window)):
                 for event in round_.events:
@@ -148,6 +170,10 @@ class _SentObjects:
         for thing in (event.add, event.update):
             if thing.HasField("pod"):
                 self._found.add(("Pod", thing.pod.metadata.uid))
+                self._pods[thing.pod.metadata.uid] = thing.pod
+            elif thing.HasField("pod_disruption_budget"):
+                budget = budget_from_message(thing.pod_disruption_budget)
+                self._budgets[f"{budget.namespace}/{budget.name}"] = budget
             elif thing.HasField("node"):
                 self._found.add(("Node", thing.node.metadata.name))
         removed = event.remove
@@ -160,6 +186,16 @@ class _SentObjects:
     def has_node(self, name: str) -> bool:
         """Return whether there is a node of that name."""
         return ("Node", name) in self._found
+
+    def guarding_budget(self, uid: str) -> str:
+        """Return namespace/name of a budget that guards a pod, "" for none."""
+        meta = self._pods[uid].metadata if uid in self._pods else meta_pb2.ObjectMeta()
+        guarding = (
+            key
+            for key, budget in self._budgets.items()
+            if budget.guards(meta.namespace, meta.labels)
+        )
+        return next(guarding, "")
 
 
 def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:

@@ -1,8 +1,10 @@
 """Disruption budgets: the controller of their status, and the Eviction API, which obeys it.
 
-A budget's status is computed between rounds, for the budgets whose pods have changed. The pods of a
-budget are counted at each change, so that a change costs the same for ten pods and for ten
-thousand.
+A budget's status is computed between rounds, for the budgets whose pods have changed, so that every
+scheduling attempt reads the status after all deletions before it: upstream's attempts may read an
+older one. The model `budget_delay_ns` makes the controller late by so much; a note names each
+budget that was exceeded for that reason. The pods of a budget are counted at each change, so that a
+change costs the same for ten pods and for ten thousand.
 
 Source: kubernetes v1.34 pkg/controller/disruption/disruption.go: trySync, getExpectedPodCount,
 getExpectedScale, countHealthyPods, buildDisruptedPodMap, updatePdbStatus, failSafe (DeletionTimeout
@@ -18,7 +20,7 @@ from replay.world.api.cluster import Changed, replicas
 from replay.world.api.conditions import mark_disrupted
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import SECOND_NS
+from replay.world.models import SECOND_NS, shown
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
@@ -79,11 +81,19 @@ class _CoveringBudgets:
 
 
 class DisruptionController:
-    """Keeps the status of every budget of a cluster."""
+    """Keeps the status of every budget of a cluster.
+
+    `_due` are the budgets whose delayed status is due now, `_disrupted` those with a pod whose
+    disruption the delayed status allowed.
+    """
 
     def __init__(self, state: WorldState) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
+        self._journal = state.journal
+        self._delay_ns = state.models.budget_delay_ns
+        self._due: dict[str, None] = {}
+        self._disrupted: dict[str, None] = {}
         self._recorded_status = state.models.recorded_budget_status
         self._budgets: dict[str, _TrackedBudget] = {}
         self._by_namespace: dict[str, LabelSelectors[str]] = {}
@@ -98,6 +108,8 @@ class DisruptionController:
         """
         value = budget_from_message(message)
         key = f"{value.namespace}/{value.name}"
+        if key not in self._budgets:
+            self._due[key] = None
         if not self._recorded_status:
             _keep_status(self._cluster.budgets.get(key), message)
         budget = _TrackedBudget(value)
@@ -118,6 +130,7 @@ class DisruptionController:
             self._version += 1
             self._by_namespace[budget.value.namespace].remove(key)
             self._timeline.cancel(ActionKind.RECHECK, key)
+            self._timeline.cancel(ActionKind.BUDGET_STATUS, key)
             self._cluster.remove_budget(now_ns, key)
 
     def covering(self, pod: PodRecord) -> list[str]:
@@ -126,9 +139,31 @@ class DisruptionController:
         selectors = self._by_namespace.get(meta.namespace)
         return [] if selectors is None else selectors.matching(meta.labels)
 
+    def guarding_budget(self, uid: str) -> str:
+        """Return the key of the first budget that guards a pod, "" for none.
+
+        A pod that is terminating, or gone, counts as not guarded: its budgets know.
+        """
+        pod = self._cluster.pods.get(uid)
+        if pod is None or pod.is_terminating:
+            return ""
+        meta = pod.message.metadata
+        guarding = (
+            key
+            for key in self.covering(pod)
+            if self._budgets[key].value.guards(meta.namespace, meta.labels)
+        )
+        return next(guarding, "")
+
     def recheck(self, key: str) -> None:
         """Compute a budget's status again, as a granted disruption may have timed out."""
         self._cluster.changed.budgets[key] = None
+        self._due[key] = None
+
+    def disrupted(self, pod: PodRecord) -> None:
+        """Note that a pod is disrupted because its budgets' statuses allow it."""
+        if self._delay_ns:
+            self._disrupted.update(dict.fromkeys(self.covering(pod)))
 
     def observed(self, now_ns: int, key: str, status: policy_pb2.PodDisruptionBudgetStatus) -> None:
         """Set a recorded status, if the model `recorded_budget_status` is on."""
@@ -144,8 +179,27 @@ class DisruptionController:
         stale = dict.fromkeys(key for key in changed.budgets if key in self._budgets)
         for uid in changed.pods if self._budgets else ():
             stale |= dict.fromkeys(self._recount(uid))
+        self._note_exceeded(now_ns)
         for key in stale:
-            self._sync(now_ns, key)
+            if not self._delay_ns or key in self._due:
+                self._sync(now_ns, key)
+            elif self._timeline.planned_ns(ActionKind.BUDGET_STATUS, key) is None:
+                self._timeline.plan(now_ns + self._delay_ns, ActionKind.BUDGET_STATUS, key)
+        self._due.clear()
+
+    def _note_exceeded(self, now_ns: int) -> None:
+        """Note the budgets whose delayed status has allowed one disruption too many."""
+        disrupted, self._disrupted = self._disrupted, {}
+        for key in disrupted:
+            if key not in self._budgets:
+                continue
+            status = self._status(now_ns, key)
+            if status.current_healthy < status.desired_healthy:
+                self._journal.note(
+                    "budget-delay",
+                    f"budget {key}: more pods were disrupted than it allows, because its status "
+                    f"was up to {shown(self._delay_ns)} old (--model budget-delay)",
+                )
 
     def _recount(self, uid: str) -> Iterable[str]:
         """Count one pod again and return the keys of the budgets that cover, or covered, it."""
@@ -169,6 +223,13 @@ class DisruptionController:
         return [*before, *now]
 
     def _sync(self, now_ns: int, key: str) -> None:
+        message, status = self._cluster.budgets[key], self._status(now_ns, key)
+        if status != message.status:
+            message.status.CopyFrom(status)
+            self._cluster.put_budget(now_ns, message)
+
+    def _status(self, now_ns: int, key: str) -> policy_pb2.PodDisruptionBudgetStatus:
+        """Return a budget's status as its pods are now."""
         message, budget = self._cluster.budgets[key], self._budgets[key]
         status = policy_pb2.PodDisruptionBudgetStatus()
         status.CopyFrom(message.status)
@@ -186,9 +247,7 @@ class DisruptionController:
             status.observed_generation = message.metadata.generation
             for name in [name for name in status.disrupted_pods if name not in granted]:
                 del status.disrupted_pods[name]
-        if status != message.status:
-            message.status.CopyFrom(status)
-            self._cluster.put_budget(now_ns, message)
+        return status
 
     def _expected(self, budget: _TrackedBudget) -> int | None:
         """Return expectedPods; None where the scale of a pod's controller is unknown.
@@ -317,6 +376,7 @@ class EvictionApi:
             set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
             self._cluster.put_budget(now_ns, self._cluster.budgets[key])
             self._cluster.changed.budgets[key] = None
+        self._budgets.disrupted(pod)
         why = "Eviction API: evicting"
         mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
         self._lifecycle.delete(now_ns, pod, None, cause)

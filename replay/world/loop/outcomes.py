@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
 from replay.world.api.pod_record import PodRecord
+from replay.world.controllers.disruption import DisruptionController
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -28,10 +29,13 @@ class OutcomeExecutor:
     `last_refusal` is the text of the last refusal, for the error of an instant that does not end.
     """
 
-    def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
+    def __init__(
+        self, state: WorldState, lifecycle: PodLifecycle, budgets: DisruptionController
+    ) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
         self._lifecycle = lifecycle
+        self._budgets = budgets
         self.last_refusal = ""
 
     def apply(
@@ -205,6 +209,8 @@ class OutcomeExecutor:
         why = f"{scheduler_name}: {_PREEMPTING}"
         mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
+        if not violates:
+            self._budgets.disrupted(victim)
         self._lifecycle.delete(now_ns, victim, None, "preempted")
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
@@ -76,6 +77,25 @@ class Limits:
     progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
 
 
+class SentObjects(NamedTuple):
+    """The objects that the scheduler has been sent, by which its outcomes are checked."""
+
+    cluster: Cluster
+    budgets: DisruptionController
+
+    def has_pod(self, uid: str) -> bool:
+        """Return whether the scheduler has a pod of that UID."""
+        return self.cluster.has_pod(uid)
+
+    def has_node(self, name: str) -> bool:
+        """Return whether the scheduler has a node of that name."""
+        return self.cluster.has_node(name)
+
+    def guarding_budget(self, uid: str) -> str:
+        """Return namespace/name of a budget that guards a pod, "" for none."""
+        return self.budgets.guarding_budget(uid)
+
+
 class Replay:
     """One run of one trace against a scheduler and, where there is usage, an eviction service."""
 
@@ -98,13 +118,16 @@ class Replay:
         self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
         self.admission = state.admission
         self._costs = SchedulingCosts(state)
-        self.stream = RoundStream(
-            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
-        )
         self._lifecycle = PodLifecycle(state)
         self._controllers = Controllers(state, self._lifecycle)
         self._budgets = DisruptionController(state)
-        self._outcomes = OutcomeExecutor(state, self._lifecycle)
+        self._outcomes = OutcomeExecutor(state, self._lifecycle, self._budgets)
+        self.stream = RoundStream(
+            scheduler,
+            observer,
+            SentObjects(self.cluster, self._budgets),
+            one_by_one=self._costs.one_by_one,
+        )
         backend = eviction if models.eviction else None
         self.pressure = NodePressure(state, self._lifecycle, backend, usage)
         self._taints = TaintEviction(state, self._lifecycle)
@@ -203,8 +226,9 @@ class Replay:
 
     def _instant(self, now_ns: int, source: _RecordSource) -> None:
         self.instants += 1
+        without_progress = 0
         for number in itertools.count():
-            if number >= ROUNDS_MAX:
+            if without_progress >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             is_busy = self._costs.is_busy(now_ns)
             wakeup_ns = self._wakeup_ns
@@ -217,9 +241,11 @@ class Replay:
                 self.stream.hold(self.cluster.take_events(), urgency)
             elif self.stream.must_send(urgency):
                 self._carry_out(now_ns, source)
+                without_progress += not self.stream.awaits_effects
                 continue
             else:
                 self.stream.defer(self.cluster.take_events())
+            without_progress += 1
             if self.pressure.has_due:
                 self.pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
@@ -249,7 +275,7 @@ class Replay:
 
     def _act(self, now_ns: int, action: Action) -> None:
         match action.kind:
-            case ActionKind.RECHECK:
+            case ActionKind.RECHECK | ActionKind.BUDGET_STATUS:
                 self._budgets.recheck(action.key)
             case ActionKind.USAGE:
                 if not self._nodes.is_silent(action.key):

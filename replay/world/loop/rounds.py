@@ -58,7 +58,9 @@ class RoundStream:
 
     Events that may wait, as the scheduler's last outcomes say, are sent with the next ones that may
     not. They keep their order and their times, so that only the number of `messages` differs.
-    `left` is the number of rounds of the last message's window that the scheduler did not run.
+    `awaits_effects`: the last outcomes ended their round although pods are left, which see the
+    outcomes' effects in the next one. `left` is the number of rounds of the last message's window
+    that the scheduler did not run.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class RoundStream:
         self._ahead: deque[Foreseen] = deque()
         self._may_wait: Urgency | None = None
         self._cannot_wait = False
+        self.awaits_effects = False
         self.left = 0
         self.count = 0
         self.messages = 0
@@ -184,8 +187,9 @@ class RoundStream:
             if not outcomes.goes_on:
                 self.left = len(self._ahead)
                 self._ahead.clear()
-            self._has_more = outcomes.more and self._one_by_one
-            if outcomes.more and not self._one_by_one:
+            self.awaits_effects = outcomes.awaits_effects
+            self._has_more = outcomes.more and (self._one_by_one or self.awaits_effects)
+            if outcomes.more and not self._has_more:
                 self._send(())
             self._may_wait = _MAY_WAIT.get(outcomes.may_wait)
             self._observer.outcomes(round_, outcomes)

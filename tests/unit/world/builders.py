@@ -165,7 +165,7 @@ class World:
         self.lifecycle = PodLifecycle(state)
         self.controllers = Controllers(state, self.lifecycle)
         self.budgets = DisruptionController(state)
-        self.outcomes = OutcomeExecutor(state, self.lifecycle)
+        self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets)
         self.pressure = NodePressure(state, self.lifecycle, self.backend)
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.taints = TaintEviction(state, self.lifecycle)

@@ -9,7 +9,7 @@ budget whose status alone changes costs one number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,17 +62,17 @@ class BudgetRule:
 
 def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Return whether the budget is one of the pod's."""
-    if budget.namespace != pod.namespace or not pod.labels:
-        return False
-    selector = budget.selector
-    if selector is None or not selector.requirements:
-        return False
-    return selector.matches(pod.labels)
+    return budget.guards(pod.namespace, pod.labels)
 
 
 def covers_undisrupted(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Return the same, but False for a pod in `disrupted_pods`, which is counted already."""
     return pod.name not in budget.disrupted_pods and covers(budget, pod)
+
+
+def any_guarded(pods: Sequence[Pod], budgets: Iterable[PodDisruptionBudget]) -> bool:
+    """Return whether any of the pods has a budget."""
+    return bool(pods) and any(covers(budget, pod) for budget in budgets for pod in pods)
 
 
 USED_UP = BudgetRule(counts=covers_undisrupted, uses_up=True)

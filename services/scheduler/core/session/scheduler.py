@@ -33,6 +33,7 @@ from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.core.plugin_api.plugin import StatefulPlugin
 from services.scheduler.core.plugins.default_preemption import preemptor_among
+from services.scheduler.core.preemption.budgets import any_guarded
 from services.scheduler.core.preemption.rules import (
     AfterRefusal,
     after_deletion_refused,
@@ -184,6 +185,17 @@ class Scheduler:
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
+
+    def awaits_effects(self, decision: Decision) -> bool:
+        """Return whether the next attempt must see what the decision causes.
+
+        It must where a victim has a disruption budget, whose status the disruption controller
+        changes. Upstream's attempts read the status that its API server has by then.
+        """
+        nomination = decision.nomination
+        return nomination is not None and any_guarded(
+            nomination.deletions, self.snapshot.budgets.values()
+        )
 
     def undo(self, decisions: Sequence[Decision]) -> None:
         """Take back decisions whose pops the queue did not accept, the latest first."""
