@@ -34,7 +34,8 @@ IMPURE = {
     "threading",
     "time",
 }
-LINES_MAX = 400
+LINES_MAX = 1200
+"""A module is one idea, whatever its length; above this, more than one is likely."""
 MODULES_MAX = 20
 SERVICES = ("queue", "scheduler", "eviction")
 SOURCES = sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("replay/**/*.py")])
@@ -206,7 +207,7 @@ def test_a_package_has_a_docstring_and_no_logic() -> None:
 
 
 def test_a_module_is_one_idea_and_a_folder_is_a_room() -> None:
-    """What outgrows this wants to be two."""
+    """A longer module is a place to look: does it hold two ideas?"""
     long = {
         named(path): lines
         for path in SOURCES

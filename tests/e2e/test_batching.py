@@ -75,7 +75,7 @@ def test_pods_that_wait_together_are_refused_as_one_by_one(
         Talker(side.addresses["scheduler"], Config(seed=seed, rules=rules, batch_size=size))
         for side, size in sides
     ]
-    world, longest = RandomWorld(seed, pods_at_once=4), 0
+    world, longest = RandomWorld(seed, pods_at_once=6), 0
     for round_ in world.rounds(30):
         answers = [_outcomes(talker.tell(round_)) for talker in talkers]
         first, *others = ([*one_by_one(answer)] for answer in answers)

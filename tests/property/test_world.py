@@ -52,12 +52,12 @@ class RandomScheduler:
             if self._random.random() < 0.7:
                 decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
                 self._decide(uid, decided)
+                if decided.HasField("bind") and self._random.random() < 0.1:
+                    decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=2)
+                    self._decide(uid, decided)
                 if any(map(self._is_guarded, decided.unschedulable.preemption.victims)):
                     outcomes.more = outcomes.awaits_effects = True
-                    return outcomes
-                if decided.HasField("bind") and self._random.random() < 0.1:
-                    again = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=2)
-                    self._decide(uid, again)
+                    break
         return outcomes
 
     def _is_guarded(self, victim: scheduler_pb2.Victim) -> bool:
