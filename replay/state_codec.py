@@ -42,6 +42,8 @@ _PLAIN = frozenset(
         ("replay.results.spans.pods", "_PodTrace"),
         ("replay.results.spans.pods", "_Victim"),
         ("replay.results.spans.rounds", "RoundSpansState"),
+        ("replay.results.summary.drains", "DrainedNode"),
+        ("replay.results.summary.drains", "DrainedNodes"),
         ("replay.results.summary.tally", "EvictionLoops"),
         ("replay.results.summary.tally", "StepTime"),
         ("replay.results.summary.tally", "Tally"),

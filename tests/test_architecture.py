@@ -207,7 +207,7 @@ def test_a_package_has_a_docstring_and_no_logic() -> None:
 
 
 def test_a_module_is_one_idea_and_a_folder_is_a_room() -> None:
-    """A longer module is a place to look: does it hold two ideas?"""
+    """A longer module is a place to look for two ideas in one."""
     long = {
         named(path): lines
         for path in SOURCES

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import yaml
 
+from replay.cli.parameters import OVERRIDES
 from replay.cli.progress import profile_names
 from replay.cli.traces import TraceArguments
 from replay.importers.records import ImportOptions
@@ -24,7 +25,6 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import API_VERSION, KIND, read_kubelet_configuration
 from services.typed import DataError
 
-_OVERRIDES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage")
 _IMPORT_OPTIONS = frozenset(each.name for each in dataclasses.fields(ImportOptions))
 _FILES = frozenset({"scheduler_config", "kubelet_config"})
 
@@ -60,7 +60,7 @@ def _is_same(plain: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
     different = {name for name in changed if plain[name] != changed[name]}
     if different <= _FILES:
         return all(_text(plain, name) == _text(changed, name) for name in different)
-    if not different <= set(_OVERRIDES):
+    if not different <= set(OVERRIDES):
         return False
     try:
         one, other = _overrides(plain), _overrides(changed)
@@ -74,7 +74,8 @@ def _is_same(plain: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
 
 
 def _overrides(options: Mapping[str, Any]) -> Overrides:
-    return Overrides.parse(*(options[name] for name in _OVERRIDES))
+    chosen = {name: options[name] for name in OVERRIDES if name != "allows_no_effect"}
+    return Overrides.parse(**chosen)
 
 
 def _configured(options: Mapping[str, Any], overrides: Overrides) -> tuple[object, object]:

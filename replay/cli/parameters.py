@@ -15,6 +15,7 @@ import orjson
 from replay.cli.errors import refusing
 from replay.importers.records import Moment
 from replay.overrides.assignment import OverrideError
+from replay.overrides.nodes import ORDERS
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
 from replay.world.models import duration_ns
@@ -197,7 +198,7 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def with_overrides(**given: Any) -> Any:
         with refusing(OverrideError):
-            overrides = Overrides.parse(*(given.pop(name) for name in _NAMES))
+            overrides = Overrides.parse(**{name: given.pop(name) for name in OVERRIDES})
         return command(overrides=overrides, **given)
 
     functools.update_wrapper(with_overrides, command)
@@ -206,29 +207,75 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_overrides
 
 
-_NAMES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage", "allows_no_effect")
+OVERRIDES = (
+    "sets",
+    "drop_nodes",
+    "scale_nodes",
+    "scale_order",
+    "drain",
+    "fail",
+    "apply",
+    "arrivals",
+    "usage",
+    "allows_no_effect",
+)
+"""The parameters of the what-if options, as Overrides.parse receives them."""
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--set",
         "sets",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Override one value: priorityClass.batch.value=50, pdb.prod/web.minAvailable=2, "
+        help="Override one value: deployment.prod/web.replicas=30, "
+        "deployment.prod/web.priorityClassName=high, priorityClass.batch.value=50, "
+        "pdb.prod/web.minAvailable=2 (a new budget of the workload prod/web, if there is none), "
         "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
         "plugin.NodeResourcesFit.weight=5. Repeatable.",
     ),
     click.option(
         "--drop-nodes",
         default="",
-        metavar="SELECTOR",
-        help="Remove the nodes that a label selector matches: zone=a, gpu in (a, b), !spot.",
+        metavar="NODE|SELECTOR",
+        help="Remove nodes from the beginning: one or more by name, or those that a label selector "
+        "matches: zone=a, gpu in (a, b), !spot.",
     ),
     click.option(
         "--scale-nodes",
-        default="",
-        metavar="FACTOR|+N|-N|=N",
-        help="Change the number of nodes: times 0.8 or 1.5, 10 more (+10), or exactly 5 (=5). "
-        "Which nodes are removed or cloned follows from their names.",
+        multiple=True,
+        metavar="[SELECTOR:]FACTOR|+N|-N|=N",
+        help="Change the number of nodes: times 0.8 or 1.5, 10 more (+10), or exactly 5 (=5); of a "
+        "pool as pool=gpu:-1. Repeatable.",
+    ),
+    click.option(
+        "--scale-order",
+        type=click.Choice(ORDERS),
+        default=ORDERS[0],
+        show_default=True,
+        help="Which nodes --scale-nodes removes first: by a hash of their names, the least used "
+        "ones, by name, or the youngest ones.",
+    ),
+    click.option(
+        "--drain",
+        multiple=True,
+        metavar="NODE|SELECTOR[,OPTION...]",
+        help="Drain nodes as kubectl drain does, one after the other. Options: at=10m, parallel=2, "
+        "order=name|least-used|youngest, force=false, delete-emptydir-data=false; with "
+        "uncordon-after=5m each node returns before the next is drained, as in an upgrade. "
+        "Repeatable.",
+    ),
+    click.option(
+        "--fail",
+        multiple=True,
+        metavar="NODE|SELECTOR[,at=TIME][,for=TIME]",
+        help="Let nodes stop reporting at a time (default: the beginning), for ever or for some "
+        "time: zone=a,at=10m,for=30m. Repeatable.",
+    ),
+    click.option(
+        "--apply",
+        multiple=True,
+        metavar="PATH[,at=TIME]",
+        help="Apply manifests, a file or a folder, to the objects of the trace, as kubectl apply "
+        "does: release/,at=10m. Default: at the beginning. Repeatable.",
     ),
     click.option(
         "--arrivals",

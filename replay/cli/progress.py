@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -140,10 +141,13 @@ def play(
     with refusing(RunError, TelemetryError, OverrideError), Progress(quiet=quiet) as progress:
 
         def records() -> Iterator[Record]:
-            changed = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
-            return progress.follow(through(changed))
+            return progress.follow(through(plan.records(settings.scheduler.seed)))
 
         names = profile_names(settings.scheduler.kube_scheduler_configuration)
+        plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
+        if plan.removed_nodes:
+            changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
+            settings = dataclasses.replace(settings, overrides=changes)
         try:
             return run_replay(settings, records, progress, progress.print, progress.compiling)
         except LoopError as error:

@@ -1,32 +1,26 @@
-"""The syntax of overrides (`--set KEY=VALUE`, label selectors), and the inventory of a trace.
+"""The syntax of overrides (`--set KEY=VALUE`, label selectors), and configurations with them.
 
 An assignment to a configuration sets a field in the text of the file. The service that reads the
-text validates it. The inventory has the names in a trace that an override may use; it is taken
-before anything is changed or started.
+text validates it.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import yaml
 
 from replay.bounds import yaml_value
 from replay.errors import TraceError
-from replay.trace.validate import pod_template
-from reprieve.kube.v1beta1 import object_pb2, pod_pb2
-from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import API_VERSION as KUBELET_API_VERSION
 from services.config.kubelet import KIND as KUBELET_KIND
 from services.config.kubelet import read_kubelet_configuration
 from services.config.strict import qualified_name_problem
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.rpc.errors import FieldError
-from services.rpc.kube import fields
 from services.typed import DataError
 
 KUBELET_MAPPINGS = (
@@ -47,6 +41,11 @@ SCHEDULER_FIELDS = ("percentageOfNodesToScore", "podInitialBackoffSeconds", "pod
 _FORMS = (
     "priorityClass.NAME.FIELD",
     "pdb.[NAMESPACE/]NAME.FIELD",
+    "deployment.[NAMESPACE/]NAME.FIELD",
+    "statefulset.[NAMESPACE/]NAME.FIELD",
+    "daemonset.[NAMESPACE/]NAME.FIELD",
+    "replicaset.[NAMESPACE/]NAME.FIELD",
+    "job.[NAMESPACE/]NAME.FIELD",
     *(f"{name}.KEY" for name in KUBELET_MAPPINGS),
     *KUBELET_FIELDS,
     *SCHEDULER_FIELDS,
@@ -82,17 +81,31 @@ class OverrideTarget(Enum):
 
     PRIORITY_CLASS = "priorityClass"
     BUDGET = "pdb"
+    DEPLOYMENT = "deployment"
+    STATEFUL_SET = "statefulset"
+    DAEMON_SET = "daemonset"
+    REPLICA_SET = "replicaset"
+    JOB = "job"
     KUBELET = "KubeletConfiguration"
     SCHEDULER = "KubeSchedulerConfiguration"
+
+
+WORKLOADS = (
+    OverrideTarget.DEPLOYMENT,
+    OverrideTarget.STATEFUL_SET,
+    OverrideTarget.DAEMON_SET,
+    OverrideTarget.REPLICA_SET,
+    OverrideTarget.JOB,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One `--set`, whose argument is `text`.
 
-    name: of the PriorityClass ("batch"), the budget ("web" or "prod/web"), the plugin, or the key
-    in a mapping ("memory.available"); "" for a top-level field of a configuration. field: such as
-    "value", "minAvailable" or "evictionHard".
+    name: of the PriorityClass ("batch"), the budget or workload ("web" or "prod/web"), the plugin,
+    or the key in a mapping ("memory.available"); "" for a top-level field of a configuration.
+    field: such as "value", "minAvailable" or "evictionHard".
     """
 
     text: str
@@ -141,6 +154,8 @@ def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
                 return OverrideTarget.BUDGET, name, field
             case "plugin":
                 return OverrideTarget.SCHEDULER, name, f"plugin.{field}"
+            case _ if target := next((each for each in WORKLOADS if each.value == head), None):
+                return target, name, field
     raise OverrideError(f"--set {text}: {key!r} is not one of {', '.join(_FORMS)}")
 
 
@@ -178,6 +193,17 @@ def shown_names(names: Iterable[str], default: str) -> str:
         return default
     more = len(ordered) - _SHOWN
     return ", ".join(ordered[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return "; did you mean X?" with the name that is most like another, "" where none is."""
+    close = difflib.get_close_matches(name, sorted(names), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def keys_named(name: str, keys: Iterable[str]) -> list[str]:
+    """Return those of the keys "namespace/name" that a name, with or without namespace, means."""
+    return [key for key in keys if name == key or ("/" not in name and key.endswith(f"/{name}"))]
 
 
 def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
@@ -285,21 +311,23 @@ def _submapping(mapping: dict[str, object], name: str, assignment: Assignment) -
 def parse_selector(text: str) -> LabelSelector:
     """Return the selector of a text such as `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
 
-    Raises OverrideError for any other text.
+    "*" matches everything. Raises OverrideError for any other text.
     Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Parse.
     """
+    if text == "*":
+        return LabelSelector()
     requirements, end = [], 0
     while end < len(text):
         match = _REQUIREMENT.match(text, end)
         if match is None or match.end() == end:
             raise OverrideError(
                 f"{text!r} is not a label selector: write zone=a, zone!=a, zone in (a, b), zone or "
-                "!zone, separated by commas"
+                "!zone, separated by commas, or * for all"
             )
         requirements.append(_requirement(match, text))
         end = match.end()
     if not requirements:
-        raise OverrideError("an empty label selector would match everything")
+        raise OverrideError("an empty label selector would match everything: write * for that")
     return LabelSelector(requirements=tuple(requirements))
 
 
@@ -325,74 +353,3 @@ def existing_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]
     if values:
         return shown_names(values, "")
     return f"the labels {shown_names({key for each in found for key in each}, '(none)')}"
-
-
-@dataclass(slots=True)
-class TraceInventory:
-    """The names in a trace.
-
-    classes: PriorityClasses, True for those that the trace creates, False for those that only pods
-    name. budgets: "namespace/name". nodes: labels at the creation, by name. allocatable: the sum of
-    all nodes at their creation, by resource ("cpu" in millicores).
-    """
-
-    classes: dict[str, bool] = field(default_factory=dict)
-    budgets: dict[str, None] = field(default_factory=dict)
-    nodes: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    allocatable: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
-
-
-def take_inventory(records: Iterable[trace_pb2.Record]) -> TraceInventory:
-    """Return the inventory of a whole trace; memory is bounded by its nodes, not by its pods."""
-    found = TraceInventory()
-    for record in records:
-        match record.WhichOneof("record"):
-            case "template":
-                _note_class(found, record.template.pod)
-            case "pod_create":
-                found.pods += 1
-                _note_class(found, record.pod_create.pod)
-            case "create" | "update" as case:
-                _note_object(found, getattr(record, case))
-    return found
-
-
-def _note_object(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
-    match message.WhichOneof("object"):
-        case "pod":
-            found.pods += 1
-            _note_class(found, message.pod)
-        case "priority_class":
-            found.classes[message.priority_class.metadata.name] = True
-        case "pod_disruption_budget":
-            meta = message.pod_disruption_budget.metadata
-            found.budgets[f"{meta.namespace or 'default'}/{meta.name}"] = None
-        case "node" if message.node.metadata.name not in found.nodes:
-            node = message.node
-            found.nodes[node.metadata.name] = dict(node.metadata.labels)
-            found.allocatable.update(
-                resource_amounts(node.status.allocatable or node.status.capacity)
-            )
-        case _ if (template := pod_template(message)) is not None:
-            _note_class_name(found, template.spec)
-
-
-def resource_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Return quantities as integers, "cpu" in millicores; invalid quantities are 0."""
-    found: dict[str, int] = {}
-    for name, text in quantities.items():
-        try:
-            found[name] = fields.resources({name: text}, name)[name]
-        except FieldError:
-            found[name] = 0
-    return found
-
-
-def _note_class(found: TraceInventory, pod: pod_pb2.Pod) -> None:
-    _note_class_name(found, pod.spec)
-
-
-def _note_class_name(found: TraceInventory, spec: pod_pb2.PodSpec) -> None:
-    if spec.priority_class_name:
-        found.classes.setdefault(spec.priority_class_name, False)

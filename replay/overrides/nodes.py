@@ -1,8 +1,9 @@
-"""Overrides of the number of nodes.
+"""Overrides of the nodes: some are removed, or cloned.
 
-A keyed hash of their names alone decides which nodes are removed or cloned, so that 0.8 of a
-cluster is part of 0.9 of it, also with other overrides. A pod that ran on a removed node becomes
-pending; a pod that belongs to its node (of a DaemonSet, or static) is removed with it.
+`--scale-nodes` removes the nodes that are first in an order, and clones those that are last in it.
+By default that is the order of a keyed hash of their names, so that 0.8 of a cluster is part of 0.9
+of it, also with other overrides. A pod that ran on a removed node becomes pending; a pod that
+belongs to its node (of a DaemonSet, or static) is removed with it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from replay.hashing import KeyedRandom, name_suffix, object_uid
 from replay.overrides.assignment import (
     NoEffectError,
     OverrideError,
-    TraceInventory,
+    closest,
     existing_labels,
+    parse_selector,
+    shown_names,
 )
+from replay.overrides.inventory import TraceInventory
+from replay.overrides.timed import renumbered
+from replay.world.api.node_order import NodeOrder, ordered_nodes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
-from services.kube.selector import LabelSelector
 
 _FACTOR = re.compile(r"\d+(\.\d+)?")
 _DIFFERENCE = re.compile(r"[+-]\d+")
@@ -30,6 +35,8 @@ _EXACTLY = re.compile(r"=\d{1,7}")
 _FACTOR_MAX = 100
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
 _MIRROR = "kubernetes.io/config.mirror"
+_ENDED = frozenset({"Succeeded", "Failed"})
+_NAME = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _SCALE_SEED = 0
 
 
@@ -41,61 +48,120 @@ class NodePlan:
     clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def nodes_to_drop(selector: LabelSelector, text: str, inventory: TraceInventory) -> frozenset[str]:
-    """Return the nodes that match a selector. Raises OverrideError for no node, or all nodes."""
-    matched = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
-    if not matched:
-        labels_text = existing_labels(selector, inventory.nodes.values())
-        raise NoEffectError(f"--drop-nodes {text} has no effect: the nodes have {labels_text}")
+ORDERS = ("hash", *(order.value for order in NodeOrder))
+"""The values of --scale-order."""
+
+
+def nodes_named(option: str, target: str, inventory: TraceInventory) -> list[str]:
+    """Return the nodes of a text: their names, separated by commas, or a label selector.
+
+    Those of a selector are ordered by name. Raises NoEffectError where there are none.
+    """
+    names = [part.strip() for part in target.split(",")]
+    if all(name in inventory.nodes for name in names):
+        return names
+    selector = parse_selector(target)
+    labels = inventory.node_labels
+    matched = sorted(name for name in labels if selector.matches(labels[name]))
+    if matched:
+        return matched
+    keys = {key for each in labels.values() for key in each}
+    if len(names) == 1 and _NAME.fullmatch(target) and target not in keys:
+        unknown = next(name for name in names if name not in inventory.nodes)
+        raise NoEffectError(
+            f"{option} has no effect: no node is named {unknown}{closest(unknown, labels)}, and no "
+            f"node has a label of that name; the nodes are {shown_names(labels, 'none')}"
+        )
+    labels_text = existing_labels(selector, labels.values())
+    raise NoEffectError(f"{option} has no effect: the nodes have {labels_text}")
+
+
+def nodes_to_drop(text: str, inventory: TraceInventory) -> frozenset[str]:
+    """Return the nodes of --drop-nodes. Raises OverrideError for no node, or all nodes."""
+    matched = nodes_named(f"--drop-nodes {text}", text, inventory)
     if len(matched) == len(inventory.nodes):
         raise OverrideError(f"--drop-nodes {text} removes all {len(matched):,} nodes")
     return frozenset(matched)
 
 
-def scale_plan(scale: str, names: Iterable[str]) -> NodePlan:
-    """Return the plan for a factor ("0.8"), a difference ("+10", "-10") or a number ("=5").
+def ranked_nodes(
+    order: str, nodes: Mapping[str, node_pb2.Node], records: Iterable[trace_pb2.Record]
+) -> list[str]:
+    """Return the names of nodes; those that --scale-order removes first are last.
 
-    Raises OverrideError for any other text, for one without an effect, and where no node would be
-    left.
+    `records` are those of the trace, whose bound pods use the nodes.
     """
-    draw = KeyedRandom(_SCALE_SEED)
-    ranked = sorted(names, key=lambda name: (draw.share("node", name), name))
-    target = _target_count(scale, len(ranked))
-    if target == len(ranked):
+    if order == "hash":
+        draw = KeyedRandom(_SCALE_SEED)
+        return sorted(nodes, key=lambda name: (draw.share("node", name), name))
+    return ordered_nodes(nodes, NodeOrder(order), _bound_pods(records))[::-1]
+
+
+def scale_plan(scale: str, ranked: Sequence[str], inventory: TraceInventory) -> NodePlan:
+    """Return the plan for "0.8", "+10", "-10" or "=5", each also as "SELECTOR:-10".
+
+    `ranked` are the nodes that are left. Raises OverrideError for any other text, for one without
+    an effect, and where no node would be left.
+    """
+    selector, colon, amount = scale.rpartition(":")
+    pool = ranked
+    if colon:
+        chosen = set(nodes_named(f"--scale-nodes {scale}", selector, inventory))
+        pool = [name for name in ranked if name in chosen]
+    target = _target_count(scale, amount, len(pool))
+    if target == len(pool):
         raise NoEffectError(
             f"--scale-nodes {scale} has no effect: there are already {target:,} nodes"
         )
-    if target < 1:
-        raise OverrideError(f"--scale-nodes {scale} removes all {len(ranked):,} nodes")
-    if target < len(ranked):
-        return NodePlan(removed=frozenset(ranked[target:]))
+    if target < 0 or len(ranked) - len(pool) + target < 1:
+        raise OverrideError(f"--scale-nodes {scale} removes all {len(pool):,} nodes")
+    if target < len(pool):
+        return NodePlan(removed=frozenset(pool[target:]))
+    if not pool:
+        raise OverrideError(f"--scale-nodes {scale}: no node is left that can be cloned")
     clones: dict[str, list[str]] = {}
-    for number in range(target - len(ranked)):
-        ordinal, index = divmod(number, len(ranked))
-        original = ranked[index]
+    for number in range(target - len(pool)):
+        ordinal, index = divmod(number, len(pool))
+        original = pool[index]
         suffix = name_suffix(object_uid("Node", "", original), ordinal)
         clones.setdefault(original, []).append(f"{original}-{suffix}")
     return NodePlan(clones=clones)
 
 
-def _target_count(scale: str, count: int) -> int:
-    if _DIFFERENCE.fullmatch(scale):
-        return count + int(scale)
-    if _EXACTLY.fullmatch(scale):
-        return int(scale[1:])
-    if not _FACTOR.fullmatch(scale) or float(scale) > _FACTOR_MAX:
-        raise OverrideError(f"--scale-nodes {scale}: write 0.8, 1.5, +10, -10 or =5")
-    return round(float(scale) * count)
+def _target_count(scale: str, amount: str, count: int) -> int:
+    if _DIFFERENCE.fullmatch(amount):
+        return count + int(amount)
+    if _EXACTLY.fullmatch(amount):
+        return int(amount[1:])
+    if not _FACTOR.fullmatch(amount) or float(amount) > _FACTOR_MAX:
+        raise OverrideError(
+            f"--scale-nodes {scale}: write 0.8, 1.5, +10, -10 or =5, of a pool as pool=gpu:-1"
+        )
+    return round(float(amount) * count)
+
+
+def _bound_pods(records: Iterable[trace_pb2.Record]) -> Iterator[pod_pb2.Pod]:
+    """Yield the pods that the trace creates on a node, with the spec of their template."""
+    templates: dict[int, pod_pb2.Pod] = {}
+    for record in records:
+        if record.HasField("template"):
+            templates[record.template.id] = record.template.pod
+            continue
+        pod = _pod_of(record)
+        if pod is None or not pod.spec.node_name or pod.status.phase in _ENDED:
+            continue
+        template = templates.get(record.pod_create.template_id)
+        if template is not None:
+            bound = pod_pb2.Pod()
+            bound.CopyFrom(template)
+            bound.spec.node_name = pod.spec.node_name
+            pod = bound
+        yield pod
 
 
 def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterator[trace_pb2.Record]:
     """Yield the records with the plan applied, renumbered."""
-    sequence = 0
-    for record in records:
-        for each in _with_plan(record, plan):
-            sequence += 1
-            each.sequence = sequence
-            yield each
+    return renumbered(each for record in records for each in _with_plan(record, plan))
 
 
 def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:

@@ -7,37 +7,50 @@ trace, so that an override without an effect is refused before anything is start
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from replay.overrides.applied import Release, apply_releases, parse_apply
 from replay.overrides.assignment import (
+    WORKLOADS,
     Assignment,
     NoEffectError,
     OverrideError,
     OverrideTarget,
-    TraceInventory,
     kubelet_text,
     parse_assignment,
-    parse_selector,
     refuse_duplicates,
     scheduler_text,
-    take_inventory,
 )
-from replay.overrides.named_objects import (
-    budget_changes,
-    change_budgets,
-    change_classes,
-    class_changes,
+from replay.overrides.budgets import BudgetChanges, budget_changes, change_budgets
+from replay.overrides.inventory import TraceInventory, take_inventory
+from replay.overrides.node_actions import (
+    DrainRequest,
+    NodeEvent,
+    node_records,
+    parse_drain,
+    parse_fail,
+    refuse_late,
 )
-from replay.overrides.nodes import NodePlan, change_nodes, nodes_to_drop, scale_plan
+from replay.overrides.nodes import (
+    ORDERS,
+    NodePlan,
+    change_nodes,
+    nodes_to_drop,
+    ranked_nodes,
+    scale_plan,
+)
+from replay.overrides.priority_classes import ClassChange, change_classes, class_changes
+from replay.overrides.timed import at_times
 from replay.overrides.usage import (
+    ArrivalTarget,
     arrivals_only,
     has_usage,
     parse_arrivals,
     parse_usage,
     refuse_unmatched,
 )
+from replay.overrides.workloads import WorkloadChange, change_workloads, workload_changes
 from replay.world.kubelet.annotations import UsageRule
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -45,93 +58,184 @@ Records = Iterator[trace_pb2.Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
-    """The values of the options --set, --drop-nodes, --scale-nodes, --arrivals and --usage.
+class OverridePlan:
+    """Overrides that were checked against a trace: what changes in its records.
 
-    drop_nodes: a label selector. scale_nodes: "0.8", "1.5", "+10", "-10" or "=5", applied after
-    drop_nodes. arrivals: "RESOURCE=RATIO". usage: rules by their texts; of several rules that match
-    a pod, the last one counts. allows_no_effect: leave overrides that change nothing out, where
-    NoEffectError would be raised.
+    `read` opens the trace. The other fields are the changes, in the order in which they are made.
+    """
+
+    read: Callable[[], Records]
+    workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
+    classes: Mapping[str, ClassChange] = field(default_factory=dict)
+    budgets: BudgetChanges = field(default_factory=BudgetChanges)
+    nodes: NodePlan = field(default_factory=NodePlan)
+    arrivals: ArrivalTarget | None = None
+    releases: tuple[Release, ...] = ()
+    actions: tuple[trace_pb2.Record, ...] = ()
+    start_ns: int = 0
+    inventory: TraceInventory = field(default_factory=TraceInventory)
+
+    @property
+    def removed_nodes(self) -> list[str]:
+        """Return the names of the removed nodes."""
+        return sorted(self.nodes.removed)
+
+    def records(self, seed: int) -> Records:
+        """Return the changed trace; `seed` is that of the order of arrivals."""
+        records = self.read()
+        if self.workloads:
+            records = change_workloads(records, self.workloads, self.inventory)
+        if self.classes:
+            records = change_classes(records, self.classes)
+        if self.budgets:
+            records = change_budgets(records, self.budgets)
+        if self.nodes.removed or self.nodes.clones:
+            records = change_nodes(records, self.nodes)
+        if self.arrivals is not None:
+            records = arrivals_only(records, self.arrivals, seed)
+        if self.releases:
+            records = apply_releases(records, self.releases, self.start_ns)
+        if self.actions:
+            records = at_times(records, self.actions)
+        return records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """The values of the what-if options.
+
+    drop_nodes: node names or a label selector. scale_nodes: each "0.8", "1.5", "+10", "-10" or
+    "=5", or one of them of a pool as "SELECTOR:-10", applied after drop_nodes, in the order
+    `scale_order`. arrivals: "RESOURCE=RATIO". usage: rules by their texts; of several rules that
+    match a pod, the last one counts. drains, failures, releases: what happens at a time.
+    allows_no_effect: leave overrides that change nothing out, where NoEffectError would be raised.
     """
 
     assignments: tuple[Assignment, ...] = ()
     drop_nodes: str = ""
-    scale_nodes: str = ""
+    scale_nodes: tuple[str, ...] = ()
+    scale_order: str = ORDERS[0]
     arrivals: str = ""
     usage: Mapping[str, UsageRule] = field(default_factory=dict)
+    drains: tuple[DrainRequest, ...] = ()
+    failures: tuple[NodeEvent, ...] = ()
+    releases: tuple[Release, ...] = ()
     allows_no_effect: bool = False
 
     @classmethod
     def parse(
         cls,
-        sets: tuple[str, ...],
-        drop_nodes: str,
-        scale_nodes: str,
-        arrivals: str,
+        *,
+        sets: tuple[str, ...] = (),
+        drop_nodes: str = "",
+        scale_nodes: tuple[str, ...] = (),
+        scale_order: str = ORDERS[0],
+        arrivals: str = "",
         usage: tuple[str, ...] = (),
+        drain: tuple[str, ...] = (),
+        fail: tuple[str, ...] = (),
+        apply: tuple[str, ...] = (),
         allows_no_effect: bool = False,
     ) -> Overrides:
-        """Return the overrides. Raises OverrideError for a malformed `--set` or `--usage`."""
+        """Return the overrides of the options' texts. Raises OverrideError for a malformed one."""
         assignments = tuple(map(parse_assignment, sets))
         refuse_duplicates(assignments)
         return cls(
             assignments=assignments,
             drop_nodes=drop_nodes,
             scale_nodes=scale_nodes,
+            scale_order=scale_order,
             arrivals=arrivals,
             usage={text: parse_usage(text) for text in usage},
+            drains=tuple(map(parse_drain, drain)),
+            failures=tuple(map(parse_fail, fail)),
+            releases=tuple(map(parse_apply, apply)),
             allows_no_effect=allows_no_effect,
         )
 
-    def of(self, target: OverrideTarget) -> tuple[Assignment, ...]:
-        """Return the assignments to one kind of target."""
-        return tuple(each for each in self.assignments if each.target is target)
+    def of(self, *targets: OverrideTarget) -> tuple[Assignment, ...]:
+        """Return the assignments to some kinds of targets."""
+        return tuple(each for each in self.assignments if each.target in targets)
 
     @property
     def changes_records(self) -> bool:
         """Return whether the records of the trace change, not only the configuration."""
-        named = (*self.of(OverrideTarget.PRIORITY_CLASS), *self.of(OverrideTarget.BUDGET))
-        return bool(named or self.drop_nodes or self.scale_nodes or self.arrivals)
+        named = self.of(OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS)
+        nodes = self.drop_nodes or self.scale_nodes
+        timed = self.drains or self.failures or self.releases
+        return bool(named or nodes or self.arrivals or timed)
 
-    def records(self, read: Callable[[], Records], seed: int) -> Records:
-        """Return the changed trace; `read` opens the trace, and is called several times.
+    def plan(self, read: Callable[[], Records], until_ns: int | None = None) -> OverridePlan:
+        """Check the overrides against a trace; `read` opens it, and is called several times.
 
-        `seed` is that of the order of arrivals. Raises OverrideError before the first record.
+        `until_ns` is the time of --until. Raises OverrideError.
         """
         self._check_usage(read)
         if not self.changes_records:
-            return read()
+            return OverridePlan(read=read)
         inventory = take_inventory(read())
-        classes = class_changes(
-            self._effective(OverrideTarget.PRIORITY_CLASS, class_changes, inventory), inventory
-        )
+        classes = self._classes(inventory)
         budgets = budget_changes(
-            self._effective(OverrideTarget.BUDGET, budget_changes, inventory), inventory
+            self._effective(
+                self.of(OverrideTarget.BUDGET), lambda each: budget_changes(each, inventory)
+            ),
+            inventory,
         )
-        plan = self._node_plan(inventory)
-        records = read()
-        if classes:
-            records = change_classes(records, classes)
-        if budgets:
-            records = change_budgets(records, budgets)
-        if plan.removed or plan.clones:
-            records = change_nodes(records, plan)
-            inventory = take_inventory(change_nodes(read(), plan)) if self.arrivals else inventory
-        if self.arrivals:
-            records = arrivals_only(records, parse_arrivals(self.arrivals, inventory), seed)
-        return records
+        workloads = workload_changes(
+            self._effective(
+                self.of(*WORKLOADS), lambda each: workload_changes(each, inventory, classes)
+            ),
+            inventory,
+            classes,
+        )
+        nodes = self._node_plan(inventory, read)
+        if (nodes.removed or nodes.clones) and (self.arrivals or self.drains or self.failures):
+            inventory = take_inventory(change_nodes(read(), nodes))
+        for event in (*self.drains, *self.failures):
+            refuse_late(event.option, event.at_ns, inventory, until_ns)
+        for release in self.releases:
+            refuse_late(release.option, release.at_ns, inventory, until_ns)
+        actions: tuple[trace_pb2.Record, ...] = ()
+        with self._allowing():
+            actions = tuple(node_records(self.drains, self.failures, inventory))
+        return OverridePlan(
+            read=read,
+            workloads=workloads,
+            classes=classes,
+            budgets=budgets,
+            nodes=nodes,
+            arrivals=parse_arrivals(self.arrivals, inventory) if self.arrivals else None,
+            releases=self.releases,
+            actions=actions,
+            start_ns=inventory.start_ns or 0,
+            inventory=inventory,
+        )
+
+    def records(self, read: Callable[[], Records], seed: int) -> Records:
+        """Return the changed trace, as `plan` and OverridePlan.records do."""
+        return self.plan(read).records(seed)
+
+    def _classes(self, inventory: TraceInventory) -> Mapping[str, ClassChange]:
+        """Return the changes of classes; one that a `--set` gives to a workload may be new."""
+        given = self.of(OverrideTarget.PRIORITY_CLASS)
+        named = {each.value for each in self.of(*WORKLOADS)}
+        for each in given:
+            if each.name in named:
+                inventory.classes.setdefault(each.name, None)
+        effective = self._effective(given, lambda each: class_changes(each, inventory))
+        return class_changes(effective, inventory)
 
     def _effective(
-        self, target: OverrideTarget, resolve: Callable[..., object], inventory: TraceInventory
+        self, assignments: tuple[Assignment, ...], resolve: Callable[[list[Assignment]], object]
     ) -> list[Assignment]:
-        """Return the assignments to a target, without those that `resolve` alone finds no use for.
+        """Return the assignments without those that `resolve` alone finds no use for.
 
         Every other problem is left to a call with all of them.
         """
         found = []
-        for each in self.of(target):
+        for each in assignments:
             try:
-                resolve([each], inventory)
+                resolve([each])
             except NoEffectError:
                 if not self.allows_no_effect:
                     raise
@@ -164,9 +268,13 @@ class Overrides:
         overrides = {
             "set": [each.text for each in self.assignments],
             "drop_nodes": self.drop_nodes,
-            "scale_nodes": self.scale_nodes,
+            "scale_nodes": list(self.scale_nodes),
+            "scale_order": self.scale_order if self.scale_order != ORDERS[0] else "",
             "arrivals": self.arrivals,
             "usage": list(self.usage),
+            "drain": [each.option.partition(" ")[2] for each in self.drains],
+            "fail": [each.option.partition(" ")[2] for each in self.failures],
+            "apply": [each.option.partition(" ")[2] for each in self.releases],
         }
         return {name: value for name, value in overrides.items() if value}
 
@@ -182,18 +290,26 @@ class Overrides:
                 "pod is evicted; add usage, such as --usage 'app=web memory 200Mi+50Mi/m'"
             )
 
-    def _node_plan(self, inventory: TraceInventory) -> NodePlan:
+    def _node_plan(self, inventory: TraceInventory, read: Callable[[], Records]) -> NodePlan:
         dropped: frozenset[str] = frozenset()
         if self.drop_nodes:
-            selector = parse_selector(self.drop_nodes)
             with self._allowing():
-                dropped = nodes_to_drop(selector, self.drop_nodes, inventory)
-        plan = NodePlan()
-        if self.scale_nodes:
-            kept = [name for name in inventory.nodes if name not in dropped]
+                dropped = nodes_to_drop(self.drop_nodes, inventory)
+        if not self.scale_nodes:
+            return NodePlan(removed=dropped)
+        kept = {name: node for name, node in inventory.nodes.items() if name not in dropped}
+        ranked = ranked_nodes(self.scale_order, kept, read())
+        removed, clones = dropped, dict[str, Sequence[str]]()
+        for scale in self.scale_nodes:
             with self._allowing():
-                plan = scale_plan(self.scale_nodes, kept)
-        return dataclasses.replace(plan, removed=plan.removed | dropped)
+                plan = scale_plan(scale, ranked, inventory)
+                removed |= plan.removed
+                ranked = [name for name in ranked if name not in plan.removed]
+                for name, copies in plan.clones.items():
+                    clones[name] = [*clones.get(name, ()), *copies]
+        for name in removed & clones.keys():
+            del clones[name]
+        return NodePlan(removed=removed, clones=clones)
 
     def _allowing(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that ends at an override without an effect, where that is allowed."""

@@ -19,13 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replay.hashing import KeyedRandom, object_uid
-from replay.overrides.assignment import (
-    OverrideError,
-    TraceInventory,
-    existing_labels,
-    parse_selector,
-    shown_names,
-)
+from replay.overrides.assignment import OverrideError, existing_labels, parse_selector, shown_names
+from replay.overrides.inventory import TraceInventory
 from replay.trace.validate import pod_template
 from replay.world.kubelet.annotations import RESOURCES, USAGE_ANNOTATIONS, UsageRule, parse_growth
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2

@@ -80,6 +80,10 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
         case "condition_changed":
             change = observed.condition_changed
             text = f"set {change.type} of node {key} to {change.status}"
+        case "node_drain":
+            drain = observed.node_drain
+            text = f"{drain.step.lower()} node {key}"
+            text += f" ({drain.message})" if drain.message else ""
         case case:
             text = f"{'created' if case == 'made' else case} {key}"
     return f"{text} (refused: {decision.refused})" if decision.refused else text
@@ -113,6 +117,8 @@ def _detail(observed: trace_pb2.Observed, case: str | None) -> Hashable:
             return observed.finished.phase
         case "condition_changed":
             return observed.condition_changed.type, observed.condition_changed.status
+        case "node_drain":
+            return observed.node_drain.step
     return ""
 
 

@@ -222,6 +222,21 @@ class Journal:
         entry.observed.condition_changed.status = value
         self._sink(entry)
 
+    def node_drain(
+        self,
+        now_ns: int,
+        node_name: str,
+        step: str,
+        took_ns: int = 0,
+        evicted: int = 0,
+        message: str = "",
+    ) -> None:
+        """Record a step of a node's drain, as trace_pb2.NodeDrain has it."""
+        entry = self._entry(now_ns, meta_pb2.ObjectReference(kind="Node", name=node_name))
+        drain = entry.observed.node_drain
+        drain.step, drain.took_ns, drain.evicted, drain.message = step, took_ns, evicted, message
+        self._sink(entry)
+
     def _entry(
         self, now_ns: int, ref: meta_pb2.ObjectReference, refused: str = ""
     ) -> trace_pb2.Decision:

@@ -40,7 +40,7 @@ def crowded(here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) ->
         writer.writeheader()
         writer.writerows(rows)
     options = ImportOptions(openb_timed=True, openb_jobs=True)
-    overrides = Overrides(drop_nodes=SHAPE, scale_nodes="=1")
+    overrides = Overrides(drop_nodes=SHAPE, scale_nodes=("=1",))
     paths = [OPENB / NODES, folder / "pods.csv"]
     records = overrides.records(lambda: open_trace(paths, options=options), 0)
     return run(here, records, folder / "run").run

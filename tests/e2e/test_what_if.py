@@ -42,7 +42,7 @@ def test_an_override_that_touches_nothing_leaves_nothing_behind(tmp_path: Path) 
     """Exit code 2, with what there is instead, before anything is started."""
     arguments = ("replay", NGINX, "--run", "run", "--set", "pdb.web.minAvailable=1")
     done = reprieve(tmp_path, *arguments, code=2)
-    assert "has no effect: the trace has no PodDisruptionBudget" in done.stderr
+    assert "has no effect: no budget and no workload has this name" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -33,6 +33,7 @@ _NODE_REASONS: Mapping[tuple[str, str], str] = {
     ("Ready", "True"): "NodeReady",
     ("Ready", "False"): "NodeNotReady",
 }
+_CORDON_REASONS = {"Cordoned": "NodeNotSchedulable", "Uncordoned": "NodeSchedulable"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +153,8 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
             return _refused(decision, observed.refused)
         case "condition_changed":
             return _condition(decision, observed.condition_changed)
+        case "node_drain":
+            return _cordon(decision, observed.node_drain.step)
     return None
 
 
@@ -178,6 +181,14 @@ def _condition(
 ) -> KubeEvent | None:
     node = decision.observed.object
     reason = _NODE_REASONS.get((changed.type, changed.status))
+    if reason is None:
+        return None
+    text = f"Node {node.name} status is now: {reason}"
+    return _event(decision, node, _NORMAL, reason, text, "kubelet", node.name)
+
+
+def _cordon(decision: trace_pb2.Decision, step: str) -> KubeEvent | None:
+    node, reason = decision.observed.object, _CORDON_REASONS.get(step)
     if reason is None:
         return None
     text = f"Node {node.name} status is now: {reason}"

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from replay.results.durations import DurationHistogram, Quantiles
+from replay.results.summary.drains import DrainedNode
 from replay.results.summary.tally import EvictionLoop, Tally
 from services.telemetry.span import Delivery
 
@@ -51,7 +52,7 @@ class Decided:
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
     eviction_not_judged: why no eviction could be decided, "" where one could.
-    loops: controllers whose pods were evicted again and again.
+    loops: controllers whose pods were evicted again and again. drains: of nodes.
     refused: decisions that could not be carried out.
     """
 
@@ -66,6 +67,7 @@ class Decided:
     evicted: tuple[NamedCount, ...]
     eviction_not_judged: str
     loops: tuple[EvictionLoop, ...]
+    drains: tuple[DrainedNode, ...]
     ended: tuple[NamedCount, ...]
     refused: int
 
@@ -259,6 +261,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         evicted=_counts(tally.evicted),
         eviction_not_judged=eviction_not_judged,
         loops=tally.loops.found(),
+        drains=tally.drains.rows(),
         ended=_counts(tally.ended),
         refused=tally.refused.total(),
     )

@@ -15,11 +15,12 @@ from rich.table import Table
 from replay.results import durations
 from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED
+from replay.results.summary.drains import DrainedNode
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
 from services.terminal import one_line
 
-_SHOWN = 5
+_SHOWN, _DRAINS_SHOWN = 5, 20
 FORMATS = ("table", "wide", "json", "yaml")
 
 
@@ -121,6 +122,27 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         shown,
         title="Eviction loops",
     )
+    print_rows(
+        console,
+        (
+            "DRAINED NODE",
+            *right_aligned("CORDONED AFTER"),
+            "STATE",
+            *right_aligned("TOOK", "EVICTED"),
+            "",
+        ),
+        decided.drains,
+        lambda each: _drain_cells(each, summary.start_ns),
+        None if shown is None else _DRAINS_SHOWN,
+    )
+
+
+def _drain_cells(drain: DrainedNode, start_ns: int) -> tuple[str, ...]:
+    after = durations.simulated(drain.cordoned_ns - start_ns)
+    is_over = drain.step not in ("Cordoned", "Blocked")
+    took = durations.simulated(drain.took_ns) if is_over else "-"
+    cells = (drain.node, after, drain.step, took, f"{drain.evicted:,}", drain.message)
+    return tuple(map(escape, cells))
 
 
 def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:

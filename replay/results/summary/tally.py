@@ -9,6 +9,7 @@ from typing import Any
 
 from replay.results.durations import DurationHistogram
 from replay.results.run.decision_log import Steps, pods_of
+from replay.results.summary.drains import DrainedNodes
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import pod_pb2
@@ -72,6 +73,7 @@ class Tally(DecisionCounts):
         self.preempted_by: Counter[tuple[str, int]] = Counter()
         self.preempted_priorities: Counter[tuple[int, int]] = Counter()
         self.loops = EvictionLoops()
+        self.drains = DrainedNodes()
         self.waited_ns: dict[int, DurationHistogram] = {}
         self.waiting: dict[str, UnboundPod] = {}
         self.steps: dict[str, StepTime] = {}
@@ -186,6 +188,8 @@ class Tally(DecisionCounts):
             case "evicted":
                 signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
                 self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
+            case "node_drain":
+                self.drains.take(decision)
 
     def failed(self, attempts: Sequence[FailedAttempt]) -> None:
         """Count attempts that bound nothing."""

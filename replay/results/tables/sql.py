@@ -27,6 +27,7 @@ _OBSERVED = {
     "conditionChanged": 'STRUCT("type" VARCHAR, status VARCHAR)',
     "made": f"STRUCT(owner {_REFERENCE}, ordinal BIGINT)",
     "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
+    "nodeDrain": "STRUCT(step VARCHAR, tookNs BIGINT, evicted INTEGER, message VARCHAR)",
 }
 LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
@@ -144,6 +145,7 @@ SELECT *,
         WHEN 'finished' THEN concat_ws(': ', o.finished.phase, o.finished.reason)
         WHEN 'removed' THEN o.removed.cause
         WHEN 'conditionChanged' THEN o.conditionChanged."type" || '=' || o.conditionChanged.status
+        WHEN 'nodeDrain' THEN concat_ws(': ', o.nodeDrain.step, o.nodeDrain.message)
         WHEN 'made' THEN 'by ' || o.made.owner.kind || ' ' || o.made.owner.namespace || '/'
             || o.made.owner.name
         WHEN 'refused' THEN o.refused.message

@@ -18,7 +18,7 @@ from replay.world.controllers.replica_sets import Deployments, ReplicaSets
 from replay.world.controllers.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
-from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 KINDS = {
@@ -87,11 +87,6 @@ class Controllers:
     def uid_of(self, kind: str, namespace: str, name: str) -> str:
         """Return the UID of the controller of that kind and name, "" for none."""
         return self._uids.get((kind, namespace, name), "")
-
-    def is_daemon(self, pod: pod_pb2.Pod) -> bool:
-        """Return whether an existing DaemonSet owns a pod."""
-        kind, _ = self._objects.get(controller_uid(pod.metadata), ("", None))
-        return kind == "DaemonSet"
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a workload object. Raises FieldError for an invalid one."""

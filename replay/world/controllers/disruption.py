@@ -355,6 +355,18 @@ def _resolve(amount: IntOrPercent, total: int) -> int:
     return -(-total * amount.amount // 100) if amount.percent else amount.amount
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionRefusal:
+    """Why an eviction is refused; `budget` is the key of the budget, or of the first of several.
+
+    is_final: another try would fail in the same way (500), and is not worth it (429).
+    """
+
+    budget: str
+    text: str
+    is_final: bool = False
+
+
 class EvictionApi:
     """The eviction subresource of pods: evicts a pod where its budget allows it."""
 
@@ -365,10 +377,10 @@ class EvictionApi:
         self._lifecycle = lifecycle
         self._budgets = budgets
 
-    def evict(self, now_ns: int, pod: PodRecord, cause: str) -> str:
-        """Evict a pod; return the text of a refusal (429, or 500), "" where it is evicted."""
+    def evict(self, now_ns: int, pod: PodRecord, cause: str) -> EvictionRefusal | None:
+        """Evict a pod; return why that is refused, None where it is evicted."""
         refusal = self.refusal(pod)
-        if refusal:
+        if refusal is not None:
             return refusal
         for key in self._decremented(pod):
             status = self._cluster.budgets[key].status
@@ -380,17 +392,21 @@ class EvictionApi:
         why = "Eviction API: evicting"
         mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
         self._lifecycle.delete(now_ns, pod, None, cause)
-        return ""
+        return None
 
-    def refusal(self, pod: PodRecord) -> str:
-        """Return the text of the refusal that `evict` would return now, "" for none."""
+    def refusal(self, pod: PodRecord) -> EvictionRefusal | None:
+        """Return the refusal that `evict` would return now."""
         keys = self._decremented(pod)
+        if not keys:
+            return None
         if len(keys) > 1:
-            return (
+            text = (
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource "
                 "does not support."
             )
-        return _refusal(self._cluster.budgets[keys[0]]) if keys else ""
+            return EvictionRefusal(budget=keys[0], text=text, is_final=True)
+        text = _refusal(self._cluster.budgets[keys[0]])
+        return EvictionRefusal(budget=keys[0], text=text) if text else None
 
     def _decremented(self, pod: PodRecord) -> list[str]:
         phase = pod.message.status.phase

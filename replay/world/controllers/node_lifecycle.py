@@ -89,17 +89,15 @@ class NodeLifecycle:
         else:
             self._collect(now_ns, name)
 
-    def refusal(self, action: trace_pb2.NodeAction) -> str:
-        """Return why a node action of the trace is refused, "" where it can be carried out."""
-        if action.type not in _ACTION_KINDS:
+    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
+        """Apply a node action of the trace, but a drain; return why it is refused, "" if not."""
+        kind = _ACTION_KINDS.get(action.type)
+        if kind is None:
             return f"node {action.node_name}: a node action of an unknown type"
         if action.node_name not in self._cluster.nodes:
-            return f"node {action.node_name} does not exist: it cannot drain, fail or recover"
+            return f"node {action.node_name} does not exist: it cannot fail or recover"
+        self.act(now_ns, kind, action.node_name)
         return ""
-
-    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> None:
-        """Carry out a node action of the trace, but a drain."""
-        self.act(now_ns, _ACTION_KINDS[action.type], action.node_name)
 
     def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
         """Carry out a planned action of a node."""
@@ -132,14 +130,27 @@ class NodeLifecycle:
         """Return whether a node's kubelet does not report, or the node was just deleted."""
         return name in self._held_back
 
-    def cordon(self, now_ns: int, name: str) -> None:
-        """Make a node unschedulable, and keep it so in later versions of the trace."""
+    def cordon(self, now_ns: int, name: str) -> bool:
+        """Make a node unschedulable, and return whether it was not.
+
+        The trace's later versions of it are changed in the same way, until `uncordon`.
+        """
         node = self._cluster.nodes[name]
         self._cordoned[name] = None
-        if not node.spec.unschedulable:
-            node.spec.unschedulable = True
-            taint_by_conditions(node, now_ns)
-            self._cluster.put_node(now_ns, node)
+        if node.spec.unschedulable:
+            return False
+        node.spec.unschedulable = True
+        taint_by_conditions(node, now_ns)
+        self._cluster.put_node(now_ns, node)
+        return True
+
+    def uncordon(self, now_ns: int, name: str) -> None:
+        """Make a node schedulable again."""
+        node = self._cluster.nodes[name]
+        self._cordoned.pop(name, None)
+        node.spec.unschedulable = False
+        remove_taints(node, UNSCHEDULABLE)
+        self._cluster.put_node(now_ns, node)
 
     # Silence
 

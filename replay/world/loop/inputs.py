@@ -121,13 +121,12 @@ class RecordFeed:
         return admitted
 
     def _act_on_node(self, now_ns: int, action: trace_pb2.NodeAction) -> None:
-        refusal = self._nodes.refusal(action)
+        if action.type == trace_pb2.NODE_ACTION_TYPE_DRAIN:
+            self._drains.ask(action)
+            return
+        refusal = self._nodes.apply(now_ns, action)
         if refusal:
             self._journal.note("refused", refusal)
-        elif action.type == trace_pb2.NODE_ACTION_TYPE_DRAIN:
-            self._drains.act(now_ns, action.node_name)
-        else:
-            self._nodes.apply(now_ns, action)
 
     def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
         ahead = self._admitted_ahead.pop(id(record), None)

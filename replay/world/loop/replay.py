@@ -133,7 +133,7 @@ class Replay:
         self._taints = TaintEviction(state, self._lifecycle)
         self._nodes = NodeLifecycle(state, self._lifecycle, self.pressure)
         eviction_api = EvictionApi(state, self._lifecycle, self._budgets)
-        self._drains = Drains(state, self._nodes, self._controllers, eviction_api)
+        self._drains = Drains(state, self._nodes, eviction_api)
         self._pod_gc = PodGarbageCollection(state, self._lifecycle)
         self._inputs = RecordFeed(
             state,
@@ -185,6 +185,7 @@ class Replay:
                     self.journal.note("cron-jobs", _CRON_JOBS)
                 if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
                     self.journal.note("usage", _GROWING_REPLACEMENTS)
+                self._drains.conclude(source.first_ns)
                 if self.cluster.pending and not self.cluster.nodes:
                     self.journal.note("no-nodes", _NO_NODES)
                 return end
@@ -289,8 +290,8 @@ class Replay:
                 self._pod_gc.collect(now_ns)
             case ActionKind.LOOK:
                 self._controllers.look(action.key)
-            case ActionKind.DRAIN:
-                self._drains.act(now_ns, action.key)
+            case ActionKind.DRAIN | ActionKind.UNCORDON:
+                self._drains.act(now_ns, action.kind, action.key)
             case kind if kind in NODE_ACTION_KINDS:
                 self._nodes.act(now_ns, kind, action.key)
             case _:

@@ -14,7 +14,7 @@ import pytest
 from replay.errors import TraceError
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.overrides.assignment import take_inventory
+from replay.overrides.inventory import take_inventory
 from replay.trace.validate import validate
 from reprieve.kube.v1beta1.workloads_pb2 import ReplicaSet
 from reprieve.trace.v1beta1.trace_pb2 import Record
@@ -310,11 +310,11 @@ def test_a_class_that_stands_later_in_a_list_is_not_missing(tmp_path: Path) -> N
     path = write_list(tmp_path / "list.yaml", living_cluster())
     assert not any("PriorityClass" in text for text in validate(open_trace([path])).warnings)
     inventory = take_inventory(open_trace([path]))
-    assert inventory.classes["frontend"] is True
+    assert inventory.classes["frontend"] is not None
     unnamed = [each for each in living_cluster() if each["kind"] not in {"PriorityClass", "Pod"}]
     path = write_list(tmp_path / "less.yaml", unnamed)
     assert any("'frontend' is missing" in text for text in validate(open_trace([path])).warnings)
-    assert take_inventory(open_trace([path])).classes["frontend"] is False
+    assert take_inventory(open_trace([path])).classes["frontend"] is None
 
 
 def test_what_stands_is_not_spaced(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,14 @@ def changed(
 ) -> list[trace_pb2.Record]:
     """Return the small trace with overrides."""
     asked = (usage,) if usage else ()
-    return list(Overrides.parse(sets, drop, scale, arrivals, asked).records(trace, seed))
+    overrides = Overrides.parse(
+        sets=sets,
+        drop_nodes=drop,
+        scale_nodes=(scale,) if scale else (),
+        arrivals=arrivals,
+        usage=asked,
+    )
+    return list(overrides.records(trace, seed))
 
 
 def refusal(
@@ -63,7 +71,7 @@ def test_a_class_s_new_value_reaches_the_template_of_any_controller(kind: str) -
     template = pod_template(record.create)
     assert template is not None
     template.spec.priority_class_name, template.spec.priority = "gold", 1
-    overrides = Overrides.parse(("priorityClass.gold.value=50",), "", "", "")
+    overrides = Overrides.parse(sets=("priorityClass.gold.value=50",))
     last = list(overrides.records(lambda: iter([*trace(), record]), 0))[-1]
     changed_template = pod_template(last.create)
     assert changed_template is not None
@@ -99,7 +107,7 @@ def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None
     template = annotated.create.deployment.spec.template
     template.metadata.annotations["reprieve/usage-memory"] = "+1Mi/m"
     for record in (profile, annotated):
-        chosen = Overrides.parse(("evictionHard.memory.available=1Gi",), "", "", "")
+        chosen = Overrides.parse(sets=("evictionHard.memory.available=1Gi",))
         assert list(chosen.records(lambda told=record: iter([told]), 0)) == [record]  # type: ignore[misc] # bound at once
     assert changed("evictionHard.memory.available=1Gi", usage="tier memory 1Gi") == list(trace())
 
@@ -117,7 +125,10 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
     ("key", "told"),
     [
         ("priorityClass.gold.value=5", "has no effect: the trace has batch, web"),
-        ("pdb.db.minAvailable=1", "has no effect: the trace has prod/web"),
+        (
+            "pdb.db.minAvailable=1",
+            "no budget and no workload has this name; budgets: prod/web; workloads: none",
+        ),
         ("priorityClass.batch.colour=5", "fields of priorityClass: globalDefault,"),
         ("priorityClass.batch.value=x", "write a whole number"),
         ("priorityClass.batch.value=[", "write a whole number"),
@@ -207,7 +218,7 @@ def test_arrivals_ask_for_what_pods_ask_for_as_a_whole() -> None:
                 record.pod_create.pod.spec.resources.requests["cpu"] = "4"
             yield record
 
-    records = Overrides.parse((), "", "", "cpu=0.5").records(larger, 3)
+    records = Overrides.parse(arrivals="cpu=0.5").records(larger, 3)
     assert len(pods(list(records))) == 5
 
 
@@ -220,7 +231,7 @@ def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
 def test_usage_leaves_the_records_as_they_are() -> None:
     """It is the world that matches pods, when their containers run."""
     assert changed(usage="tier in (front, back), !gone memory 1Gi") == list(trace())
-    overrides = Overrides.parse((), "", "", "", ("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
+    overrides = Overrides.parse(usage=("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
     assert [rule.name for rule in overrides.usage.values()] == ["web-0", ""]
     assert overrides.to_mapping() == {"usage": ["prod/web-0 memory 1Gi", "tier memory +1Mi/s"]}
 
@@ -231,7 +242,7 @@ def test_usage_leaves_the_records_as_they_are() -> None:
 )
 def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -> None:
     """Also by the labels and names that controllers give."""
-    overrides = Overrides.parse((), "", "", "", (f"{selector} memory 1Gi",))
+    overrides = Overrides.parse(usage=(f"{selector} memory 1Gi",))
     assert list(overrides.records(with_controllers, 0)) == list(with_controllers())
 
 
@@ -256,7 +267,7 @@ def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> 
 
 def test_usage_without_eviction_touches_nothing() -> None:
     """As thresholds do not."""
-    overrides = Overrides.parse((), "", "", "", ("tier memory 1Gi",))
+    overrides = Overrides.parse(usage=("tier memory 1Gi",))
     with pytest.raises(OverrideError, match="has no effect: --no-eviction is given"):
         overrides.kubelet("", evicts=False)
 
@@ -264,20 +275,21 @@ def test_usage_without_eviction_touches_nothing() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        (("priorityClass.none.value=1",), "", ""),
-        (("pdb.none.minAvailable=1",), "", ""),
-        ((), "zone=nowhere", ""),
-        ((), "", "1.0"),
+        {"sets": ("priorityClass.none.value=1",)},
+        {"sets": ("pdb.none.minAvailable=1",)},
+        {"sets": ("deployment.none.replicas=1",)},
+        {"drop_nodes": "zone=nowhere"},
+        {"scale_nodes": ("1.0",)},
+        {"drain": ("nowhere",)},
+        {"fail": ("zone=nowhere",)},
     ],
 )
-def test_an_override_without_an_effect_may_be_allowed(
-    asked: tuple[tuple[str, ...], str, str],
-) -> None:
+def test_an_override_without_an_effect_may_be_allowed(asked: dict[str, Any]) -> None:
     """The trace stays as it is then; an override that is not valid is refused all the same."""
     with pytest.raises(NoEffectError):
-        list(Overrides.parse(*asked, "").records(trace, 0))
-    allowed = Overrides.parse(*asked, "", allows_no_effect=True)
+        list(Overrides.parse(**asked).records(trace, 0))
+    allowed = Overrides.parse(**asked, allows_no_effect=True)
     assert list(allowed.records(trace, 0)) == list(trace())
-    broken = Overrides.parse(("priorityClass.batch.value=x",), "", "", "", allows_no_effect=True)
+    broken = Overrides.parse(sets=("priorityClass.batch.value=x",), allows_no_effect=True)
     with pytest.raises(OverrideError, match="write a whole number"):
         broken.records(trace, 0)

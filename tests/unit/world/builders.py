@@ -170,7 +170,7 @@ class World:
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.taints = TaintEviction(state, self.lifecycle)
         self.nodes = NodeLifecycle(state, self.lifecycle, self.pressure)
-        self.drains = Drains(state, self.nodes, self.controllers, self.eviction_api)
+        self.drains = Drains(state, self.nodes, self.eviction_api)
         self.inputs = RecordFeed(
             state,
             self.lifecycle,
@@ -194,7 +194,11 @@ class World:
             kinds = (changed.pods, changed.owners, changed.deployments, changed.budgets)
             if not any((*kinds, changed.nodes)):
                 self.drains.reconcile(now_ns)
-                return
+                if self.timeline.planned_ns(ActionKind.DRAIN, "") is None:
+                    return
+                self.timeline.cancel(ActionKind.DRAIN, "")
+                self.drains.act(now_ns, ActionKind.DRAIN, "")
+                continue
             self.taints.reconcile(now_ns, changed)
             changed.add(self.cluster.take_changed())
             self.controllers.reconcile(now_ns, changed)
@@ -215,8 +219,8 @@ class World:
             self.budgets.recheck(action.key)
         elif action.kind is ActionKind.LOOK:
             self.controllers.look(action.key)
-        elif action.kind is ActionKind.DRAIN:
-            self.drains.act(now_ns, action.key)
+        elif action.kind in (ActionKind.DRAIN, ActionKind.UNCORDON):
+            self.drains.act(now_ns, action.kind, action.key)
         elif action.kind in NODE_ACTION_KINDS:
             self.nodes.act(now_ns, action.kind, action.key)
         elif pod is not None and not self.nodes.holds_back(action, pod):

@@ -1,4 +1,4 @@
-"""Overrides of PriorityClasses, with the pods of them, and of PodDisruptionBudgets.
+"""Overrides of PriorityClasses, with the pods of them.
 
 Admission gives a pod the priority and the policy of its class when it is created: pods that were
 recorded with a priority get the new one here, and pods of controllers get it from the class. A
@@ -18,20 +18,18 @@ from replay.overrides.assignment import (
     Assignment,
     NoEffectError,
     OverrideError,
-    TraceInventory,
     shown_names,
     unknown_field_error,
 )
+from replay.overrides.inventory import TraceInventory
+from replay.overrides.timed import after_header
 from replay.trace.validate import pod_template
-from reprieve.kube.v1beta1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2, scheduling_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, PreemptionPolicy
-from services.rpc.errors import FieldError
-from services.rpc.kube import fields
 
 FIELDS = ("value", "preemptionPolicy", "globalDefault")
 _INT32_MIN = -(2**31)
-BUDGET_FIELDS = ("minAvailable", "maxUnavailable")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +57,7 @@ def class_changes(
         if each.name.startswith(SYSTEM_PREFIX):
             problem = f"{each.name} is a system class, which cannot be changed"
             raise OverrideError(f"--set {each.text}: {problem}")
-        is_new = not inventory.classes[each.name]
+        is_new = inventory.classes[each.name] is None
         _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
     for name, change in changes.items():
         if change.is_new and change.value is None:
@@ -74,8 +72,12 @@ def change_classes(
     records: Iterable[trace_pb2.Record], changes: Mapping[str, ClassChange]
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records with the changes of classes and of their pods."""
-    missing = [_new_class(name, change) for name, change in changes.items() if change.is_new]
-    for record in _with_classes(records, missing) if missing else records:
+    missing = [
+        object_pb2.KubernetesObject(priority_class=_new_class(name, change))
+        for name, change in changes.items()
+        if change.is_new
+    ]
+    for record in after_header(records, missing) if missing else records:
         case = record.WhichOneof("record")
         if case in {"template", "pod_create"}:
             yield _with_pod(record, case, changes)
@@ -151,23 +153,6 @@ def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
         spec.preemption_policy = change.preemption_policy
 
 
-def _with_classes(
-    records: Iterable[trace_pb2.Record], missing: list[scheduling_pb2.PriorityClass]
-) -> Iterator[trace_pb2.Record]:
-    """Yield the records with classes after the header, renumbered."""
-    sequence = 0
-    for record in records:
-        sequence += 1
-        kept = copy.deepcopy(record)
-        kept.sequence = sequence
-        yield kept
-        if record.HasField("header"):
-            for each in missing:
-                sequence += 1
-                create = object_pb2.KubernetesObject(priority_class=each)
-                yield trace_pb2.Record(at_ns=record.at_ns, sequence=sequence, create=create)
-
-
 def _new_class(name: str, change: ClassChange) -> scheduling_pb2.PriorityClass:
     made = scheduling_pb2.PriorityClass()
     made.metadata.name, made.metadata.uid = name, object_uid("PriorityClass", "", name)
@@ -182,85 +167,3 @@ def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> Non
         message.preemption_policy = change.preemption_policy
     if change.global_default is not None:
         message.global_default = change.global_default
-
-
-def budget_changes(
-    assignments: Iterable[Assignment], inventory: TraceInventory
-) -> Mapping[str, policy_pb2.PodDisruptionBudgetSpec]:
-    """Return the new specs by "namespace/name". Raises OverrideError for an unknown budget.
-
-    minAvailable and maxUnavailable exclude each other: setting one removes the other.
-    Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
-    """
-    changes: dict[str, policy_pb2.PodDisruptionBudgetSpec] = {}
-    for each in assignments:
-        key = _key(each, inventory)
-        if key in changes:
-            raise OverrideError(
-                f"--set {each.text}: {key} is set already; minAvailable and maxUnavailable "
-                "exclude each other"
-            )
-        changes[key] = _new_spec(each)
-    return changes
-
-
-def change_budgets(
-    records: Iterable[trace_pb2.Record], changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec]
-) -> Iterator[trace_pb2.Record]:
-    """Yield the records with the changes in each creation and update of a budget."""
-    for record in records:
-        case = record.WhichOneof("record")
-        if case in {"create", "update"} and getattr(record, case).HasField("pod_disruption_budget"):
-            meta = getattr(record, case).pod_disruption_budget.metadata
-            spec = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
-            yield record if spec is None else _changed(record, case, spec)
-        else:
-            yield record
-
-
-def _key(given: Assignment, inventory: TraceInventory) -> str:
-    """Return the only budget with the assignment's name. Raises OverrideError."""
-    named = [
-        key
-        for key in inventory.budgets
-        if given.name == key or ("/" not in given.name and key.partition("/")[2] == given.name)
-    ]
-    if not named:
-        names = shown_names(inventory.budgets, "no PodDisruptionBudget")
-        raise NoEffectError(f"--set {given.text} has no effect: the trace has {names}")
-    if len(named) > 1:
-        problem = f"several budgets have this name: {shown_names(named, '')}"
-        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
-    return named[0]
-
-
-def _new_spec(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
-    spec = policy_pb2.PodDisruptionBudgetSpec()
-    match given.field:
-        case "minAvailable":
-            value = spec.min_available
-        case "maxUnavailable":
-            value = spec.max_unavailable
-        case _:
-            raise unknown_field_error(given, BUDGET_FIELDS)
-    plain = given.plain_value
-    if isinstance(plain, int) and not isinstance(plain, bool) and abs(plain) < 2**31:
-        value.int_value = plain
-    else:
-        value.string_value = given.value
-    try:
-        fields.int_or_percent(value, given.field)
-    except FieldError as error:
-        raise OverrideError(f"--set {given.text}: {error}") from error
-    return spec
-
-
-def _changed(
-    record: trace_pb2.Record, case: str, new_spec: policy_pb2.PodDisruptionBudgetSpec
-) -> trace_pb2.Record:
-    changed = copy.deepcopy(record)
-    spec = getattr(changed, case).pod_disruption_budget.spec
-    spec.ClearField("min_available")
-    spec.ClearField("max_unavailable")
-    spec.MergeFrom(new_spec)
-    return changed

@@ -1,0 +1,174 @@
+"""`--apply`: manifests that are applied to the trace's objects at a time, as `kubectl apply` does.
+
+An object that exists then is changed by a three-way merge (replay/importers/kubernetes/applied.py);
+any other one is created. An existing pod is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay.errors import TraceError
+from replay.hashing import object_uid
+from replay.importers.kubernetes.applied import applied
+from replay.importers.records import Issues
+from replay.importers.registry import select
+from replay.kube.documents import read_documents
+from replay.kube.kinds import CLUSTER_SCOPED, KINDS, is_carried, list_items, metadata, read_object
+from replay.overrides.assignment import NoEffectError, OverrideError
+from replay.overrides.node_actions import split_options
+from replay.overrides.timed import renumbered
+from replay.world.models import duration_ns
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1 import trace_pb2
+
+_ISSUE = "applied"
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The objects of an `--apply`, by kind, namespace and name, in the order of the files.
+
+    option: as given. at_ns: since the start of the trace. left_out: documents of kinds that a trace
+    does not carry.
+    """
+
+    option: str
+    at_ns: int
+    objects: dict[_Key, KubernetesObject]
+    left_out: tuple[str, ...]
+
+
+def parse_apply(text: str) -> Release:
+    """Read the manifests of "PATH[,at=TIME]". Raises OverrideError."""
+    option = f"--apply {text}"
+    path, given = split_options(option, text, ("at",))
+    try:
+        at_ns = duration_ns(given["at"]) if "at" in given else 0
+    except ValueError:
+        raise OverrideError(f"{option}: at={given['at']} is not a duration; write at=10m") from None
+    try:
+        return _read(option, Path(path), at_ns)
+    except (TraceError, OSError) as error:
+        raise OverrideError(f"{option}: {error}") from error
+
+
+def apply_releases(
+    records: Iterable[trace_pb2.Record], releases: Sequence[Release], start_ns: int
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with those of the releases, each last at its time, renumbered."""
+    return renumbered(_Applying(releases, start_ns).of(records))
+
+
+def _read(option: str, path: Path, at_ns: int) -> Release:
+    if not path.exists():
+        raise OverrideError(f"{option}: {path} does not exist")
+    importer, files = select([path], issues=Issues())
+    if importer.name != "manifests":
+        problem = f"{path} is a trace of format {importer.name}; give manifests"
+        raise OverrideError(f"{option}: {problem}")
+    objects: dict[_Key, KubernetesObject] = {}
+    left_out = []
+    for file in files:
+        for where, raw in read_documents(file):
+            if not isinstance(raw, dict):
+                raise TraceError(where, "is not a Kubernetes object: expected a mapping")
+            items = list_items(raw)
+            for each in (raw,) if items is None else items:
+                if not is_carried(each):
+                    left_out.append(f"{each.get('apiVersion')} {each.get('kind')}")
+                    continue
+                made = read_object(where, each)
+                objects[_named(made, str(each["kind"]), where)] = made
+    if not objects:
+        raise NoEffectError(f"{option} has no effect: no object in it is one that a trace carries")
+    return Release(option=option, at_ns=at_ns, objects=objects, left_out=tuple(left_out))
+
+
+def _named(made: KubernetesObject, kind: str, where: str) -> _Key:
+    meta = metadata(made)
+    if not meta.name:
+        raise TraceError(where, f"{kind}: metadata.name is missing")
+    if kind not in CLUSTER_SCOPED and not meta.namespace:
+        meta.namespace = "default"
+    return kind, meta.namespace, meta.name
+
+
+class _Applying:
+    def __init__(self, releases: Sequence[Release], start_ns: int) -> None:
+        self._waiting = sorted(releases, key=lambda each: each.at_ns)
+        self._start_ns = start_ns
+        self._live: dict[_Key, KubernetesObject] = {}
+        self._pods: set[_Key] = set()
+        self._keys = {key for each in releases for key in each.objects}
+
+    def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
+        for record in records:
+            while self._waiting and self._next_ns() < record.at_ns:
+                yield from self._apply(self._waiting.pop(0))
+            self._see(record)
+            yield record
+        for release in self._waiting:
+            yield from self._apply(release)
+
+    def _next_ns(self) -> int:
+        return self._start_ns + self._waiting[0].at_ns
+
+    def _see(self, record: trace_pb2.Record) -> None:
+        """Keep the current version of each object that a release changes."""
+        match record.WhichOneof("record"):
+            case "pod_create":
+                meta = record.pod_create.pod.metadata
+                self._pods.add(("Pod", meta.namespace or "default", meta.name))
+            case "create" | "update" as case:
+                message: KubernetesObject = getattr(record, case)
+                field = message.WhichOneof("object")
+                if field is None:
+                    return
+                key = _key(KINDS[field], metadata(message).namespace, metadata(message).name)
+                if field == "pod":
+                    self._pods.add(key)
+                elif key in self._keys:
+                    self._live[key] = message
+            case "delete":
+                ref = record.delete.object
+                key = _key(ref.kind, ref.namespace, ref.name)
+                self._live.pop(key, None)
+                self._pods.discard(key)
+
+    def _apply(self, release: Release) -> Iterator[trace_pb2.Record]:
+        at_ns = self._start_ns + release.at_ns
+        for key, wanted in release.objects.items():
+            kind, namespace, name = key
+            whose = f"{kind} {namespace}/{name}".replace(" /", " ")
+            if key in self._pods:
+                yield self._issue(at_ns, release, f"{whose} exists and is not changed")
+                continue
+            live = self._live.get(key)
+            made = KubernetesObject()
+            if live is not None:
+                made.CopyFrom(applied(live, wanted))
+                yield self._issue(at_ns, release, f"{whose} is changed")
+                yield trace_pb2.Record(at_ns=at_ns, update=made)
+            else:
+                made.CopyFrom(wanted)
+                meta = metadata(made)
+                meta.uid = meta.uid or object_uid(kind, namespace, name)
+                yield self._issue(at_ns, release, f"{whose} is created")
+                yield trace_pb2.Record(at_ns=at_ns, create=made)
+            self._live[key] = made
+        for each in release.left_out:
+            yield self._issue(at_ns, release, f"{each} is not carried in a trace and was left out")
+
+    def _issue(self, at_ns: int, release: Release, message: str) -> trace_pb2.Record:
+        issue = trace_pb2.ImportIssue(
+            kind=_ISSUE, where=release.option, message=f"{release.option}: {message}"
+        )
+        return trace_pb2.Record(at_ns=at_ns, issue=issue)
+
+
+def _key(kind: str, namespace: str, name: str) -> _Key:
+    return kind, "" if kind in CLUSTER_SCOPED else namespace or "default", name

@@ -1,0 +1,164 @@
+"""The inventory of a trace: the names in it that an override may use.
+
+It is taken before anything is changed or started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from replay.trace.validate import CONTROLLERS, pod_template
+from replay.world.api.pod_record import controller_uid
+from reprieve.kube.v1beta1 import (
+    meta_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    policy_pb2,
+    scheduling_pb2,
+)
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.errors import FieldError
+from services.rpc.kube import fields
+
+WORKLOAD_KINDS = {
+    "deployment": "Deployment",
+    "replica_set": "ReplicaSet",
+    "replication_controller": "ReplicationController",
+    "stateful_set": "StatefulSet",
+    "daemon_set": "DaemonSet",
+    "job": "Job",
+    "cron_job": "CronJob",
+}
+"""The kinds of objects that make pods, by their fields of KubernetesObject."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An object that makes pods, as the trace creates it.
+
+    key: "namespace/name". owner_uid: of its own controller, "" for none. labels: those of its pods.
+    """
+
+    kind: str
+    key: str
+    uid: str
+    owner_uid: str
+    labels: Mapping[str, str]
+    selector: meta_pb2.LabelSelector
+
+
+@dataclass(slots=True)
+class TraceInventory:
+    """The names in a trace.
+
+    classes: PriorityClasses as the trace creates them, None for those that only pods name. budgets
+    and workloads: by "namespace/name". nodes: as they are created, by name. allocatable: the sum of
+    all nodes at their creation, by resource ("cpu" in millicores). start_ns and end_ns: the times
+    of the first record and of the end of the recorded window, 0 for a trace without an end.
+    templates: the highest number of a template.
+    """
+
+    classes: dict[str, scheduling_pb2.PriorityClass | None] = field(default_factory=dict)
+    budgets: dict[str, policy_pb2.PodDisruptionBudget] = field(default_factory=dict)
+    workloads: dict[tuple[str, str], Workload] = field(default_factory=dict)
+    nodes: dict[str, node_pb2.Node] = field(default_factory=dict)
+    allocatable: Counter[str] = field(default_factory=Counter)
+    pods: int = 0
+    start_ns: int | None = None
+    end_ns: int = 0
+    templates: int = 0
+
+    @property
+    def node_labels(self) -> dict[str, Mapping[str, str]]:
+        """Return the nodes' labels, by name."""
+        return {name: node.metadata.labels for name, node in self.nodes.items()}
+
+
+def take_inventory(records: Iterable[trace_pb2.Record]) -> TraceInventory:
+    """Return the inventory of a whole trace; memory is bounded by its nodes, not by its pods."""
+    found = TraceInventory()
+    for record in records:
+        if found.start_ns is None:
+            found.start_ns = record.at_ns
+        match record.WhichOneof("record"):
+            case "header":
+                found.end_ns = record.header.window_end_ns
+            case "template":
+                found.templates = max(found.templates, record.template.id)
+                _note_class(found, record.template.pod)
+            case "pod_create":
+                found.pods += 1
+                _note_class(found, record.pod_create.pod)
+            case "create" | "update" as case:
+                _note_object(found, getattr(record, case))
+    return found
+
+
+def _note_object(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
+    match message.WhichOneof("object"):
+        case "pod":
+            found.pods += 1
+            _note_class(found, message.pod)
+        case "priority_class":
+            found.classes[message.priority_class.metadata.name] = message.priority_class
+        case "pod_disruption_budget":
+            budget = message.pod_disruption_budget
+            found.budgets[_key(budget.metadata)] = budget
+        case "node" if message.node.metadata.name not in found.nodes:
+            node = message.node
+            found.nodes[node.metadata.name] = node
+            found.allocatable.update(
+                resource_amounts(node.status.allocatable or node.status.capacity)
+            )
+        case kind if kind in CONTROLLERS:
+            _note_workload(found, message)
+
+
+def _note_workload(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
+    field_name, template = message.WhichOneof("object") or "", pod_template(message)
+    if template is None:
+        return
+    _note_class_name(found, template.spec)
+    held = getattr(message, field_name)
+    kind, key = WORKLOAD_KINDS[field_name], _key(held.metadata)
+    selector = meta_pb2.LabelSelector(match_labels=template.metadata.labels)
+    if field_name not in ("replication_controller", "cron_job") and held.spec.HasField("selector"):
+        selector = held.spec.selector
+    found.workloads.setdefault(
+        (kind, key),
+        Workload(
+            kind=kind,
+            key=key,
+            uid=held.metadata.uid,
+            owner_uid=controller_uid(held.metadata),
+            labels=dict(template.metadata.labels),
+            selector=selector,
+        ),
+    )
+
+
+def _key(meta: meta_pb2.ObjectMeta) -> str:
+    return f"{meta.namespace or 'default'}/{meta.name}"
+
+
+def resource_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Return quantities as integers, "cpu" in millicores; invalid quantities are 0."""
+    found: dict[str, int] = {}
+    for name, text in quantities.items():
+        try:
+            found[name] = fields.resources({name: text}, name)[name]
+        except FieldError:
+            found[name] = 0
+    return found
+
+
+def _note_class(found: TraceInventory, pod: pod_pb2.Pod) -> None:
+    _note_class_name(found, pod.spec)
+
+
+def _note_class_name(found: TraceInventory, spec: pod_pb2.PodSpec) -> None:
+    if spec.priority_class_name:
+        found.classes.setdefault(spec.priority_class_name, None)

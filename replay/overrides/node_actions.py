@@ -1,0 +1,194 @@
+"""Overrides that do something to nodes at a time: `--drain` and `--fail`.
+
+Both become records of the trace, which are last at their time. A drain is that of kubectl
+(replay/world/controllers/drains.py), but evicts pods without a controller and pods with emptyDir
+volumes unless `force=false` or `delete-emptydir-data=false` is given, as upgrades of managed node
+pools do; the run notes the pods for which kubectl asks for these options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from replay.overrides.assignment import OverrideError, closest
+from replay.overrides.inventory import TraceInventory
+from replay.overrides.nodes import nodes_named
+from replay.world.models import duration_ns
+from reprieve.trace.v1beta1 import trace_pb2
+
+_PART = re.compile(r"(?:[^,()]|\([^()]*\))+")
+_ORDERS = {
+    "name": trace_pb2.DRAIN_ORDER_UNSPECIFIED,
+    "least-used": trace_pb2.DRAIN_ORDER_LEAST_USED,
+    "youngest": trace_pb2.DRAIN_ORDER_YOUNGEST,
+}
+_DRAIN_OPTIONS = (
+    *("at", "order", "parallel", "uncordon-after", "force", "delete-emptydir-data"),
+    "ignore-daemonsets",
+)
+_FAIL_OPTIONS = ("at", "for")
+_PARALLEL_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """What happens to nodes `at_ns` after the start of the trace.
+
+    option: as given, such as "--drain pool=old,at=10m". target: node names or a selector.
+    until_ns: when it is over, also since the start; None: never.
+    """
+
+    option: str
+    target: str
+    at_ns: int = 0
+    until_ns: int | None = None
+
+    def may_be_over(self, at_ns: int) -> bool:
+        """Return whether the same may happen to the nodes again at a time."""
+        return self.until_ns is not None and self.until_ns < at_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequest(NodeEvent):
+    """A `--drain`; `drain` has no node names yet."""
+
+    drain: trace_pb2.Drain
+
+    def may_be_over(self, at_ns: int) -> bool:
+        """Return whether the nodes may have been uncordoned before a time."""
+        return self.drain.HasField("uncordon_after_ns") and self.at_ns < at_ns
+
+
+def parse_drain(text: str) -> DrainRequest:
+    """Return the drain of "NODE|SELECTOR[,OPTION=VALUE...]". Raises OverrideError."""
+    option = f"--drain {text}"
+    target, given = _split(option, text, _DRAIN_OPTIONS)
+    drain = trace_pb2.Drain()
+    order = given.get("order", "name")
+    if order not in _ORDERS:
+        raise OverrideError(f"{option}: order={order}: write one of {', '.join(_ORDERS)}")
+    drain.order = _ORDERS[order]
+    if "parallel" in given:
+        drain.parallel = _number(option, given["parallel"])
+    if "uncordon-after" in given:
+        drain.uncordon_after_ns = _duration(option, "uncordon-after", given["uncordon-after"])
+    drain.refuse_unmanaged = not _flag(option, given, "force")
+    drain.refuse_empty_dir = not _flag(option, given, "delete-emptydir-data")
+    if not _flag(option, given, "ignore-daemonsets"):
+        raise OverrideError(
+            f"{option}: without ignore-daemonsets kubectl drains no node that has a DaemonSet's pod"
+        )
+    return DrainRequest(option=option, target=target, at_ns=_at(option, given), drain=drain)
+
+
+def parse_fail(text: str) -> NodeEvent:
+    """Return the failure of "NODE|SELECTOR[,at=TIME][,for=TIME]". Raises OverrideError."""
+    option = f"--fail {text}"
+    target, given = _split(option, text, _FAIL_OPTIONS)
+    at_ns = _at(option, given)
+    until_ns = at_ns + _duration(option, "for", given["for"]) if "for" in given else None
+    return NodeEvent(option=option, target=target, at_ns=at_ns, until_ns=until_ns)
+
+
+def node_records(
+    drains: Sequence[DrainRequest], failures: Sequence[NodeEvent], inventory: TraceInventory
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records of drains and failures. Raises OverrideError, before the first one.
+
+    Two drains, or two failures, of one node at the same time are refused.
+    """
+    start_ns = inventory.start_ns or 0
+    drained = [(each, _nodes(each, inventory)) for each in drains]
+    failing = [(each, _nodes(each, inventory)) for each in failures]
+    _refuse_overlaps(drained)
+    _refuse_overlaps(failing)
+    for each, names in drained:
+        action = trace_pb2.NodeAction(type=trace_pb2.NODE_ACTION_TYPE_DRAIN, drain=each.drain)
+        action.drain.node_names.extend(names)
+        yield trace_pb2.Record(at_ns=start_ns + each.at_ns, node_action=action)
+    for failure, names in failing:
+        times = [(failure.at_ns, trace_pb2.NODE_ACTION_TYPE_FAIL)]
+        if failure.until_ns is not None:
+            times.append((failure.until_ns, trace_pb2.NODE_ACTION_TYPE_RECOVER))
+        for at_ns, type_ in times:
+            for name in names:
+                action = trace_pb2.NodeAction(node_name=name, type=type_)
+                yield trace_pb2.Record(at_ns=start_ns + at_ns, node_action=action)
+
+
+def refuse_late(option: str, at_ns: int, inventory: TraceInventory, until_ns: int | None) -> None:
+    """Raise OverrideError for a time, ns since the start, after the end of the replay."""
+    if until_ns is not None and at_ns > until_ns:
+        raise OverrideError(f"{option} is after the time of --until: nothing of it is replayed")
+    if inventory.end_ns and (inventory.start_ns or 0) + at_ns > inventory.end_ns:
+        raise OverrideError(f"{option} is after the end of the recorded window")
+
+
+def split_options(option: str, text: str, names: Iterable[str]) -> tuple[str, Mapping[str, str]]:
+    """Return what stands before the options, and the options; "x" is "x=true"."""
+    return _split(option, text, tuple(names))
+
+
+def _split(option: str, text: str, names: Sequence[str]) -> tuple[str, Mapping[str, str]]:
+    target: list[str] = []
+    given: dict[str, str] = {}
+    for part in _PART.findall(text):
+        name, equals, value = part.strip().partition("=")
+        if name in names:
+            if name in given:
+                raise OverrideError(f"{option}: {name} is given twice")
+            given[name] = value if equals else "true"
+        elif given:
+            hint = closest(name, names)
+            known = ", ".join(names)
+            raise OverrideError(f"{option}: {name!r} is not an option{hint}; options: {known}")
+        else:
+            target.append(part)
+    if not target:
+        raise OverrideError(f"{option}: write a node's name or a label selector first")
+    return ",".join(target), given
+
+
+def _at(option: str, given: Mapping[str, str]) -> int:
+    return _duration(option, "at", given["at"]) if "at" in given else 0
+
+
+def _duration(option: str, name: str, text: str) -> int:
+    try:
+        return duration_ns(text)
+    except ValueError:
+        problem = f"{name}={text} is not a duration; write {name}=90s or {name}=1h30m"
+        raise OverrideError(f"{option}: {problem}") from None
+
+
+def _number(option: str, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _PARALLEL_MAX:
+        raise OverrideError(f"{option}: parallel={text}: write a number of 1 to {_PARALLEL_MAX:,}")
+    return int(text)
+
+
+def _flag(option: str, given: Mapping[str, str], name: str) -> bool:
+    """Return a flag, True where it is left out."""
+    value = given.get(name, "true")
+    if value not in ("true", "false"):
+        raise OverrideError(f"{option}: {name}={value}: write true or false")
+    return value == "true"
+
+
+def _nodes(event: NodeEvent, inventory: TraceInventory) -> list[str]:
+    return nodes_named(event.option, event.target, inventory)
+
+
+def _refuse_overlaps(events: Iterable[tuple[NodeEvent, list[str]]]) -> None:
+    last: dict[str, NodeEvent] = {}
+    for event, names in sorted(events, key=lambda each: each[0].at_ns):
+        for name in names:
+            before = last.get(name)
+            if before is not None and not before.may_be_over(event.at_ns):
+                raise OverrideError(
+                    f"node {name} is in {before.option} and in {event.option}: the first of them "
+                    "is not over when the other begins"
+                )
+            last[name] = event

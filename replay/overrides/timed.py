@@ -1,0 +1,51 @@
+"""Records that are added to a trace: after its header, or at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from reprieve.kube.v1beta1 import object_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+
+
+def after_header(
+    records: Iterable[trace_pb2.Record], objects: Sequence[object_pb2.KubernetesObject]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with objects that are created at the start of the trace, renumbered."""
+
+    def added() -> Iterator[trace_pb2.Record]:
+        for record in records:
+            yield record
+            if record.HasField("header"):
+                for each in objects:
+                    yield trace_pb2.Record(at_ns=record.at_ns, create=each)
+
+    return renumbered(added())
+
+
+def at_times(
+    records: Iterable[trace_pb2.Record], added: Sequence[trace_pb2.Record]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with others, which are last at their times, renumbered."""
+
+    def merged() -> Iterator[trace_pb2.Record]:
+        waiting = sorted(added, key=lambda record: record.at_ns)
+        for record in records:
+            while waiting and waiting[0].at_ns < record.at_ns:
+                yield waiting.pop(0)
+            yield record
+        yield from waiting
+
+    return renumbered(merged())
+
+
+def renumbered(records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
+    """Yield the records numbered from 1; a record that has another number is copied."""
+    for sequence, record in enumerate(records, 1):
+        if record.sequence == sequence:
+            yield record
+        else:
+            kept = trace_pb2.Record()
+            kept.CopyFrom(record)
+            kept.sequence = sequence
+            yield kept

@@ -1,0 +1,256 @@
+"""Overrides of workloads: their number of replicas, and the PriorityClass of their pods.
+
+Both hold from the beginning, in every version of the workload that the trace has: it is as if they
+had always been so. With the class, the pods that the trace creates for the workload are of it, too
+(and a Deployment's ReplicaSets), so that nothing is rolled out; `--apply` shows a rollout.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from replay.overrides.assignment import (
+    Assignment,
+    NoEffectError,
+    OverrideError,
+    OverrideTarget,
+    closest,
+    keys_named,
+    shown_names,
+    unknown_field_error,
+)
+from replay.overrides.inventory import WORKLOAD_KINDS, TraceInventory, Workload
+from replay.overrides.priority_classes import ClassChange
+from replay.overrides.timed import renumbered
+from replay.trace.validate import pod_template
+from replay.world.api.pod_record import controller_uid
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import SYSTEM_CLASSES
+
+_REPLICAS, _CLASS = "replicas", "priorityClassName"
+_KINDS = {
+    OverrideTarget.DEPLOYMENT: ("Deployment", (_REPLICAS, _CLASS)),
+    OverrideTarget.STATEFUL_SET: ("StatefulSet", (_REPLICAS, _CLASS)),
+    OverrideTarget.REPLICA_SET: ("ReplicaSet", (_REPLICAS, _CLASS)),
+    OverrideTarget.DAEMON_SET: ("DaemonSet", (_CLASS,)),
+    OverrideTarget.JOB: ("Job", (_CLASS,)),
+}
+_REPLICAS_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewClass:
+    """A PriorityClass: the priority and the policy that admission gives the pods of it."""
+
+    name: str
+    value: int
+    preemption_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChange:
+    """The changes of a workload; None keeps a field."""
+
+    workload: Workload
+    replicas: int | None = None
+    priority_class: NewClass | None = None
+
+
+def workload_changes(
+    assignments: Iterable[Assignment], inventory: TraceInventory, classes: Mapping[str, ClassChange]
+) -> Mapping[tuple[str, str], WorkloadChange]:
+    """Return the changes by kind and "namespace/name"; `classes` are the changes of classes.
+
+    Raises OverrideError for a workload or a class that is not in the trace.
+    """
+    changes: dict[tuple[str, str], WorkloadChange] = {}
+    for each in assignments:
+        workload = _workload(each, inventory)
+        named = (workload.kind, workload.key)
+        change = changes.get(named, WorkloadChange(workload=workload))
+        if each.field == _REPLICAS:
+            changes[named] = replace(change, replicas=_replicas(each))
+        else:
+            changes[named] = replace(change, priority_class=_class(each, inventory, classes))
+    return changes
+
+
+def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
+    kind, fields = _KINDS[given.target]
+    if given.field not in fields:
+        raise unknown_field_error(given, fields)
+    keys = [key for its_kind, key in inventory.workloads if its_kind == kind]
+    named = keys_named(given.name, keys)
+    if not named:
+        names, hint = shown_names(keys, f"no {kind}"), closest(given.name, keys)
+        raise NoEffectError(f"--set {given.text} has no effect: the trace has {names}{hint}")
+    if len(named) > 1:
+        problem = f"several have this name: {shown_names(named, '')}"
+        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
+    workload = inventory.workloads[kind, named[0]]
+    owner = next(
+        (
+            each
+            for each in inventory.workloads.values()
+            if each.uid and each.uid == workload.owner_uid
+        ),
+        None,
+    )
+    if owner is not None:
+        raise OverrideError(
+            f"--set {given.text}: {owner.kind} {owner.key} keeps {kind} {workload.key} as it wants "
+            f"it: set {owner.kind.lower()}.{owner.key}.{given.field}"
+        )
+    return workload
+
+
+def _replicas(given: Assignment) -> int:
+    value = given.plain_value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _REPLICAS_MAX:
+        raise OverrideError(f"--set {given.text}: write a whole number of 0 to {_REPLICAS_MAX:,}")
+    return value
+
+
+def _class(
+    given: Assignment, inventory: TraceInventory, classes: Mapping[str, ClassChange]
+) -> NewClass:
+    for system in SYSTEM_CLASSES:
+        if system.name == given.value:
+            return NewClass(name=system.name, value=system.value)
+    found, change = inventory.classes.get(given.value), classes.get(given.value, ClassChange())
+    value = change.value if found is None or change.value is not None else found.value
+    if value is None:
+        names = [name for name, each in inventory.classes.items() if each is not None]
+        raise OverrideError(
+            f"--set {given.text}: the trace has no PriorityClass {given.value}"
+            f"{closest(given.value, names)}; it has {shown_names(names, 'none')}; --set "
+            f"priorityClass.{given.value}.value=NUMBER makes one"
+        )
+    policy = change.preemption_policy or (found.preemption_policy if found is not None else "")
+    return NewClass(name=given.value, value=value, preemption_policy=policy)
+
+
+def change_workloads(
+    records: Iterable[trace_pb2.Record],
+    changes: Mapping[tuple[str, str], WorkloadChange],
+    inventory: TraceInventory,
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with the changes.
+
+    A pod whose template is shared with pods of another class gets another template.
+    """
+    return renumbered(_WorkloadChanges(changes, inventory).of(records))
+
+
+class _WorkloadChanges:
+    def __init__(
+        self, changes: Mapping[tuple[str, str], WorkloadChange], inventory: TraceInventory
+    ) -> None:
+        self._changes = changes
+        self._classes = _classes_by_owner(changes, inventory)
+        self._templates: dict[int, pod_pb2.Pod] = {}
+        self._profiles: dict[int, int] = {}
+        self._made: dict[tuple[int, str], int] = {}
+        self._last = inventory.templates
+
+    def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
+        for record in records:
+            match record.WhichOneof("record"):
+                case "template":
+                    self._templates[record.template.id] = record.template.pod
+                    yield record
+                case "usage":
+                    if record.usage.template_id:
+                        self._profiles[record.usage.template_id] = record.usage.id
+                    yield record
+                case "pod_create":
+                    yield from self._with_pod(record)
+                case "create" | "update" as case:
+                    yield self._with_object(record, case)
+                case _:
+                    yield record
+
+    def _class_of(self, meta: meta_pb2.ObjectMeta) -> NewClass | None:
+        return self._classes.get(controller_uid(meta))
+
+    def _with_pod(self, record: trace_pb2.Record) -> Iterator[trace_pb2.Record]:
+        create = record.pod_create
+        new = self._class_of(create.pod.metadata)
+        if new is None:
+            yield record
+            return
+        changed = copy.deepcopy(record)
+        template = self._templates.get(create.template_id)
+        if template is None:
+            _assign(changed.pod_create.pod.spec, new)
+            yield changed
+            return
+        made = self._made.get((create.template_id, new.name))
+        if made is None:
+            self._last += 1
+            made = self._made[create.template_id, new.name] = self._last
+            own = trace_pb2.Template(id=made, pod=template)
+            _assign(own.pod.spec, new)
+            yield trace_pb2.Record(at_ns=record.at_ns, template=own)
+        changed.pod_create.template_id = made
+        if not create.life.usage_id and create.template_id in self._profiles:
+            changed.pod_create.life.usage_id = self._profiles[create.template_id]
+        yield changed
+
+    def _with_object(self, record: trace_pb2.Record, case: str) -> trace_pb2.Record:
+        given: object_pb2.KubernetesObject = getattr(record, case)
+        field = given.WhichOneof("object") or ""
+        if field == "pod":
+            new = self._class_of(given.pod.metadata)
+            if new is None:
+                return record
+            changed = copy.deepcopy(record)
+            _assign(getattr(changed, case).pod.spec, new)
+            return changed
+        if field not in WORKLOAD_KINDS:
+            return record
+        meta = getattr(given, field).metadata
+        change = self._changes.get(
+            (WORKLOAD_KINDS[field], f"{meta.namespace or 'default'}/{meta.name}")
+        )
+        new = change.priority_class if change is not None else self._class_of(meta)
+        if change is None and new is None:
+            return record
+        changed = copy.deepcopy(record)
+        message: object_pb2.KubernetesObject = getattr(changed, case)
+        if change is not None and change.replicas is not None:
+            getattr(message, field).spec.replicas = change.replicas
+        template = pod_template(message)
+        if new is not None and template is not None:
+            template.spec.priority_class_name = new.name
+            template.spec.ClearField("priority")
+            template.spec.ClearField("preemption_policy")
+        return changed
+
+
+def _classes_by_owner(
+    changes: Mapping[tuple[str, str], WorkloadChange], inventory: TraceInventory
+) -> dict[str, NewClass]:
+    """Return the classes by UID: of workloads, and of what they own, such as ReplicaSets."""
+    classes = {
+        change.workload.uid: change.priority_class
+        for change in changes.values()
+        if change.workload.uid and change.priority_class is not None
+    }
+    for each in inventory.workloads.values():
+        if each.uid and each.owner_uid in classes:
+            classes[each.uid] = classes[each.owner_uid]
+    return classes
+
+
+def _assign(spec: pod_pb2.PodSpec, new: NewClass) -> None:
+    """Give a pod a class; one that was admitted gets what admission would have given it."""
+    spec.priority_class_name = new.name
+    if spec.HasField("priority"):
+        spec.priority = new.value
+        spec.preemption_policy = new.preemption_policy or "PreemptLowerPriority"
+    else:
+        spec.ClearField("preemption_policy")

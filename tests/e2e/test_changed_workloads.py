@@ -1,0 +1,195 @@
+"""A cluster in mid-life whose workloads an option changes: replicas, class, budget, release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from replay.backends.processes import EmbeddedServices
+from replay.importers.registry import open_trace
+from replay.overrides.assignment import OverrideError
+from replay.overrides.overrides import Overrides
+from replay.runner import FinishedReplay
+from tests.e2e.replays import run
+from tests.living_cluster import Raw, living_cluster, named, write_list
+
+pytestmark = pytest.mark.e2e
+
+
+def played(
+    here: EmbeddedServices, folder: Path, items: list[Raw], *more: Path, **options: Any
+) -> FinishedReplay:
+    """Replay a cluster, and further files, with overrides."""
+    folder.mkdir(exist_ok=True)
+    path = write_list(folder / "cluster.yaml", items)
+    plan = Overrides.parse(**options).plan(lambda: open_trace([path, *more]))
+    return run(here, plan.records(0), folder / "run")
+
+
+def made(finished: FinishedReplay) -> list[str]:
+    """Return the controllers of the pods that were created, by name."""
+    return [
+        each.observed.made.owner.name
+        for each in finished.run.decisions()
+        if each.observed.HasField("made")
+    ]
+
+
+def priorities(finished: FinishedReplay, prefix: str) -> set[tuple[int, str]]:
+    """Return the priorities and policies of the pods whose names begin so."""
+    return {
+        (each.message.spec.priority, each.message.spec.preemption_policy)
+        for each in finished.replay.cluster.pods.values()
+        if each.message.metadata.name.startswith(prefix)
+    }
+
+
+def test_more_replicas_are_pods_beside_those_that_run(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """`web` has four, and `db` three, of which one is the StatefulSet's next number."""
+    sets = ("deployment.shop/web.replicas=6", "statefulset.db.replicas=4")
+    finished = played(here, tmp_path / "run", living_cluster(), sets=sets)
+    assert sorted(made(finished)) == ["db", "web-3d9f7c5b6", "web-3d9f7c5b6"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "prefix"),
+    [("deployment.shop/api", "api-"), ("statefulset.db", "db-"), ("daemonset.agent", "agent-")],
+)
+def test_another_class_is_that_of_the_pods_that_run_and_rolls_nothing_out(
+    here: EmbeddedServices, tmp_path: Path, workload: str, prefix: str
+) -> None:
+    """As if it had always been so; the pods of other workloads keep theirs."""
+    sets = (f"{workload}.priorityClassName=nightly",)
+    finished = played(here, tmp_path / "run", living_cluster(), sets=sets)
+    assert made(finished) == []
+    assert priorities(finished, prefix) == {(10, "PreemptLowerPriority")}
+    assert priorities(finished, "web-") == {(1000, "PreemptLowerPriority")}
+
+
+def test_a_workload_may_get_a_class_that_is_made_for_it(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The trace has no such class."""
+    sets = ("deployment.api.priorityClassName=urgent", "priorityClass.urgent.value=77")
+    finished = played(here, tmp_path / "run", living_cluster(), sets=sets)
+    assert priorities(finished, "api-") == {(77, "PreemptLowerPriority")}
+
+
+def test_a_budget_is_made_for_the_workload_of_its_name(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """It covers the workload's pods: three of three are healthy, so that one may go."""
+    items = living_cluster()
+    items.remove(named(items, "PodDisruptionBudget", "api"))
+    finished = played(here, tmp_path / "run", items, sets=("pdb.shop/api.minAvailable=2",))
+    status = finished.replay.cluster.budgets["shop/api"].status
+    assert (status.expected_pods, status.disruptions_allowed) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("deployment.shop/wep.replicas=3", "did you mean shop/web?"),
+        ("deployment.web.replicas=many", "write a whole number"),
+        ("daemonset.agent.replicas=3", "'replicas' cannot be set; fields of daemonset: priority"),
+        ("replicaset.web-3d9f7c5b6.replicas=9", "set deployment.shop/web.replicas"),
+        ("deployment.web.priorityClassName=frontent", "did you mean frontend?"),
+        ("deployment.web.image=x", "fields of deployment: priorityClassName, replicas"),
+        ("pdb.shop/wep.minAvailable=1", "no workload has this name; did you mean shop/web?"),
+        ("pdb.shop/other.minAvailable=1", "workloads: kube-system/agent, shop/api, shop/db"),
+    ],
+)
+def test_a_change_of_what_is_not_there_is_refused_with_what_is(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    """Before anything is started."""
+    path = write_list(tmp_path / "cluster.yaml", living_cluster())
+    with pytest.raises(OverrideError) as raised:
+        Overrides.parse(sets=(text,)).plan(lambda: open_trace([path]))
+    assert problem in str(raised.value)
+
+
+def test_no_second_budget_is_made_for_pods_that_have_one(tmp_path: Path) -> None:
+    """The Eviction API evicts no pod with two budgets: the error names the one that is there."""
+    items = living_cluster()
+    named(items, "PodDisruptionBudget", "web")["metadata"]["name"] = "web-pdb"
+    path = write_list(tmp_path / "cluster.yaml", items)
+    with pytest.raises(
+        OverrideError, match="the budget shop/web-pdb covers the pods of Deployment shop/web"
+    ):
+        Overrides.parse(sets=("pdb.web.minAvailable=3",)).plan(lambda: open_trace([path]))
+
+
+def release(folder: Path) -> Path:
+    """Write a release: `web` with six replicas, and a new Deployment."""
+    web = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 6},
+    }
+    template = {
+        "metadata": {"labels": {"app": "new"}},
+        "spec": {"containers": [{"name": "main", "image": "registry.example/new:1"}]},
+    }
+    new = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "new", "namespace": "shop"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "new"}}, "template": template},
+    }
+    folder.mkdir()
+    for each in (web, new):
+        (folder / f"{each['metadata']['name']}.yaml").write_text(yaml.safe_dump(each))  # type: ignore[index] # a mapping
+    return folder
+
+
+def log(finished: FinishedReplay) -> list[tuple[str, str, str]]:
+    """Return the decisions, each with its object and the node."""
+    found = [each.observed for each in finished.run.decisions()]
+    return [
+        (each.WhichOneof("observed") or "", each.object.name, each.scheduled.node_name)
+        for each in found
+    ]
+
+
+def test_a_release_is_applied_as_further_files_of_the_trace_are(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The same decisions, whichever way is taken."""
+    path = release(tmp_path / "release")
+    one = played(here, tmp_path / "one", living_cluster(), path)
+    other = played(here, tmp_path / "other", living_cluster(), apply=(str(path),))
+    assert log(one) == log(other)
+    assert made(other).count("web-3d9f7c5b6") == 2
+
+
+def test_a_release_may_come_at_a_time(here: EmbeddedServices, tmp_path: Path) -> None:
+    """Ten minutes after the list was printed; the notes name what it changes."""
+    path = release(tmp_path / "release")
+    finished = played(here, tmp_path / "run", living_cluster(), apply=(f"{path},at=10m",))
+    begin_ns = finished.run.summary()["start_ns"]
+    at_ns = {
+        each.at_ns - begin_ns for each in finished.run.decisions() if each.observed.HasField("made")
+    }
+    assert at_ns == {600 * 10**9}
+    texts = [text for kind, text in finished.replay.journal.notes if kind == "applied"]
+    assert [text.partition("at=10m: ")[2] for text in texts] == [
+        "Deployment shop/new is created",
+        "Deployment shop/web is changed",
+    ]
+
+
+def test_a_release_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Also where it holds nothing that a trace carries."""
+    with pytest.raises(OverrideError, match="does not exist"):
+        Overrides.parse(apply=(str(tmp_path / "none"),))
+    path = tmp_path / "config.yaml"
+    path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    with pytest.raises(OverrideError, match="no object in it is one that a trace carries"):
+        Overrides.parse(apply=(str(path),))
