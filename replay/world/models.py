@@ -63,6 +63,7 @@ class Models:
     """What a replay assumes, in ns unless the name says otherwise.
 
     start_delay_ns: from bound to Running. 0: images are on the node and containers start at once.
+    ready_delay_ns: from Running to Ready. 0: containers are ready once they run.
     image_pull_ns: the time to pull an image that the node does not have, added to the start delay.
     service_time_ns: how long a pod runs whose restartPolicy is OnFailure or Never. None: until it
         is deleted.
@@ -82,6 +83,7 @@ class Models:
     """
 
     start_delay_ns: int = 0
+    ready_delay_ns: int = 0
     image_pull_ns: int = 0
     service_time_ns: int | None = None
     shutdown_ns: int | None = None
@@ -167,6 +169,12 @@ def _time(
 
 _MODELS = (
     _time("start-delay", "from bound to Running, where the trace has no value", "assumed"),
+    _time(
+        "ready-delay",
+        "from Running to Ready, where the trace has no value",
+        "assumed",
+        when_off="containers are ready once they run",
+    ),
     _time(
         "image-pull",
         "added to it for each image that the node does not have; a node pulls one by one",

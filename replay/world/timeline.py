@@ -21,6 +21,7 @@ class ActionKind(Enum):
 
     KUBELET_SEES = "a kubelet sees a pod that was bound to its node"
     START = "a pod's containers start"
+    READY = "a pod becomes ready"
     FINISH = "a pod's containers exit"
     STOPPED = "a pod's containers have stopped"
     REMOVE = "a pod is removed from the API server"
@@ -44,6 +45,7 @@ class ActionKind(Enum):
 POD_KINDS = (
     ActionKind.KUBELET_SEES,
     ActionKind.START,
+    ActionKind.READY,
     ActionKind.FINISH,
     ActionKind.STOPPED,
     ActionKind.REMOVE,
@@ -51,6 +53,16 @@ POD_KINDS = (
     ActionKind.TAINT,
 )
 """The kinds whose key is a pod's UID."""
+BEFORE_END_KINDS = frozenset(
+    {
+        ActionKind.KUBELET_SEES,
+        ActionKind.START,
+        ActionKind.READY,
+        ActionKind.FINISH,
+        ActionKind.RESTART,
+    }
+)
+"""The kinds that do nothing to a pod that has ended at the same instant."""
 
 _SPARSE, _SPARE = 2, 1024
 """The heap is rebuilt without cancelled actions above _SPARSE * (planned + _SPARE) entries."""

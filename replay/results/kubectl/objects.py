@@ -30,9 +30,9 @@ from replay.results.run.cluster import (
 from replay.results.run.directory import RunDirectory
 from replay.world.api.pod_record import controller_uid
 from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
+from replay.world.controllers.deployments import same_template
 from replay.world.controllers.job_state import TRACKING, index_of
 from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
-from replay.world.controllers.replica_sets import same_template
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from replay.world.api import conditions
+from replay.world.api.owned_pods import OwnedPods, drop
 from replay.world.api.pod_record import (
     PodRecord,
     controller_uid,
@@ -83,6 +84,7 @@ class Cluster:
         self.active_by_node: dict[str, dict[str, PodRecord]] = {}
         self.ended: dict[str, PodRecord] = {}
         self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
+        self.owned = OwnedPods()
         self.pod_uids: dict[str, str] = {}
         self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
         self.replica_sets: dict[str, workloads_pb2.ReplicaSet] = {}
@@ -185,11 +187,12 @@ class Cluster:
         if self.pod_uids.get(pod.key) == pod.uid:
             del self.pod_uids[pod.key]
         if pod.owner_uid:
-            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            self.owned.drop(pod.owner_uid, pod.uid)
         self._delist(pod)
         self._leave(pod)
         if pod.node_name:
-            _drop(self.pods_by_node, pod.node_name, pod.uid)
+            drop(self.pods_by_node, pod.node_name, pod.uid)
         self._event(now_ns, _urgency(pod)).remove.CopyFrom(pod.object_ref())
         self._pod_changed(pod)
 
@@ -304,7 +307,7 @@ class Cluster:
     def _leave(self, pod: PodRecord) -> None:
         """Remove a pod from the active pods of its node, if it is one."""
         if pod.uid in self.active_by_node.get(pod.node_name, ()):
-            _drop(self.active_by_node, pod.node_name, pod.uid)
+            drop(self.active_by_node, pod.node_name, pod.uid)
             self._snapshot_changed()
 
     def _update_owner(self, pod: PodRecord) -> None:
@@ -313,7 +316,8 @@ class Cluster:
         if owner_uid == pod.owner_uid:
             return
         if pod.owner_uid:
-            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            self.owned.drop(pod.owner_uid, pod.uid)
             self.changed.owners[pod.owner_uid] = None
         pod.owner_uid = owner_uid
         if owner_uid:
@@ -333,6 +337,8 @@ class Cluster:
         self.changed.pods[pod.uid] = pod.message
         if pod.owner_uid:
             self.changed.owners[pod.owner_uid] = None
+            if pod.uid in self.pods:
+                self.owned.count(pod)
 
     def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
@@ -374,11 +380,3 @@ def replicas(spec: _Replicated) -> int:
 
 def _urgency(pod: PodRecord) -> Urgency:
     return Urgency.CHANGE if pod.node_name else Urgency.PENDING
-
-
-def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
-    """Remove a pod from an index, and the entry of a key without pods."""
-    pods = index[key]
-    pods.pop(uid, None)
-    if not pods:
-        del index[key]

@@ -129,11 +129,40 @@ def running(now_ns: int, pod: pod_pb2.Pod) -> None:
     """Write that the pod's containers run."""
     status = pod.status
     status.phase = "Running"
-    set_pod_condition(status, "Ready", "True", now_ns)
+    _set_ready(status, "True", now_ns)
     for container in status.container_statuses:
         container.ready = True
         container.state.Clear()
         set_time(container.state.running.started_at, now_ns)
+
+
+def running_unready(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Write that the pod's containers run and are not ready yet."""
+    running(now_ns, pod)
+    set_pod_condition(pod.status, "ContainersReady", "False", now_ns)
+    _set_ready(pod.status, "False", now_ns, "ContainersNotReady")
+    for container in pod.status.container_statuses:
+        container.ready = False
+
+
+def seen_running_unready(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Write the kubelet's first status of a pod whose containers run at once, but are not ready."""
+    _acknowledge(now_ns, pod)
+    running_unready(now_ns, pod)
+
+
+def ready(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Write that the pod's containers, which run, are ready."""
+    _set_ready(pod.status, "True", now_ns)
+    for container in pod.status.container_statuses:
+        container.ready = True
+
+
+def _set_ready(status: pod_pb2.PodStatus, value: str, now_ns: int, reason: str = "") -> None:
+    """Set the condition Ready, and ContainersReady where the pod has it."""
+    if any(each.type == "ContainersReady" for each in status.conditions):
+        set_pod_condition(status, "ContainersReady", value, now_ns, reason)
+    set_pod_condition(status, "Ready", value, now_ns, reason)
 
 
 def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> None:
@@ -141,8 +170,7 @@ def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> Non
     status = pod.status
     phase = phase or ("Failed" if exit_code else "Succeeded")
     status.phase = phase
-    reason = "PodFailed" if phase == "Failed" else "PodCompleted"
-    set_pod_condition(status, "Ready", "False", now_ns, reason)
+    _set_ready(status, "False", now_ns, "PodFailed" if phase == "Failed" else "PodCompleted")
     for container in status.container_statuses:
         container.ready = False
         container.state.Clear()
@@ -154,7 +182,7 @@ def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> Non
 def waits_for_restart(now_ns: int, pod: pod_pb2.Pod, exit_code: int) -> None:
     """Write that the pod's containers have exited and will be restarted after their backoff."""
     status = pod.status
-    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+    _set_ready(status, "False", now_ns, "ContainersNotReady")
     for container in status.container_statuses:
         container.ready = False
         container.restart_count += 1

@@ -11,7 +11,7 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube.fields import set_time
+from services.rpc.kube.fields import set_time, time_ns
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -22,7 +22,8 @@ class PodRecord:
 
     `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
     has decided to evict it. `stopping_ns` is the first request to stop its containers, `stop_ns`
-    when they will have stopped; `killed`: they will not exit by themselves. `removal` is the cause
+    when they will have stopped; `killed`: they will not exit by themselves. `awaits_ready`: its
+    containers run and are not ready yet. `removal` is the cause
     of its removal, "" for none yet. `tried_at` is the snapshot's version at its last scheduling
     attempt. `crashes` counts restarts since the last reset of the backoff. `foreseen` are the
     events of its next changes that have already been sent to the scheduler.
@@ -39,6 +40,7 @@ class PodRecord:
     stopping_ns: int | None = None
     stop_ns: int | None = None
     killed: bool = False
+    awaits_ready: bool = False
     removal: str = ""
     tried_at: int = -1
     crashes: int = 0
@@ -84,6 +86,14 @@ class PodRecord:
         """Return whether the condition Ready is True."""
         conditions = self.message.status.conditions
         return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+    @property
+    def ready_ns(self) -> int | None:
+        """Return when the condition Ready became True, ns; None while it is not."""
+        for each in self.message.status.conditions:
+            if each.type == "Ready":
+                return time_ns(each.last_transition_time) if each.status == "True" else None
+        return None
 
     @property
     def priority(self) -> int:

@@ -6,15 +6,17 @@ deletes is processed within the same run, until nothing changes any more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from replay.world.api.cluster import Changed
 from replay.world.api.pod_record import controller_uid, object_ref
 from replay.world.controllers.cron_jobs import CronJobs
 from replay.world.controllers.daemon_sets import DaemonSets
+from replay.world.controllers.deployments import Deployments
 from replay.world.controllers.jobs import Jobs
 from replay.world.controllers.pod_control import PodControl
-from replay.world.controllers.replica_sets import Deployments, ReplicaSets
+from replay.world.controllers.replica_sets import ReplicaSets
 from replay.world.controllers.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
@@ -57,7 +59,7 @@ class Controllers:
         self.claims = Claims(state.cluster)
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
-        self._deployments = Deployments(state.cluster, self._replica_sets, pod_control)
+        self._deployments = Deployments(state, self._replica_sets, pod_control)
         self._stateful_sets = StatefulSets(state.cluster, pod_control, self.claims)
         self._daemon_sets = DaemonSets(state, pod_control)
         self._jobs = Jobs(state, pod_control)
@@ -73,6 +75,7 @@ class Controllers:
         self._uids: dict[tuple[str, str, str], str] = {}
         self._objects: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
         self._again: dict[str, None] = {}
+        self._rolling: dict[str, None] = {}
         self._sent: dict[str, bytes] = {}
 
     @property
@@ -126,7 +129,7 @@ class Controllers:
         if self._sent.pop(uid, None) is not None:
             self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
-            del self._cluster.deployments[uid]
+            self._deployments.remove(uid)
             for each in self._replica_sets.of(uid):
                 self.remove(now_ns, each.metadata.uid)
         elif kind == "CronJob":
@@ -139,7 +142,12 @@ class Controllers:
 
     def look(self, uid: str) -> None:
         """Sync a workload object again, as planned."""
-        self._cluster.changed.owners[uid] = None
+        changed, is_deployment = self._cluster.changed, uid in self._cluster.deployments
+        (changed.deployments if is_deployment else changed.owners)[uid] = None
+
+    def unfinished_rollouts(self, now_ns: int) -> Iterator[str]:
+        """Yield a text for each rollout of a Deployment that is still under way, for people."""
+        return self._deployments.unfinished(now_ns)
 
     def retry_refused(self, now_ns: int) -> None:
         """Let owners whose pods were refused ask again: what admission reads has changed."""
@@ -148,16 +156,28 @@ class Controllers:
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
         self._daemon_sets.pods_changed(changed.pods)
-        for uid in changed.deployments:
-            for each in self._deployments.roll_out(now_ns, uid):
-                self._remember(now_ns, object_pb2.KubernetesObject(replica_set=each))
-                self._send(now_ns, "ReplicaSet", each)
+        self._roll_out(now_ns, changed.deployments)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
         waiting |= self._cluster.changed.owners
         while waiting:
             for uid in waiting:
                 self._sync(now_ns, uid)
             waiting, self._again = self._again, {}
+            rolling, self._rolling = self._rolling, {}
+            waiting |= self._roll_out(now_ns, rolling)
+
+    def _roll_out(self, now_ns: int, uids: Iterable[str]) -> dict[str, None]:
+        """Take a step of each Deployment; return the ReplicaSets to sync, by UID."""
+        resized: dict[str, None] = {}
+        for uid in uids:
+            step = self._deployments.sync(now_ns, uid)
+            for replica_set in step.changed:
+                resized[replica_set.metadata.uid] = None
+                self._remember(now_ns, object_pb2.KubernetesObject(replica_set=replica_set))
+                self._send(now_ns, "ReplicaSet", replica_set)
+            for removed in step.removed:
+                self.remove(now_ns, removed)
+        return resized
 
     def _send(self, now_ns: int, kind: str, message: _Spread) -> None:
         """Send the scheduler the selector of pods with default spread constraints, if it is new."""
@@ -186,6 +206,10 @@ class Controllers:
         elif kind in self._pod_controllers:
             if self._pod_controllers[kind].sync(now_ns, uid):
                 self._again[uid] = None
+            if kind == "ReplicaSet":
+                owner_uid = controller_uid(self._cluster.replica_sets[uid].metadata)
+                if self._deployments.is_rolling_out(owner_uid):
+                    self._rolling[owner_uid] = None
             if kind == "Job" and self._jobs.expire(now_ns, uid):
                 self.remove(now_ns, uid)
 

@@ -189,7 +189,8 @@ class NodeLifecycle:
             self._cluster.put_node(now_ns, node)
             self._journal.condition_changed(now_ns, name, "Ready", "True")
             for pod in list(self._cluster.active_by_node.get(name, {}).values()):
-                if pod.running_ns is not None and not pod.is_ready:
+                is_held = pod.running_ns is None or pod.awaits_ready
+                if not is_held and not pod.is_ready:
                     set_pod_condition(pod.message.status, "Ready", "True", now_ns)
                     self._cluster.status_changed(now_ns, pod)
         self._resume(now_ns, name)

@@ -2,7 +2,8 @@
 
 A manifest has no times; these annotations add them. On a pod, or in a controller's pod template:
 `reprieve/service-time` (how long its containers run), `reprieve/exit-code` (their exit code; 0
-where only the time is set), `reprieve/usage-memory` and `reprieve/usage-ephemeral-storage`. On a
+where only the time is set), `reprieve/ready-delay` (from Running to Ready, or `never`),
+`reprieve/usage-memory` and `reprieve/usage-ephemeral-storage`. On a
 node: `reprieve/drain-at`, `reprieve/fail-at` and `reprieve/recover-at`, counted from its creation.
 
 Usage is written `200Mi` (from the start on), `+50Mi/m` (growth, added to the pod's recorded usage
@@ -138,6 +139,8 @@ class UsageRule:
 
 SERVICE_TIME = "reprieve/service-time"
 EXIT_CODE = "reprieve/exit-code"
+READY_DELAY = "reprieve/ready-delay"
+NEVER = "never"
 NODE_ACTION_ANNOTATIONS: Mapping[str, trace_pb2.NodeActionType.ValueType] = {
     "reprieve/drain-at": trace_pb2.NODE_ACTION_TYPE_DRAIN,
     "reprieve/fail-at": trace_pb2.NODE_ACTION_TYPE_FAIL,
@@ -154,6 +157,9 @@ def annotate_life(annotations: Mapping[str, str], life: trace_pb2.PodLife) -> No
     if SERVICE_TIME in annotations and not life.HasField("service_time_ns"):
         life.service_time_ns = _duration_ns(annotations, SERVICE_TIME)
         life.exit_code = 0
+    if READY_DELAY in annotations and not life.HasField("ready_delay_ns"):
+        is_never = annotations[READY_DELAY] == NEVER
+        life.ready_delay_ns = -1 if is_never else _duration_ns(annotations, READY_DELAY)
     if EXIT_CODE in annotations and not life.fails:
         text = annotations[EXIT_CODE]
         if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > _CODE_MAX:

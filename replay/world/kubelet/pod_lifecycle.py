@@ -26,9 +26,10 @@ from replay.world.api.conditions import (
 from replay.world.api.pod_record import PodRecord, new_pod
 from replay.world.kubelet.annotations import annotate_life, annotated_usage
 from replay.world.kubelet.images import ImagePulls
+from replay.world.kubelet.readiness import Readiness
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import BEFORE_END_KINDS, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
 from reprieve.kube.v1beta1 import pod_pb2
@@ -41,9 +42,6 @@ from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 
 _KILLED_EXIT_CODE = 137
-_BEFORE_END = frozenset(
-    {ActionKind.KUBELET_SEES, ActionKind.START, ActionKind.FINISH, ActionKind.RESTART}
-)
 _RUNS_TO_COMPLETION = frozenset({"OnFailure", "Never"})
 
 
@@ -69,6 +67,7 @@ class PodLifecycle:
         self._models = state.models
         self._journal = state.journal
         self._specs = PodSpecInterner()
+        self.readiness = Readiness(state)
         self.images = ImagePulls(state.cluster, state.models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
@@ -136,6 +135,7 @@ class PodLifecycle:
             started = status.start_time if status.HasField("start_time") else None
             pod.running_ns = time_ns(started) if started else now_ns
             self._plan_finish(now_ns, pod)
+            self.readiness.continued(now_ns, pod, pod.running_ns)
             self.usage_changed(now_ns, pod)
         elif not pod.is_terminal:
             self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
@@ -152,13 +152,15 @@ class PodLifecycle:
 
     def act(self, now_ns: int, kind: ActionKind, pod: PodRecord) -> None:
         """Carry out a planned action of a pod, unless the pod has ended at the same instant."""
-        if pod.is_terminal and kind in _BEFORE_END:
+        if pod.is_terminal and kind in BEFORE_END_KINDS:
             return
         match kind:
             case ActionKind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
             case ActionKind.START | ActionKind.RESTART:
                 self._start(now_ns, pod)
+            case ActionKind.READY:
+                self.readiness.reached(now_ns, pod)
             case ActionKind.FINISH:
                 self._finish(now_ns, pod)
             case ActionKind.STOPPED:
@@ -242,7 +244,7 @@ class PodLifecycle:
             return
         delay_ns = self.start_delay_ns(now_ns, pod)
         if delay_ns <= 0:
-            self._start(now_ns, pod, conditions.seen_running if is_new else conditions.running)
+            self._start(now_ns, pod, is_first=is_new)
             return
         if is_new:
             self._cluster.status_changed(now_ns, pod, conditions.seen)
@@ -262,12 +264,11 @@ class PodLifecycle:
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
 
-    def _start(
-        self, now_ns: int, pod: PodRecord, write: conditions.Write = conditions.running
-    ) -> None:
+    def _start(self, now_ns: int, pod: PodRecord, *, is_first: bool = False) -> None:
         if pod.is_terminating or pod.eviction is not None:
             return
         pod.running_ns = now_ns
+        write = self.readiness.started(now_ns, pod, is_first=is_first)
         self._cluster.status_changed(now_ns, pod, write)
         if not any(each.restart_count for each in pod.message.status.container_statuses):
             self._journal.started(now_ns, pod)
@@ -302,6 +303,7 @@ class PodLifecycle:
         wait_ns = crash_backoff_ns(pod.crashes)
         pod.crashes += 1
         pod.running_ns = None
+        self.readiness.stopped(pod)
         write = ending(pod.life, conditions.waits_for_restart)
         self._cluster.status_changed(now_ns, pod, write)
         counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)

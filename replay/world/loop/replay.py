@@ -186,6 +186,8 @@ class Replay:
                 if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
                     self.journal.note("usage", _GROWING_REPLACEMENTS)
                 self._drains.conclude(source.first_ns)
+                for text in self._controllers.unfinished_rollouts(self.now_ns):
+                    self.journal.note("rollout", text)
                 if self.cluster.pending and not self.cluster.nodes:
                     self.journal.note("no-nodes", _NO_NODES)
                 return end

@@ -249,7 +249,8 @@ class Windows:
         if not self._is_plain(pod):
             return False
         if kind is ActionKind.START:
-            return finish_ns(pod.life, at_ns) != at_ns
+            is_ready_at_once = self._lifecycle.readiness.delay_ns(pod) == 0
+            return finish_ns(pod.life, at_ns) != at_ns and is_ready_at_once
         self._ended += 1
         collected_ns = self._collects_ns(at_ns, self._ended)
         self._until_ns = min(self._until_ns, collected_ns)
@@ -264,6 +265,7 @@ class Windows:
             and not status.nominated_node_name
             and not status.HasField("start_time")
             and finish_ns(pod.life, self._lifecycle.start_delay_ns(0, pod)) != 0
+            and self._lifecycle.readiness.delay_ns(pod) == 0
             and self._is_plain(pod)
         )
 

@@ -127,7 +127,8 @@ def test_a_deployments_scale_counts_once_whatever_its_replica_sets_ask_for() -> 
         world.lifecycle.bound(0, pod)
     world.run_until(0)
     world.feed(S, update(make_deployment(replicas=3, image="b")))
-    assert len(world.names()) == 6
+    assert len(world.cluster.replica_sets) == 2
+    assert len(world.names()) == 4
     assert world.status().expected_pods == 3
 
 

@@ -252,19 +252,6 @@ def test_a_deployment_makes_a_replica_set_whose_pods_carry_its_hash() -> None:
     assert {pod.message.metadata.labels["pod-template-hash"] for pod in pods} == {hash_}
 
 
-def test_a_new_template_moves_all_replicas_and_the_old_one_takes_them_back() -> None:
-    """At once: a roll-out is not played step by step."""
-    world = World()
-    world.feed(0, create(make_deployment(replicas=2, image="a")))
-    (first,) = sets(world)
-    world.feed(1, update(make_deployment(replicas=3, image="b")))
-    assert sets(world)[first] == 0
-    assert sorted(sets(world).values()) == [0, 3]
-    world.feed(2, update(make_deployment(replicas=1, image="a")))
-    assert sets(world)[first] == 1
-    assert len(world.names()) == 1
-
-
 def test_a_template_without_metadata_keeps_its_replica_set() -> None:
     """The hash's label is the only one that the ReplicaSet's template has."""
     world = World()
@@ -289,18 +276,6 @@ def test_a_recorded_replica_set_of_a_deployment_is_taken_over() -> None:
     world.feed(0, create(deployment), create(recorded))
     assert sets(world) == {"app-123": 1}
     assert len(world.names()) == 1
-
-
-def test_a_paused_deployment_scales_what_it_has_and_rolls_nothing_out() -> None:
-    """Until it goes on."""
-    world = World()
-    world.feed(0, create(make_deployment(replicas=1, image="a")))
-    paused = make_deployment(replicas=2, image="b")
-    paused.spec.paused = True
-    world.feed(1, update(paused))
-    assert list(sets(world).values()) == [2]
-    world.feed(2, update(make_deployment(replicas=2, image="b")))
-    assert sorted(sets(world).values()) == [0, 2]
 
 
 def test_a_deployment_that_begins_paused_makes_nothing() -> None:

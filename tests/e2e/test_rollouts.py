@@ -1,0 +1,107 @@
+"""A release applied to a full cluster, by the command that a person would try first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.commands import reprieve
+from tests.living_cluster import NODES, Raw, living_cluster, named, write_list
+
+pytestmark = pytest.mark.e2e
+NODE = NODES[0]
+
+
+def full_cluster() -> list[Raw]:
+    """Return one node of 4 CPUs with 1.5 left: web has 4 pods of 0.5, report 2 of 0.25.
+
+    The pods of web have the class frontend (1000), those of report none (0).
+    """
+    items = [
+        each
+        for each in living_cluster()
+        if each["metadata"]["name"].startswith(("web", "report", "frontend", NODE))
+        and each["kind"] != "PodDisruptionBudget"
+    ]
+    for each in items:
+        spec = each.get("spec", {})
+        if each["kind"] == "Pod":
+            spec["nodeName"] = NODE
+        if each["metadata"]["name"].startswith("report"):
+            pod = spec if each["kind"] == "Pod" else spec["template"]["spec"]
+            pod["containers"][0]["resources"]["requests"]["cpu"] = "250m"
+    return items
+
+
+def release(folder: Path, **spec: Any) -> None:
+    """Write cluster.yaml, and release/web.yaml: web with another image."""
+    items = full_cluster()
+    write_list(folder / "cluster.yaml", items)
+    web = named(items, "Deployment", "web")
+    manifest = {key: web[key] for key in ("apiVersion", "kind", "spec")}
+    manifest["metadata"] = {"name": "web", "namespace": "shop"}
+    manifest["spec"].update(spec)
+    manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/web:2"
+    (folder / "release").mkdir()
+    (folder / "release" / "web.yaml").write_text(yaml.safe_dump(manifest))
+
+
+def replayed(folder: Path, *options: str) -> dict[str, Any]:
+    """Return the figures of the release's replay."""
+    command = ("replay", "cluster.yaml", "release/", "--run", "run", "--spans", "off", *options)
+    reprieve(folder, *command)
+    summary: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_bytes())
+    return summary
+
+
+def images(folder: Path, *options: str) -> list[str]:
+    """Return the images of the pods of web that are Running, sorted."""
+    shown = reprieve(folder, "get", "pods", "run", "-n", "shop", "-o", "json", *options).stdout
+    return sorted(
+        each["spec"]["containers"][0]["image"].rpartition(":")[2]
+        for each in json.loads(shown)["items"]
+        if each["metadata"]["name"].startswith("web")
+        and "deletionTimestamp" not in each["metadata"]
+    )
+
+
+def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
+    tmp_path: Path,
+) -> None:
+    """Of 4 replicas 1 may be more and 1 less: 2 new pods (1 CPU) at 0 s fit into 1.5 CPUs.
+
+    At 30 s they are ready, the pod that was deleted has gone (1 CPU is left), 2 old ones go and 2
+    new ones fit. All 4 at once (2 CPUs) would have preempted pods of report.
+    """
+    release(tmp_path)
+    summary = replayed(tmp_path, "--model", "ready-delay=30s")
+    assert summary["preemption"]["victims"] == 0
+    assert images(tmp_path, "--at", "0s") == ["1", "1", "1", "2", "2"]
+    assert images(tmp_path, "--at", "30s") == ["1", "2", "2", "2", "2"]
+    assert images(tmp_path, "--at", "60s") == ["2", "2", "2", "2"]
+
+
+def test_a_release_that_replaces_all_at_once_preempts(tmp_path: Path) -> None:
+    """A surge of 100 % of 4: 2 CPUs are asked for at once, 1.5 are left."""
+    release(tmp_path, strategy={"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}})
+    assert replayed(tmp_path)["preemption"]["victims"] > 0
+
+
+def test_a_broken_release_stops_with_most_pods_alive_and_is_named(tmp_path: Path) -> None:
+    """Its new pods never become ready; the run ends, and its summary says what is left."""
+    release(tmp_path)
+    path = tmp_path / "release" / "web.yaml"
+    web = yaml.safe_load(path.read_text())
+    web["spec"]["template"]["metadata"]["annotations"] = {"reprieve/ready-delay": "never"}
+    path.write_text(yaml.safe_dump(web))
+    summary = replayed(tmp_path)
+    assert images(tmp_path) == ["1", "1", "1", "2", "2"]
+    (note,) = [each["text"] for each in summary["notes"] if each["kind"] == "rollout"]
+    assert note == (
+        "Deployment shop/web is still rolling out at the end: 2 of 4 pods are updated, 3 are of "
+        "older templates, 3 are available"
+    )
