@@ -79,7 +79,7 @@ def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
     """
     release(tmp_path)
     summary = replayed(tmp_path, "--model", "ready-delay=30s")
-    assert summary["preemption"]["victims"] == 0
+    assert summary["decided"].get("preempted", 0) == 0
     assert images(tmp_path, "--at", "0s") == ["1", "1", "1", "2", "2"]
     assert images(tmp_path, "--at", "30s") == ["1", "2", "2", "2", "2"]
     assert images(tmp_path, "--at", "60s") == ["2", "2", "2", "2"]
@@ -88,7 +88,7 @@ def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
 def test_a_release_that_replaces_all_at_once_preempts(tmp_path: Path) -> None:
     """A surge of 100 % of 4: 2 CPUs are asked for at once, 1.5 are left."""
     release(tmp_path, strategy={"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}})
-    assert replayed(tmp_path)["preemption"]["victims"] > 0
+    assert replayed(tmp_path)["decided"].get("preempted", 0) > 0
 
 
 def test_a_broken_release_stops_with_most_pods_alive_and_is_named(tmp_path: Path) -> None:
