@@ -6,12 +6,15 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Self
 
 import yaml
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from replay.bounds import yaml_value
@@ -24,6 +27,7 @@ from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally
 from replay.runner import FinishedReplay, ReplaySettings, run_replay
+from replay.trace.reading import watched
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import LoopError
 from replay.world.models import SECOND_NS
@@ -33,12 +37,18 @@ from services.telemetry.collector import TelemetryError
 
 _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
+_ESTIMATE_S = 2.0
+_READ_AHEAD = 0.9
+"""A trace of which more was read before the replay began is not read while it goes on."""
 
 
 class Progress:
-    """The progress of a replay, a line on standard error; nothing where that is not a terminal."""
+    """The progress of a replay, a line on standard error; nothing where that is not a terminal.
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    `until_ns` is the simulated time after which the replay ends, None for the trace's.
+    """
+
+    def __init__(self, *, until_ns: int | None = None, quiet: bool = False) -> None:
         self._console = console = TerminalConsole(stderr=True)
         self._live = (
             Live(Text("starting the services"), console=console, transient=True)
@@ -49,15 +59,54 @@ class Progress:
         self._began = self._shown = time.monotonic()
         self._start_ns: int | None = None
         self._record_ns = 0
+        self._until_ns = until_ns
+        self._window_end_ns = 0
+        self._files: dict[Path, tuple[int, int]] = {}
+        self._read_before = 1.0
+        self._watch = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
+            self._watch.enter_context(watched(self._reading))
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._watch.close()
         if self._live is not None:
             self._live.stop()
+
+    def _reading(self, path: Path, read_bytes: int, size: int) -> None:
+        """Show how much of a file has been read, until the replay begins."""
+        self._files[path] = (read_bytes, size)
+        now = time.monotonic()
+        if self._live is None or self._start_ns is not None or now - self._shown < _PERIOD_S:
+            return
+        self._shown = now
+        row = Table.grid(padding=(0, 1))
+        read = Text(f"{read_bytes / 1e6:,.0f} of {size / 1e6:,.0f} MB")
+        row.add_row(Text(f"reading {path.name}"), ProgressBar(size, read_bytes, width=30), read)
+        self._live.update(row)
+
+    def _share(self, now_ns: int, start_ns: int) -> float | None:
+        """Return how much of the replay is done, from 0 to 1; None where that cannot be known.
+
+        By simulated time where its end is known, else by bytes of a trace that is one file and is
+        read while it is replayed.
+        """
+        ends = [self._window_end_ns] if self._window_end_ns else []
+        if self._until_ns is not None:
+            ends.append(start_ns + self._until_ns)
+        if ends:
+            return (now_ns - start_ns) / max(1, min(ends) - start_ns)
+        if self._read_before > _READ_AHEAD or len(self._files) != 1:
+            return None
+        return (self._read() - self._read_before) / (1 - self._read_before)
+
+    def _read(self) -> float:
+        """Return the share of the trace's files that has been read."""
+        read = sum(read for read, _ in self._files.values())
+        return read / max(1, sum(size for _, size in self._files.values()))
 
     def compiling(self, done: int, count: int) -> None:
         """Show that kernels are compiled; where the line is not a terminal's, once."""
@@ -75,6 +124,8 @@ class Progress:
         """Yield the trace's records, and remember the time of the last one."""
         for record in records:
             self._record_ns = record.at_ns
+            if record.HasField("header"):
+                self._window_end_ns = record.header.window_end_ns
             yield record
 
     def __call__(self, now_ns: int, cluster: Cluster, tally: Tally) -> None:
@@ -82,12 +133,15 @@ class Progress:
         del cluster
         if self._start_ns is None:
             self._start_ns, self._began = now_ns, time.monotonic()
+            self._read_before = self._read() if self._files else 1.0
         now = time.monotonic()
         if self._live is None or now - self._shown < _PERIOD_S:
             return
         self._shown = now
         ahead_ns = now_ns - self._record_ns
-        self._live.update(Text(line(now_ns - self._start_ns, ahead_ns, now - self._began, tally)))
+        share = self._share(now_ns, self._start_ns)
+        wall_s = now - self._began
+        self._live.update(Text(line(now_ns - self._start_ns, ahead_ns, wall_s, tally, share)))
 
 
 @contextlib.contextmanager
@@ -107,23 +161,37 @@ def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], 
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def line(played_ns: int, ahead_ns: int, wall_s: float, tally: Tally) -> str:
-    """Return the line: simulated time, pods a second of the wall clock, counts by outcome.
+def line(
+    played_ns: int, ahead_ns: int, wall_s: float, tally: Tally, share: float | None = None
+) -> str:
+    """Return the line: how much is done, simulated time, pods a second, counts by outcome.
 
-    `ahead_ns` is the simulated time since the trace's last record; it is shown from 10 minutes on.
-    Pods a second are scheduling cycles. Unschedulable pods are those whose last attempt failed;
-    other pods without a node were not tried yet.
+    `share` is what is done of the replay, from 0 to 1, None where that is not known; the time left
+    is estimated from it after two seconds. `ahead_ns` is the simulated time since the trace's last
+    record; it is shown from 10 minutes on. Pods a second are scheduling cycles, of the wall clock.
+    Unschedulable pods are those whose last attempt failed; other pods without a node were not tried
+    yet.
     """
     rate = tally.cycles / max(wall_s, 1e-9)
     decided = tally.decisions
     unschedulable = sum(bool(pod.message) for pod in tally.waiting.values())
     ahead = f" ({simulated(ahead_ns)} after the last record)" if ahead_ns >= _FAR_NS else ""
     return (
-        f"{simulated(played_ns)} simulated{ahead} · {rate:,.0f} pods/s · "
+        f"{_done(share, wall_s)}{simulated(played_ns)} simulated{ahead} · {rate:,.0f} pods/s · "
         f"{decided['scheduled']:,} bound · {decided['preempted']:,} preempted · "
         f"{decided['evicted']:,} evicted · {unschedulable:,} unschedulable · "
         f"{len(tally.waiting) - unschedulable:,} not tried yet"
     )
+
+
+def _done(share: float | None, wall_s: float) -> str:
+    if share is None or not 0 < share <= 1:
+        return ""
+    text = f"{share:.0%}".replace("%", " %")
+    if wall_s < _ESTIMATE_S:
+        return f"{text} · "
+    left_s = round(wall_s * (1 - share) / share)
+    return f"{text}, {simulated(left_s * SECOND_NS)} left · "
 
 
 RecordFilter = Callable[[Iterator[Record]], Iterator[Record]]
@@ -138,7 +206,8 @@ def play(
     through: RecordFilter = iter,
 ) -> FinishedReplay:
     """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
-    with refusing(RunError, TelemetryError, OverrideError), Progress(quiet=quiet) as progress:
+    progress = Progress(until_ns=settings.until_ns, quiet=quiet)
+    with refusing(RunError, TelemetryError, OverrideError), progress:
 
         def records() -> Iterator[Record]:
             return progress.follow(through(plan.records(settings.scheduler.seed)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -13,16 +14,14 @@ import yaml
 
 from replay import bounds
 from replay.errors import TraceError
+from replay.kube.kinds import list_items
+from replay.kube.plain_yaml import CutError, PlainLines
 from replay.trace.files import CutShortError, open_plain
 
 _MARK = re.compile(r"---(?:[ \t].*)?$|---$")
 _END = re.compile(r"\.\.\.\s*$")
-_KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9_./-]*):(?: (.*))?$")
-# Plain scalars that are strings in every YAML schema: never a number, a time or a boolean.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*$")
-_WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
 _CACHED_MAX = 8192
-_CUT_KEYS = frozenset({"metadata"})
+_BRACKET = re.compile(rb"[][{}]")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
@@ -58,23 +57,18 @@ class YamlDocumentError(ValueError):
         self.column = column
 
 
-class _CutError(ValueError):
-    """The document cannot be cut into blocks; it is read whole."""
-
-
 class YamlDocuments:
-    """Reads YAML documents, fast where their blocks repeat.
+    """Reads YAML documents: line by line where that is exact (plain_yaml.py), else by libyaml.
 
-    The manifests of thousands of pods differ in a name or two. A document is therefore cut into the
-    blocks of its outermost mapping, and the values of repeated blocks come from a cache. The result
-    is exact: a cut is made only before a line "key:" at the mapping's indentation, each block is
-    read by itself, and unless each block is a mapping of one key (an open quote, an open bracket,
-    or an alias whose anchor is in another block all fail) the document is read whole. The returned
-    values are shared between documents and must not be changed.
+    `lists`: whether the items of a List as kubectl writes it are yielded in its place, one after
+    the other, so that a List of any size takes the memory of its lines. The returned values are
+    shared between documents and must not be changed.
     """
 
-    def __init__(self) -> None:
-        self._cache: dict[str, Any] = {}
+    def __init__(self, *, lists: bool = False) -> None:
+        self._lists = lists
+        self._plain = PlainLines(self._read_piece)
+        self._pieces: dict[str, Any] = {}
         self._name = self._where = ""
 
     def read(self, lines: Iterable[str], name: str = "") -> Iterator[tuple[int, Any]]:
@@ -83,6 +77,7 @@ class YamlDocuments:
         Raises YamlDocumentError, and TraceError for a document beyond the bounds.
         """
         first, document, directives, size = 1, list[str](), False, 0
+        same: dict[str, str] = {}  # most lines of a large document occur many times
         self._name = name
         for number, text in enumerate(lines, 1):
             if text[:3] == "---" and _MARK.match(text.rstrip("\r\n")):
@@ -94,7 +89,7 @@ class YamlDocuments:
                 first, document, directives, size = number + 1, [], False, 0
             else:
                 directives = directives or text[:1] == "%"
-                document.append(text)
+                document.append(same.setdefault(text, text))
                 size += len(text)
                 bounds.check_object(size, f"{name}, line {first}")
         yield from self._document(first, document, directives)
@@ -103,53 +98,39 @@ class YamlDocuments:
         if not any(line.strip() and line.lstrip()[0] not in "#%" for line in lines):
             return
         self._where = f"{self._name}, line {first}"
+        items = 0
         try:
             if whole:
-                raise _CutError
-            value = self._mapping(lines, 0)
+                raise CutError
+            if self._lists and lines[0].startswith("apiVersion"):
+                with contextlib.suppress(CutError):
+                    for index, value in self._plain.items(lines):
+                        yield first + index, value
+                        items += 1
+                    return
+            if not items:
+                yield first, self._plain.read(lines)
+                return
         except TraceError:
             raise
         except (ValueError, yaml.YAMLError):
-            value = _load("".join(lines), first, self._where)
+            pass  # the same error again by libyaml, which knows its line, or none
+        value = _load("".join(lines), first, self._where)
+        if items:
+            if list_items(value) is None:
+                raise YamlDocumentError("has items and is not a List", first)
+            value["items"] = value["items"][items:]
         yield first, value
 
-    def _mapping(self, lines: list[str], indent: int) -> dict[Any, Any]:
-        result: dict[Any, Any] = {}
-        for key, rest, block in _blocks(lines, indent):
-            if len(block) == 1 and _PLAIN.match(rest) and rest.lower() not in _WORDS:
-                result[key] = rest
-            elif key in _CUT_KEYS and not rest and indent == 0:
-                result[key] = self._cut(key, block)
-            else:
-                result.update(self._piece("".join(block)))
-        return result
-
-    def _cut(self, key: str, block: list[str]) -> Any:
-        text = "".join(block)
-        if (cached := self._cache.get(text)) is not None:
-            return cached[key]
-        inner = next((line for line in block[1:] if line.strip()), "")
-        indent = len(inner) - len(inner.lstrip(" "))
-        if indent == 0:
-            return self._piece(text)[key]
+    def _read_piece(self, text: str) -> Any:
         try:
-            return self._mapping(block[1:], indent)
-        except TraceError:
-            raise
-        except (ValueError, yaml.YAMLError):
-            return self._piece(text)[key]
-
-    def _piece(self, text: str) -> dict[Any, Any]:
-        value: dict[Any, Any] | None = self._cache.get(text)
-        if value is None:
-            if "&" in text:  # perhaps an anchor, which has the whole document as its scope
-                raise _CutError
-            value = bounds.yaml_value(text, self._where)
-            if not isinstance(value, dict) or len(value) != 1:
-                raise _CutError
-            if len(self._cache) >= _CACHED_MAX:
-                self._cache.clear()
-            self._cache[text] = value
+            return self._pieces[text]
+        except KeyError:
+            pass
+        value = bounds.yaml_value(text, self._where)
+        if len(self._pieces) >= _CACHED_MAX:
+            self._pieces.clear()
+        self._pieces[text] = value
         return value
 
 
@@ -167,25 +148,6 @@ def yaml_values(
         raise TraceError(where, f"is not YAML: {error}") from error
     except UnicodeDecodeError as error:
         raise TraceError(name, f"is not UTF-8: {error}") from error
-
-
-def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield key, text after it and lines of each block at `indent`."""
-    key, rest, block = "", "", list[str]()
-    for text in lines:
-        bare = text.rstrip("\r\n")
-        match = _KEY.match(bare) if bare[indent : indent + 1].isalpha() else None
-        if match and len(match[1]) == indent and match[2].lower() not in _WORDS:
-            if block:
-                yield key, rest, block
-            key, rest, block = match[2], (match[3] or "").strip(), [text]
-        elif block and (not bare[: indent + 1].strip() or bare.startswith(("-", "#"), indent)):
-            # A deeper line, or a comment or an item of a sequence at the mapping's indentation.
-            block.append(text)
-        elif bare.strip() and not bare.lstrip().startswith("#"):
-            raise _CutError
-    if block:
-        yield key, rest, block
 
 
 def _load(text: str, first: int, where: str) -> Any:
@@ -216,12 +178,12 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     `kubectl get -w -o json` prints them. Raises TraceError with the first line of a value that is
     not JSON; CutShortError where the last value is not complete.
     """
-    pending, first, depth, size = list[bytes](), 1, 0, 0
+    pending, first, depth, size, deepest = list[bytes](), 1, 0, 0, 0
     for number, line in enumerate(bounds.lines(file, name), 1):
         if not pending:
             if line.isspace():
                 continue
-            first, size = number, 0
+            first, size, deepest = number, 0, 0
             where = f"{name}, line {first}"
             try:
                 value = orjson.loads(line)
@@ -234,10 +196,16 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
         pending.append(line)
         size += len(line)
         bounds.check_object(size, f"{name}, line {first}")
-        bare = _STRING.sub(b"", line)
-        depth += bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+        if _BRACKET.search(line):
+            bare = _STRING.sub(b"", line)
+            opened = bare.count(b"{") + bare.count(b"[")
+            deepest = max(deepest, depth + opened)
+            depth += opened - bare.count(b"}") - bare.count(b"]")
         if depth <= 0:
-            yield from _values(b"".join(pending), f"{name}, line {first}")
+            data, where = b"".join(pending), f"{name}, line {first}"
+            if deepest > bounds.bounds().depth:  # perhaps: it counts a line's brackets as levels
+                bounds.check_json(data, where)
+            yield from _values(data, where)
             pending.clear()
             depth = 0
     if pending:
@@ -245,7 +213,6 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
-    bounds.check_json(data, where)
     try:
         yield where, orjson.loads(data)
         return

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError, Message
 
 from replay import bounds
 from replay.errors import TraceError
+from replay.trace.reading import open_watched
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -52,7 +53,7 @@ def open_plain(path: Path) -> Iterator[io.BufferedReader]:
     CutShortError where it ends in the middle of its compressed content.
     """
     try:
-        with path.open("rb") as file:
+        with open_watched(path) as file:
             magic = file.read(4)
             file.seek(0)
             with _uncompressed(file, magic, str(path)) as plain:
@@ -78,13 +79,13 @@ def head(path: Path, size: int = 65536) -> bytes:
         return bytes(start)
 
 
-def _uncompressed(file: io.BufferedReader, magic: bytes, name: str) -> io.BufferedReader:
+def _uncompressed(file: BinaryIO, magic: bytes, name: str) -> io.BufferedReader:
     if magic.startswith(GZIP_MAGIC):
         reader: Any = gzip.GzipFile(fileobj=file, mode="rb")
     elif magic == ZSTD_MAGIC:
         reader = _ZstdReader(file)
     else:
-        return file
+        return cast("io.BufferedReader", file)
     return io.BufferedReader(bounds.PlainReader(reader, file, name), 1 << 16)
 
 

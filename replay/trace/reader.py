@@ -29,6 +29,7 @@ from replay.trace.files import (
     read_frames,
     starts_like_records,
 )
+from replay.trace.reading import open_watched
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
 from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 
@@ -109,7 +110,7 @@ def is_text(start: bytes) -> bool:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return open_watched(path)
     except OSError as error:
         raise TraceError(str(path), f"cannot be read: {error.strerror or error}") from error
 

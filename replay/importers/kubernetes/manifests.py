@@ -90,7 +90,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     Raises TraceError, with file and line, where a file or an object cannot be read.
     """
     manifests = _Manifests(options)
-    yaml_documents = YamlDocuments()
+    yaml_documents = YamlDocuments(lists=True)
     for path in paths:
         for where, raw in read_documents(path, yaml_documents):
             manifests.add(where, raw)
