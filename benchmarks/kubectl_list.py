@@ -1,7 +1,8 @@
 """Writes a List of nodes and pods as `kubectl get nodes,pods -A -o yaml` prints it.
 
 Usage: python -m benchmarks.kubectl_list PODS > pods.yaml. 9,300 pods are 47 MB. What differs
-between the pods of a cluster differs here, too: names, UIDs, addresses, times; 20 pods share an owner.
+between the pods of a cluster differs here, too: names, UIDs, addresses, times. 20 pods share an
+owner.
 """
 
 from __future__ import annotations

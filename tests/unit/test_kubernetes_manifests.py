@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from replay.cli.commands.record import command as record_command
+from replay.kube.kinds import RESOURCES
+from replay.world.models import duration_ns
 from services.eviction.servicer import FULL_NAME as EVICTION
 from services.queue.servicer import FULL_NAME as QUEUE
 from services.scheduler.__main__ import FULL_NAME as SCHEDULER
@@ -99,7 +103,7 @@ def test_probes_ask_the_service_at_the_port_where_it_listens(
         assert environment["REPRIEVE_QUEUE"] == "queue:50051"
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"])
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "NetworkPolicy"])
 def test_selectors_select_the_pods_of_their_service(rendered: list[Object], kind: str) -> None:
     """And no other's; but two policies are for all of them."""
     labels = {name: each["metadata"]["labels"] for name, each in pods(rendered).items()}
@@ -138,3 +142,84 @@ def test_a_monitor_selects_the_services_by_a_port_that_they_have(rendered: list[
     (endpoint,) = monitor["spec"]["endpoints"]
     for each in services:
         assert endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
+
+
+def test_no_budget_stops_the_drain_of_a_node(rendered: list[Object]) -> None:
+    """A budget for the only pod of a service lets no eviction through, and so no node's upgrade.
+
+    A run outlives its services: it waits for them, and goes on from its checkpoint.
+    """
+    objects = [*rendered, *render("tls"), *render("record")]
+    assert of_kind(objects, "Deployment")["queue"]["spec"]["replicas"] == 1
+    assert of_kind(objects, "PodDisruptionBudget") == {}
+
+
+@pytest.mark.parametrize("service", sorted(NAMES))
+def test_over_tls_probes_are_commands_that_show_the_services_certificate(service: str) -> None:
+    """A kubelet's own probe speaks no TLS; nothing else of the pod differs."""
+    plain = pods(render("base"))[service]["spec"]
+    spec = pods(render("tls"))[service]["spec"]
+    (container,), (plain_container,) = spec["containers"], plain["containers"]
+    assert plain_container["args"] == [*container["args"], "--insecure"]
+    port = {each["name"]: each["containerPort"] for each in container["ports"]}["grpc"]
+    check = ["python", "-m", "services.rpc.health_check", f"127.0.0.1:{port}"]
+    assert container["startupProbe"]["exec"]["command"] == check
+    assert container["livenessProbe"]["exec"]["command"] == check
+    readiness = container["readinessProbe"]["exec"]["command"]
+    assert readiness == [*check, "--service", NAMES[service]]
+    for name in ("startup", "readiness", "liveness"):
+        probe = container[f"{name}Probe"]
+        assert "grpc" not in probe
+        assert probe["timeoutSeconds"] >= 10, "a check starts Python, on a node that may be busy"
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "access"]
+    assert environment.pop("REPRIEVE_ACCESS") == f"{mount['mountPath']}/access.yaml"
+    assert environment == {each["name"]: each["value"] for each in plain_container["env"]}
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert volumes["access"]["secret"]["secretName"] == f"{service}-access"
+    assert container["securityContext"] == plain_container["securityContext"]
+
+
+def test_a_recorder_may_read_what_a_recording_needs_and_nothing_else() -> None:
+    """List and watch of the recorded kinds, and the pods' metrics; no Secrets, no kubelets."""
+    objects = render("record")
+    (role,) = of_kind(objects, "ClusterRole").values()
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    allowed = {
+        (group, resource)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    recorded = {(each.group, each.name) for each in RESOURCES}
+    assert allowed == recorded | {("metrics.k8s.io", "nodes"), ("metrics.k8s.io", "pods")}
+    (binding,) = of_kind(objects, "ClusterRoleBinding").values()
+    (account,) = of_kind(objects, "ServiceAccount").values()
+    subject = {key: account["metadata"][key] for key in ("name", "namespace")}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **subject}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_the_recorders_job_runs_a_command_that_exists_and_keeps_what_it_writes() -> None:
+    """As its account, for less time than it has, on a claim; one at a time."""
+    objects = render("record")
+    (job,) = of_kind(objects, "CronJob").values()
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    inner = job["spec"]["jobTemplate"]["spec"]
+    spec = inner["template"]["spec"]
+    assert spec["serviceAccountName"] in of_kind(objects, "ServiceAccount")
+    (container,) = spec["containers"]
+    assert container["args"][:2] == ["sh", "-c"]
+    words = shlex.split(container["args"][2])
+    assert words[:3] == ["exec", "reprieve", "record"]
+    options = {name for each in record_command.params for name in each.opts}
+    assert {each for each in words if each.startswith("-")} <= options
+    seconds = duration_ns(words[words.index("--for") + 1]) // 10**9
+    assert seconds + spec["terminationGracePeriodSeconds"] < inner["activeDeadlineSeconds"]
+    volumes = {each["name"]: each for each in spec["volumes"]}
+    (claim,) = of_kind(objects, "PersistentVolumeClaim")
+    assert volumes["recordings"]["persistentVolumeClaim"]["claimName"] == claim
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "recordings"]
+    assert words[words.index("-o") + 1].startswith(f"{mount['mountPath']}/")
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert spec["securityContext"]["runAsNonRoot"] is True
