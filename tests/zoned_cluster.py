@@ -77,7 +77,7 @@ _EMPTY_DIR = {"volumes": [{"emptyDir": {}, "name": "scratch"}]}
 
 
 def zoned_cluster() -> list[Raw]:
-    """Return the objects as `kubectl get nodes,pods,... -A` lists them; each call makes new ones."""
+    """Return the objects as `kubectl get -A` lists them; each call makes new ones."""
     items = [
         *_nodes(),
         *_shop(),
