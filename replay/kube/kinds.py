@@ -21,6 +21,7 @@ _RECORDED = (
     *("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"),
     *("Job", "CronJob", "Service", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
     *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment"),
+    *("ResourceQuota", "LimitRange", "RuntimeClass"),
 )
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
     each.message_type.name: (each.name, GetMessageClass(each.message_type))
@@ -32,7 +33,7 @@ KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
 CLUSTER_SCOPED = frozenset(
     {
         *("Node", "Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "CSINode"),
-        *("VolumeAttachment", "CSIDriver"),
+        *("VolumeAttachment", "CSIDriver", "RuntimeClass"),
     }
 )
 WORKLOADS = frozenset(

@@ -45,6 +45,10 @@ EFFECTS: Mapping[str, str] = MappingProxyType(
         "CSIStorageCapacity": "VolumeBinding finds no space for new volumes of CSI drivers that "
         "publish their capacity",
         "VolumeAttachment": "NodeVolumeLimits counts only the volumes of recorded pods",
+        "ResourceQuota": "a pod that a controller creates is not refused by a quota",
+        "LimitRange": "a pod that a controller creates has no defaults of a namespace, and is not "
+        "refused by its bounds",
+        "RuntimeClass": "a pod that a controller creates has no overhead",
     }
 )
 """What a replay lacks without the objects of a kind."""

@@ -61,6 +61,8 @@ StatefulSetSpec.pod_management_policy JobSpec.completion_mode JobSpec.pod_replac
 PodFailurePolicyRule.action PodFailurePolicyOnExitCodes.operator
 PodFailurePolicyOnPodCondition.status JobStatus.completed_indexes JobStatus.failed_indexes
 CronJobSpec.schedule CronJobSpec.time_zone CronJobSpec.concurrency_policy
+ResourceQuotaSpec.scopes ScopedResourceSelectorRequirement.scope_name
+ScopedResourceSelectorRequirement.operator LimitRangeItem.type
 """)
 """Enums, versions, schedules, and the names of schedulers, which configurations refer to."""
 

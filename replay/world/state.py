@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from replay.world.api.admission import PriorityAdmission
+from replay.world.api.admission.chain import Admission
 from replay.world.api.cluster import Cluster
 from replay.world.journal import Journal
 from replay.world.models import Models
@@ -22,5 +22,5 @@ class WorldState:
     journal: Journal
     models: Models = field(default_factory=Models)
     cluster: Cluster = field(default_factory=Cluster)
-    admission: PriorityAdmission = field(default_factory=PriorityAdmission)
+    admission: Admission = field(default_factory=Admission)
     timeline: Timeline = field(default_factory=Timeline)

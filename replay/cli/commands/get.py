@@ -176,8 +176,9 @@ def command(
 
     RESOURCE is a type by any name that kubectl has for it (pods, pod, po), several with commas,
     all, or TYPE/NAME: pods, nodes, deployments, replicasets, statefulsets, daemonsets, jobs,
-    cronjobs, replicationcontrollers, poddisruptionbudgets, priorityclasses, namespaces, services,
-    persistentvolumes, persistentvolumeclaims, storageclasses, csinodes, volumeattachments, events.
+    cronjobs, replicationcontrollers, poddisruptionbudgets, priorityclasses, resourcequotas,
+    limitranges, runtimeclasses, namespaces, services, persistentvolumes, persistentvolumeclaims,
+    storageclasses, csinodes, volumeattachments, events.
 
     RUN is the folder of a run; without it, the latest one under runs/.
 

@@ -1,11 +1,12 @@
 """Manifests in YAML and lists (`kubectl get -o json` or `-o yaml`) as a trace.
 
 The trace begins at the latest time in one of the objects, or at `now_ns`; manifests that were never
-in a cluster begin at 0. Existing objects come first: PriorityClasses, nodes, budgets, bound pods,
-and all that an API server has created. New workloads (pods and controllers without a
-creationTimestamp) follow in the order of the documents, all at once or `every_ns` apart. A
-manifest of an object that exists is applied to it, as `kubectl apply` does; of two other documents
-of one object the later one is taken.
+in a cluster begin at 0. Existing objects come first: what admission reads (PriorityClasses and
+quotas), nodes, budgets, bound pods, and all that an API server has created. New workloads (pods and
+controllers without a creationTimestamp) follow in the order of the documents, all at once or
+`every_ns` apart. What no API server has created gets its defaults. A manifest of an object that
+exists is applied to it, as `kubectl apply` does; of two other documents of one object the later one
+is taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
 from replay.importers.kubernetes.applied import applied
+from replay.importers.kubernetes.defaults import fill_in
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
@@ -38,6 +40,7 @@ from replay.kube.kinds import (
     metadata,
     read_object,
 )
+from replay.world.api.admission.chain import KINDS
 from replay.world.controllers.job_state import TRACKING
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -136,11 +139,14 @@ class _Manifests:
         yield numbering.header(header)
         yield from numbering.issues(self._issues)
         for each in existing:
+            if not _was_created(each):
+                fill_in(each)
             yield from _created(each, at_ns, numbering, templates)
         for key, each in self._new.items():
             if key in self._existing:
                 yield numbering.record(at_ns, update=each)
             else:
+                fill_in(each)
                 yield from _created(each, at_ns, numbering, templates)
             at_ns += self._options.every_ns or 0
 
@@ -233,8 +239,8 @@ def _was_created(carried: KubernetesObject) -> bool:
 
 
 def _order(each: KubernetesObject) -> tuple[int, int]:
-    """Return an object's sort key: PriorityClasses first, pending pods last, by creation."""
-    if each.HasField("priority_class"):
+    """Return an object's sort key: what admission reads first, pending pods last, by creation."""
+    if each.WhichOneof("object") in KINDS:
         return 0, 0
     if each.HasField("pod") and not each.pod.spec.node_name:
         return 2, each.pod.metadata.creation_timestamp.ToNanoseconds()

@@ -28,12 +28,20 @@ from replay.results.run.cluster import (
     ObjectKey,
 )
 from replay.results.run.directory import RunDirectory
+from replay.world.api.admission.quotas import Quotas
 from replay.world.api.pod_record import controller_uid
 from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
 from replay.world.controllers.deployments import same_template
 from replay.world.controllers.job_state import TRACKING, index_of
 from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
-from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import (
+    admission_pb2,
+    meta_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    workloads_pb2,
+)
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns
 
@@ -180,10 +188,22 @@ class RunObjects:
             case workloads_pb2.CronJob():
                 made = _copy(message)
                 self._schedule(made)
+            case admission_pb2.ResourceQuota():
+                made = _copy(message)
+                self._charge(made, now_ns)
             case _:
                 return message
         result: Message = made
         return result
+
+    def _charge(self, quota: admission_pb2.ResourceQuota, now_ns: int) -> None:
+        """Fill in what the pods of a quota use; limits on other objects keep what they had."""
+        pods = (each for each in self.objects.values() if isinstance(each, pod_pb2.Pod))
+        quotas = Quotas()
+        quotas.put(now_ns, quota, pods)
+        quota.status.hard.update(quota.spec.hard)
+        used = quotas.used(quota.metadata.namespace, quota.metadata.name)
+        quota.status.used.update((name, str(amount)) for name, amount in used.items())
 
     def owner_key(self, message: Message) -> ObjectKey | None:
         """Return the workload whose status depends on the object, None for none."""

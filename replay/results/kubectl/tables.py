@@ -4,7 +4,8 @@ A value that an API server would have and a trace does not is "<unknown>" where 
 word for it; one that is not set is "<none>" or "<unset>", as upstream has it.
 
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, AddHandlers, printService,
-printPodDisruptionBudget, printPriorityClass, printNamespace, printPersistentVolume,
+printPodDisruptionBudget, printResourceQuota, printLimitRange, printRuntimeClass,
+printPriorityClass, printNamespace, printPersistentVolume,
 printPersistentVolumeClaim, printStorageClass, printCSINode, printVolumeAttachment, printEvent;
 pkg/apis/core/v1/defaults.go (volumes and claims).
 """
@@ -90,6 +91,24 @@ def _amount(spec: Message, name: str) -> str:
     value: meta_pb2.IntOrString = getattr(spec, name)
     case = value.WhichOneof("value")
     return "N/A" if case is None else str(getattr(value, case))
+
+
+def _quota(each: Any, now_ns: int) -> Sequence[str]:
+    status = each.status
+    requests, limits = list[str](), list[str]()
+    for name in sorted(status.hard):
+        side = limits if name.startswith("limits.") else requests
+        side.append(f"{name}: {status.used.get(name, '0')}/{status.hard[name]}")
+    return each.metadata.name, ", ".join(requests), ", ".join(limits), age(each, now_ns)
+
+
+def _limit_range(each: Any, _now_ns: int) -> Sequence[str]:
+    meta = each.metadata
+    return meta.name, durations.utc(meta.creation_timestamp.ToNanoseconds())
+
+
+def _runtime_class(each: Any, now_ns: int) -> Sequence[str]:
+    return each.metadata.name, each.handler, age(each, now_ns)
 
 
 def _priority_class(each: Any, now_ns: int) -> Sequence[str]:
@@ -235,6 +254,9 @@ TABLES: Mapping[str, Table] = {
         _budget, "NAME|MIN AVAILABLE|MAX UNAVAILABLE|ALLOWED DISRUPTIONS|AGE"
     ),
     "PriorityClass": Table.of(_priority_class, "NAME|VALUE|GLOBAL-DEFAULT|AGE|PREEMPTIONPOLICY"),
+    "ResourceQuota": Table.of(_quota, "NAME|REQUEST|LIMIT|AGE"),
+    "LimitRange": Table.of(_limit_range, "NAME|CREATED AT"),
+    "RuntimeClass": Table.of(_runtime_class, "NAME|HANDLER|AGE"),
     "Namespace": Table.of(_namespace, "NAME|STATUS|AGE"),
     "Service": Table.of(_service, "NAME|TYPE|CLUSTER-IP|EXTERNAL-IP|PORT(S)|AGE|+SELECTOR"),
     "PersistentVolume": Table.of(

@@ -6,7 +6,7 @@ deletes is processed within the same run, until nothing changes any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from replay.world.api.cluster import Changed
@@ -56,6 +56,7 @@ class Controllers:
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
+        self._admission = state.admission
         self.claims = Claims(state.cluster)
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
@@ -155,6 +156,7 @@ class Controllers:
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
+        self._release(now_ns, changed.pods)
         self._daemon_sets.pods_changed(changed.pods)
         self._roll_out(now_ns, changed.deployments)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
@@ -165,6 +167,12 @@ class Controllers:
             waiting, self._again = self._again, {}
             rolling, self._rolling = self._rolling, {}
             waiting |= self._roll_out(now_ns, rolling)
+        self._release(now_ns, self._cluster.changed.pods)
+
+    def _release(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
+        """Release changed pods from quotas; owners whose pods were refused ask again."""
+        if self._admission.pods_changed(now_ns, pods, self._cluster.pods):
+            self.retry_refused(now_ns)
 
     def _roll_out(self, now_ns: int, uids: Iterable[str]) -> dict[str, None]:
         """Take a step of each Deployment; return the ReplicaSets to sync, by UID."""

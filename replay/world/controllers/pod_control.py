@@ -17,7 +17,8 @@ from hashlib import blake2b
 from itertools import chain, count
 
 from replay.hashing import name_suffix, object_uid
-from replay.world.api.admission import RefusedPod
+from replay.world.api.admission import defaults
+from replay.world.api.admission.refusal import RefusedPod
 from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.controllers.refusals import Refusals
@@ -66,6 +67,7 @@ class PodControl:
         self._timeline = state.timeline
         self._journal = state.journal
         self._lifecycle = lifecycle
+        self._toleration_s = state.models.toleration_s
         self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
         self._recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]] = {}
         self._made_at: dict[tuple[str, str], int] = {}
@@ -123,12 +125,17 @@ class PodControl:
         life = trace_pb2.PodLife()
         if recorded is not None:
             life.CopyFrom(recorded.life)
+        defaults.fill_in(pod.spec)
+        defaults.tolerate(pod.spec, self._toleration_s)
         refused_at = place if missing is None else ""
-        refusal = self._lifecycle.create(now_ns, pod, life)
+        refusal = self._lifecycle.create(now_ns, pod, life, recorded=recorded is not None)
         if refusal is not None:
             new = self._refusals.add(now_ns, owner.kind, own.uid, refused_at, missing or 1)
             if new:
                 self._refused(now_ns, owner, pod, refusal, new)
+            if refusal.retry_ns is not None:
+                due_ns = self._refusals.retries_ns(refusal.retry_ns - 1)[own.uid]
+                self._timeline.plan_earlier(due_ns, ActionKind.LOOK, own.uid)
             return False
         self._refusals.admitted(own.uid, refused_at)
         if place:

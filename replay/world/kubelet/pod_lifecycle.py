@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from replay.world.api import conditions
-from replay.world.api.admission import AdmissionError, RefusedPod
+from replay.world.api.admission.refusal import AdmissionError, RefusedPod
 from replay.world.api.conditions import (
     RESET_NS,
     crash_backoff_ns,
@@ -80,18 +80,18 @@ class PodLifecycle:
         fields.conditions(message.status.conditions)
 
     def create(
-        self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
+        self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife, *, recorded: bool = False
     ) -> RefusedPod | None:
-        """Admit and store a pod; return why it is refused, None where it is stored."""
+        """Admit and store a pod; return why it is refused, None where it is stored.
+
+        recorded: a controller creates it as in the recording, where it was not refused.
+        """
         if self.is_taken(message):
             return RefusedPod(f"pod {_name(message)} exists already", by_admission=False)
-        name = message.metadata.name
         try:
-            self.store(now_ns, self.admitted(now_ns, message, life))
-        except AdmissionError as error:
-            return RefusedPod(f'pods "{name}" is forbidden: {error}', by_admission=True)
-        except FieldError as error:
-            return RefusedPod(f'Pod "{name}" is invalid: {error}', by_admission=True)
+            self.store(now_ns, self.admitted(now_ns, message, life, recorded=recorded))
+        except (AdmissionError, FieldError) as error:
+            return RefusedPod.of(message.metadata.name, error)
         return None
 
     def is_taken(self, message: pod_pb2.Pod) -> bool:
@@ -100,20 +100,23 @@ class PodLifecycle:
             _name(message) in self._cluster.pod_uids or message.metadata.uid in self._cluster.pods
         )
 
-    def admitted(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> AdmittedPod:
+    def admitted(
+        self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife, *, recorded: bool = False
+    ) -> AdmittedPod:
         """Return the pod that admission makes of a message, without storing it.
 
         The message and its life are filled in. Raises AdmissionError and FieldError.
         """
         self.check(message)
         self._fill_in(message, life)
-        note = self._admission.admit(message)
+        note = self._admission.admit(now_ns, message, recorded=recorded)
         return AdmittedPod(*new_pod(now_ns, message, life), note)
 
     def store(self, now_ns: int, admitted: AdmittedPod) -> None:
         """Store a pod whose name and UID are free."""
         if admitted.note:
             self._journal.note("priority", admitted.note)
+        self._admission.quotas.charge(now_ns, admitted.pod.message)
         self._cluster.create_pod(admitted.pod, admitted.event)
         if admitted.pod.node_name:
             self._take_up(now_ns, admitted.pod)

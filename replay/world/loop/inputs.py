@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from replay.hashing import object_uid
 from replay.trace.validate import pod_features
-from replay.world.api.admission import AdmissionError
+from replay.world.api.admission import chain
+from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.pod_record import object_ref
 from replay.world.controllers.controllers import KINDS, Controllers
 from replay.world.controllers.disruption import DisruptionController
@@ -114,6 +115,8 @@ class RecordFeed:
             requested = self._requested_pod(record.pod_create)
             if requested is None or self._lifecycle.is_taken(requested.message):
                 return None
+            if self._admission.quotas.covers(requested.message.metadata.namespace):
+                return None
             admitted = self._lifecycle.admitted(at_ns, requested.message, requested.life)
         except (AdmissionError, FieldError):
             return None
@@ -204,8 +207,11 @@ class RecordFeed:
                     meta = message.pod_disruption_budget.metadata
                     meta.namespace = meta.namespace or "default"
                     self._budgets.put(now_ns, message.pod_disruption_budget)
-                case "priority_class":
-                    self._admission.put_class(message.priority_class)
+                case _ if kind in chain.KINDS:
+                    pods = (pod.message for pod in self._cluster.pods.values())
+                    note = self._admission.put(now_ns, message, pods)
+                    if note:
+                        self._journal.note("not-simulated", note)
                     self._journal.object_put(now_ns, message, is_new=is_new)
                     self._controllers.retry_refused(now_ns)
                 case _ if kind in KINDS:
@@ -257,9 +263,10 @@ class RecordFeed:
                 self._nodes.remove(now_ns, ref.name)
             case "PodDisruptionBudget":
                 self._budgets.remove(now_ns, key)
-            case "PriorityClass":
-                self._admission.remove_class(ref.name)
+            case _ if ref.kind in chain.KINDS.values():
+                self._admission.remove(ref)
                 self._journal.object_removed(now_ns, ref)
+                self._controllers.retry_refused(now_ns)
             case _ if ref.kind in KINDS.values():
                 uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
                 self._controllers.remove(now_ns, uid or ref.uid)

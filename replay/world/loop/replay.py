@@ -344,7 +344,9 @@ class Replay:
         return self.windows.foresee(now_ns, source.ahead(), self._stop_ns)
 
     def _is_plain(self, pod: PodRecord) -> bool:
-        """Return whether a pod is of no interest to any controller or eviction manager."""
+        """Return whether a pod is of no interest to any controller, manager or quota."""
+        if self.admission.quotas.covers(pod.message.metadata.namespace):
+            return False
         return not (pod.owner_uid or self._budgets.covering(pod) or self.pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:

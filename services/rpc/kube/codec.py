@@ -205,10 +205,12 @@ def spec_digest(message: pod_pb2.Pod) -> bytes:
 API_VERSIONS: Mapping[str, str] = {
     **dict.fromkeys(("Pod", "Node", "Namespace", "Service", "ReplicationController"), "v1"),
     **dict.fromkeys(("PersistentVolume", "PersistentVolumeClaim"), "v1"),
+    **dict.fromkeys(("ResourceQuota", "LimitRange"), "v1"),
     **dict.fromkeys(("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"), "apps/v1"),
     **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
+    "RuntimeClass": "node.k8s.io/v1",
     **dict.fromkeys(("StorageClass", "CSINode", "VolumeAttachment"), "storage.k8s.io/v1"),
     **dict.fromkeys(("CSIDriver", "CSIStorageCapacity"), "storage.k8s.io/v1"),
 }

@@ -160,6 +160,10 @@ _QUANTITIES = frozenset(
         "CSIStorageCapacity.maximum_volume_size",
         "NodeStatus.capacity",
         "NodeStatus.allocatable",
+        *(f"ResourceQuota{part}" for part in ("Spec.hard", "Status.hard", "Status.used")),
+        *(f"LimitRangeItem.{name}" for name in ("max", "min", "default", "default_request")),
+        "LimitRangeItem.max_limit_request_ratio",
+        "Overhead.pod_fixed",
     }
 )
 

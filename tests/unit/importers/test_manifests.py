@@ -404,3 +404,30 @@ def test_an_ended_pod_that_its_job_has_not_counted_is_kept(tmp_path: Path) -> No
 def _replica_sets(records: list[Record]) -> list[ReplicaSet]:
     created = (each.create for each in records if each.HasField("create"))
     return [each.replica_set for each in created if each.HasField("replica_set")]
+
+
+_LIMITED = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {0}{2}}}
+spec: {{{1}containers: [{{name: c, resources: {{limits: {{cpu: 2}}}}}}]}}
+---
+"""
+
+
+def test_what_no_api_server_has_created_gets_its_defaults(tmp_path: Path) -> None:
+    """A pod requests its limits, placed or not; one of a list is as it was admitted."""
+    created = ', creationTimestamp: "2026-01-01T00:00:00Z"'
+    text = _LIMITED.format("new", "", "") + _LIMITED.format("placed", "nodeName: n, ", "")
+    text += _LIMITED.format("listed", "", created) + _DEPLOYMENT.format("", 2)
+    pods = {}
+    for record in _imported(tmp_path, text):
+        if record.HasField("pod_create"):
+            pod = record.pod_create.pod
+            pods[pod.metadata.name] = dict(pod.spec.containers[0].resources.requests)
+        elif record.HasField("create"):
+            deployment = record.create.deployment
+    assert pods == {"new": {"cpu": "2"}, "placed": {"cpu": "2"}, "listed": {}}
+    assert deployment.spec.strategy.type == "RollingUpdate"
+    assert deployment.spec.strategy.rolling_update.max_surge.string_value == "25%"
+    assert not deployment.spec.template.spec.restart_policy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replay.world.api.admission import AdmissionError, PriorityAdmission
+from replay.world.api.admission.priority import PriorityAdmission
+from replay.world.api.admission.refusal import AdmissionError
 from tests.unit.world.builders import World, create, create_pod, delete, make_class, make_pod
 
 

@@ -9,8 +9,8 @@ Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, pkg/apis/sc
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from replay.world.api.admission.refusal import AdmissionError
 from reprieve.kube.v1beta1 import pod_pb2, scheduling_pb2
 from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_CLASSES, SYSTEM_PREFIX, PriorityClass
 from services.rpc.errors import FieldError
@@ -19,17 +19,6 @@ from services.rpc.kube.codec import priority_class_from_message
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NO_CLASS = PriorityClass(name="", value=0)
 """The class of a pod that names none, where no class is the default."""
-
-
-class AdmissionError(ValueError):
-    """An object that an API server would reject; the text is for people."""
-
-
-class RefusedPod(NamedTuple):
-    """Why a pod was not created; `by_admission`: not only because it exists already."""
-
-    message: str
-    by_admission: bool
 
 
 class PriorityAdmission:

@@ -1,0 +1,85 @@
+"""What a pod's containers request, or may use, together, as exact quantities.
+
+The scheduler's own sums (services/kube/requests.py) are bounded integers; admission compares and
+prints quantities.
+
+Source: kubernetes v1.34 component-helpers/resource/helpers.go, PodRequests, PodLimits,
+AggregateContainerRequests, AggregateContainerLimits, SupportedPodLevelResources; apimachinery
+pkg/api/resource/quantity.go, Add (a sum has the format of its first part that is not 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from reprieve.kube.v1beta1 import pod_pb2
+from services.kube.quantity import Quantity, parse
+
+Amounts = dict[str, Quantity]
+Side = Literal["requests", "limits"]
+ZERO = Quantity(0)
+
+
+def amounts(texts: Mapping[str, str]) -> Amounts:
+    """Return the quantities of a map by resource name."""
+    return {name: parse(text) for name, text in texts.items()}
+
+
+def plus(one: Quantity, other: Quantity) -> Quantity:
+    """Return the sum."""
+    return Quantity(one.nano + other.nano, one.format if one.nano else other.format)
+
+
+def is_pod_level(name: str) -> bool:
+    """Return whether a resource can be requested for a pod as a whole."""
+    return name in {"cpu", "memory"} or name.startswith("hugepages-")
+
+
+def aggregated(spec: pod_pb2.PodSpec, side: Side) -> Amounts:
+    """Return the sum over containers; init containers count beside the sidecars before them."""
+    total: Amounts = {}
+    for container in spec.containers:
+        _add(total, _side(container.resources, side))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.init_containers:
+        own = _side(container.resources, side)
+        if container.restart_policy == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            _raise(peak, sidecars)
+        else:
+            beside = dict(sidecars)
+            _add(beside, own)
+            _raise(peak, beside)
+    _raise(total, peak)
+    return total
+
+
+def of_pod(spec: pod_pb2.PodSpec, side: Side, *, overhead: bool) -> Amounts:
+    """Return a pod's requests or limits: those of the whole pod first, else its containers'."""
+    total = aggregated(spec, side)
+    total.update(
+        (name, amount) for name, amount in _side(spec.resources, side).items() if is_pod_level(name)
+    )
+    if overhead:
+        for name, amount in amounts(spec.overhead).items():
+            if side == "requests" or (name in total and total[name].nano):
+                total[name] = plus(total[name], amount) if name in total else amount
+    return total
+
+
+def _side(resources: pod_pb2.ResourceRequirements, side: Side) -> Amounts:
+    return amounts(resources.requests if side == "requests" else resources.limits)
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = plus(total[name], amount) if name in total else amount
+
+
+def _raise(total: Amounts, floor: Amounts) -> None:
+    for name, amount in floor.items():
+        if name not in total or amount.nano > total[name].nano:
+            total[name] = amount

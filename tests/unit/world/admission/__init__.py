@@ -1,0 +1,1 @@
+"""Tests of what an API server does to a new pod."""
