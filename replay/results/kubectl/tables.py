@@ -98,7 +98,7 @@ def _quota(each: Any, now_ns: int) -> Sequence[str]:
     requests, limits = list[str](), list[str]()
     for name in sorted(status.hard):
         side = limits if name.startswith("limits.") else requests
-        side.append(f"{name}: {status.used.get(name, '0')}/{status.hard[name]}")
+        side.append(f"{name}: {status.used.get(name, UNKNOWN)}/{status.hard[name]}")
     return each.metadata.name, ", ".join(requests), ", ".join(limits), age(each, now_ns)
 
 

@@ -420,11 +420,14 @@ def test_what_no_api_server_has_created_gets_its_defaults(tmp_path: Path) -> Non
     created = ', creationTimestamp: "2026-01-01T00:00:00Z"'
     text = _LIMITED.format("new", "", "") + _LIMITED.format("placed", "nodeName: n, ", "")
     text += _LIMITED.format("listed", "", created) + _DEPLOYMENT.format("", 2)
-    pods = {}
+    pods, templates = {}, {}
     for record in _imported(tmp_path, text):
-        if record.HasField("pod_create"):
+        if record.HasField("template"):
+            templates[record.template.id] = record.template.pod
+        elif record.HasField("pod_create"):
             pod = record.pod_create.pod
-            pods[pod.metadata.name] = dict(pod.spec.containers[0].resources.requests)
+            spec = templates.get(record.pod_create.template_id, pod).spec
+            pods[pod.metadata.name] = dict(spec.containers[0].resources.requests)
         elif record.HasField("create"):
             deployment = record.create.deployment
     assert pods == {"new": {"cpu": "2"}, "placed": {"cpu": "2"}, "listed": {}}
