@@ -29,6 +29,7 @@ from replay.importers.kubernetes import (
 from replay.importers.records import Importer, ImportOptions, Issues, single_path
 from replay.importers.rows import generated_nodes, with_nodes_and_issues
 from replay.kube.changes import Change
+from replay.kube.documents import read_documents
 from replay.trace.files import head
 from replay.trace.reader import is_binary, is_text, read
 from replay.trace.validate import CONTROLLERS
@@ -36,6 +37,7 @@ from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
+_MANIFESTS = (".yaml", ".yml", ".json")
 _POD_COUNTS = ("replicas", "parallelism", "completions")
 _NATIVE = Importer(
     name="native",
@@ -229,7 +231,7 @@ def _selected(
 ) -> tuple[Importer, list[Path]]:
     for path, importer, is_from_folder in files:
         if importer is None and not is_from_folder:
-            raise TraceError(str(path), _unknown_format())
+            raise _no_manifest(path) or TraceError(str(path), _unknown_format())
     found = {importer.name for _, importer, _ in files if importer}
     first = next((each for each in IMPORTERS.values() if each.name in found), None)
     if first is None:
@@ -243,9 +245,28 @@ def _selected(
             raise TraceError(str(path), problem)
         else:
             what = f"of format {importer.name}" if importer else "of no known format"
-            message = f"{what}: left out, the folder is read as {first.name}"
+            error = None if importer else _no_manifest(path)
+            if error is not None:
+                what = f"{error.where.removeprefix(str(path)).lstrip(', ')} {error.problem}"
+            message = f"{what.strip()}: left out, the folder is read as {first.name}"
             issues.add("ignored-file", str(path), message)
     return first, selected
+
+
+def _no_manifest(path: Path) -> TraceError | None:
+    """Return why a file with a manifest's name holds no object; None for another name."""
+    if not path.name.removesuffix(".gz").removesuffix(".zst").endswith(_MANIFESTS):
+        return None
+    try:
+        documents = list(read_documents(path))
+    except TraceError as error:
+        return error
+    for where, first in documents[:1]:
+        if isinstance(first, list):
+            hint = "separate the objects by ---, or make them the items of a List"
+            return TraceError(where, f"is a list, not a Kubernetes object; {hint}")
+        return TraceError(where, "is not a Kubernetes object: it has no apiVersion and no kind")
+    return TraceError(str(path), "has no document")
 
 
 def _unknown_format() -> str:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from replay.report.load import BOUND, CAPACITY, PENDING, RESOURCES
+from replay.report.notes import notes_of_two
 from replay.report.page import ReportHead, page
 from replay.report.section import (
     BUCKETS,
@@ -47,6 +48,7 @@ def compared_page(compared: Compared) -> str:
             _inputs(compared),
             _divergence(compared),
             _figures(compared),
+            notes_of_two(compared.run_a, compared.run_b),
             _pods(compared),
             _pending(sides),
             _utilisation(sides),

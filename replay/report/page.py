@@ -16,6 +16,7 @@ from replay.errors import unwritable
 from replay.report.displaced import evictions, loops, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import fragmentation, node_timeline, reasons
+from replay.report.notes import notes
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
@@ -196,7 +197,7 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     with RunTables(run) as tables:
         source = open_source(tables)
         head = report_head(source, run.manifest(), run.path.resolve().name)
-        text = page(head, [each(source) for each in SECTIONS])
+        text = page(head, [notes(run), *(each(source) for each in SECTIONS)])
     return write_page(path, text)
 
 

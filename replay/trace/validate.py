@@ -22,8 +22,16 @@ CONTROLLERS = (
     "cron_job",
 )
 """The kinds of controllers that make pods, by their fields of KubernetesObject."""
-# Components that change a cluster and are not simulated, recognised by their images.
-_ACTORS = ("cluster-autoscaler", "karpenter", "descheduler", "vertical-pod-autoscaler")
+_NO_NODES = "no node is added for pods that fit on none, and none is removed"
+_ACTORS = {
+    "cluster-autoscaler": _NO_NODES,
+    "karpenter": _NO_NODES,
+    "descheduler": "it evicts no pods",
+    "vertical-pod-autoscaler": "requests stay as they are",
+    "vpa-updater": "it evicts no pods, and requests stay as they are",
+    "keda": "replicas stay as they are",
+}
+"""Components that change a cluster and are not simulated, by a part of their images' names."""
 
 
 def pod_template(message: KubernetesObject) -> PodTemplateSpec | None:
@@ -43,9 +51,9 @@ def pod_features(spec: PodSpec) -> Iterator[str]:
     if spec.resource_claims or any(each.resources.claims for each in spec.containers):
         yield "device claims (resourceClaims) are not simulated: they always fit"
     for container in spec.containers:
-        for actor in _ACTORS:
+        for actor, effect in _ACTORS.items():
             if actor in container.image:
-                yield f"{actor} is not simulated: what it did stays as recorded"
+                yield f"{actor} is not simulated: {effect}, beyond what was recorded of it"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from replay.whatif.divergence import (
     first_divergence,
     sentence_of,
 )
+from replay.whatif.notes import compared_notes
 from reprieve.trace.v1beta1 import trace_pb2
 
 GROUPS_SHOWN = 12
@@ -92,6 +93,7 @@ class Compared:
             "eviction_not_judged": {name.lower(): why for name, why in self.not_judged.items()},
             "divergence": divergence,
             **self.comparison.to_mapping(),
+            "notes": [each._asdict() for each in compared_notes(self.run_a, self.run_b)],
         }
 
     def to_markdown(self) -> str:

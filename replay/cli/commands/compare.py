@@ -34,7 +34,10 @@ from replay.whatif.compared import (
     group_effects,
 )
 from replay.whatif.comparison import FigureChange, PodGroup
+from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
+
+NOTES_SHOWN = 12
 
 
 @click.command(name="compare")
@@ -143,6 +146,20 @@ def show(compared: Compared, output: str) -> None:
     _print_divergence(compared, console, wide=output == "wide")
     _print_groups(compared.comparison.groups, console, wide=output == "wide")
     _print_figures(compared.comparison.figures, console, wide=output == "wide")
+    _print_notes(compared, console, wide=output == "wide")
+
+
+def _print_notes(compared: Compared, console: Console, *, wide: bool) -> None:
+    notes = list(compared_notes(compared.run_a, compared.run_b))
+    if not notes:
+        return
+    table = plain_table(*right_aligned("A", "B"), "KIND", "NOTE")
+    shown = None if wide else NOTES_SHOWN
+    for each in notes[:shown]:
+        table.add_row(f"{each.a:,}", f"{each.b:,}", escape(each.kind), escape(each.text))
+    console.print()
+    console.print(table)
+    print_left_out(len(notes), shown, console)
 
 
 def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:

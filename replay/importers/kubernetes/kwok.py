@@ -16,6 +16,7 @@ from pathlib import Path
 
 from replay import bounds
 from replay.errors import TraceError
+from replay.importers.kubernetes.left_out import UNREAD, issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.records import Issues, Recording, single_path
@@ -69,8 +70,8 @@ class _PatchedObjects:
             if raw.get("kind") == "ResourcePatch":
                 yield from self._patch(where, raw)
             elif not is_carried(raw):
-                message = f"{raw.get('apiVersion')} {raw.get('kind')} is not carried in a trace"
-                self._issues.add("unknown-kind", where, message)
+                kind, message = issue_of(raw)
+                self._issues.add(kind, where, message)
             else:
                 yield self._change(where, ChangeType.ADDED, raw, initial=True)
 
@@ -79,7 +80,7 @@ class _PatchedObjects:
         object_kind = KINDS_BY_RESOURCE.get(str(resource.get("resource")))
         if object_kind is None:
             message = f"{resource.get('resource')} are not carried in a trace"
-            self._issues.add("unknown-kind", where, message)
+            self._issues.add(UNREAD, where, message)
             return
         since_ns, method = raw.get("durationNanosecond", 0), _method(raw)
         if not isinstance(since_ns, int) or not 0 <= since_ns <= _SINCE_MAX_NS or not method:

@@ -20,6 +20,7 @@ from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
 from replay.importers.kubernetes.applied import applied
 from replay.importers.kubernetes.defaults import fill_in
+from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
@@ -48,7 +49,7 @@ from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 
 NAME = "manifests"
 
-_YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
+_YAML_HEAD = re.compile(r"^([\"']?)(apiVersion|kind)\1:\s", re.MULTILINE)
 _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
 
 _Key = tuple[str, str, str]
@@ -106,6 +107,7 @@ class _Manifests:
     def __init__(self, options: ImportOptions) -> None:
         self._options = options
         self._issues = Issues()
+        self._left_out = LeftOut()
         self._existing: dict[_Key, KubernetesObject] = {}
         self._new: dict[_Key, KubernetesObject] = {}
         self._latest_ns = 0
@@ -128,6 +130,7 @@ class _Manifests:
         existing = list(self._existing.values())
         existing += inferred_objects(existing, self._issues)
         existing.sort(key=_order)
+        self._left_out.report([*existing, *self._new.values()], self._issues)
         return self._records(new_header(NAME, paths, self._options), at_ns, existing)
 
     def _records(
@@ -163,9 +166,10 @@ class _Manifests:
     def _add_object(self, where: str, raw: Raw) -> None:
         kind = raw.get("kind")
         if not is_carried(raw):
-            message = f"{raw.get('apiVersion')} {kind} is not carried in a trace and was left out"
-            self._issues.add("unknown-kind", where, message)
+            self._left_out.add(where, raw)
             return
+        if note := security_note(raw):
+            self._issues.add(NOT_SIMULATED, where, note)
         for path in misplaced_fields(raw):
             message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
             self._issues.add("misplaced-field", where, message)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.errors import TraceError
+from replay.importers.kubernetes.left_out import issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
@@ -89,7 +90,8 @@ def _event(where: str, line: object, issues: Issues) -> _Event | None:
     if at_ns is None or type_ is None:
         raise TraceError(where, "expected time (RFC 3339) and event (Add, Update or Delete)")
     if not is_carried(raw):
-        issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
+        issue_kind, message = issue_of(raw)
+        issues.add(issue_kind, where, message)
         return None
     own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
     if not own.get("namespace"):

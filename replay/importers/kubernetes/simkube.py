@@ -22,6 +22,7 @@ import orjson
 from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
+from replay.importers.kubernetes.left_out import issue_of
 from replay.importers.records import (
     Importer,
     ImportOptions,
@@ -112,8 +113,8 @@ class _Trace:
 
     def _applied(self, where: str, at_ns: int, raw: _Raw) -> Iterator[Record]:
         if not is_carried(raw):
-            message = f"{raw.get('apiVersion')} {raw.get('kind')} is not carried in a trace"
-            self._issues.add("unknown-kind", where, message)
+            issue_kind, message = issue_of(raw)
+            self._issues.add(issue_kind, where, message)
             return
         kind = str(raw["kind"])
         made = read_object(where, without_status(raw))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from replay import bounds
+from replay.importers.kubernetes.left_out import issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
@@ -88,7 +89,7 @@ def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
         if first is None:
             issues.add("ignored-file", str(path), "no watch event")
         elif not is_carried(first):
-            issues.add("ignored-file", str(path), f"{kind(first)} is not carried in a trace")
+            issues.add("ignored-file", str(path), issue_of(first)[1])
         else:
             by_kind.setdefault(kind(first), []).append(path)
             namespaces.update(filter(None, [recorded_namespace(first)]))
@@ -214,7 +215,8 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
         elif type_ == "BOOKMARK" and (every_kind or _LIST_END in part(meta(raw), "annotations")):
             yield _Event(where=where, at_ns=0, has_arrival=False, type=None, raw=raw)
         elif type_ in _TYPES:
-            issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
+            issue_kind, message = issue_of(raw)
+            issues.add(issue_kind, where, message)
         elif type_ != "BOOKMARK":
             message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
             issues.add("watch-error", where, message)

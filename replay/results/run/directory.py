@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -64,6 +64,14 @@ class RunState:
         if self.broke_off:
             return f"the run broke off ({self.broke_off}); this is what it had written by then"
         return ""
+
+
+class RunNote(NamedTuple):
+    """A note of a run's summary, and how often it was made."""
+
+    kind: str
+    text: str
+    times: int
 
 
 class RunDirectory:
@@ -317,6 +325,14 @@ class RunDirectory:
     def summary(self) -> dict[str, Any]:
         """Read the summary."""
         return self._read_json(SUMMARY)
+
+    def notes(self) -> list[RunNote]:
+        """Return the summary's notes, [] where there is no summary."""
+        try:
+            found = self.summary()["notes"]
+            return [RunNote(each["kind"], each["text"], int(each["count"])) for each in found]
+        except (RunError, KeyError, TypeError, ValueError):
+            return []
 
     def eviction_not_judged(self) -> str:
         """Return why the run could decide no eviction; "" where it could, or has no summary."""

@@ -94,7 +94,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         _patch(1, "pods", "never", "patch", {"spec": {}}),
     )
     found = [each.kind for each in issues(records)]
-    assert found == ["guessed-time", "unknown-kind", "unknown-kind", "unknown-object"]
+    assert found == ["guessed-time", "unread-kind", "unread-kind", "unknown-object"]
 
 
 def test_a_patch_without_a_method_is_refused(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_reported(
     file = tmp_path / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": raw}))
     found = Counter(each.kind for each in issues(open_trace([file])))
-    assert found == {"ended-pod": 1, "unknown-kind": 2}
+    assert found == {"ended-pod": 1, "unread-kind": 1, "not-simulated": 1}
 
 
 def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         b'{"other": 1}',
     )
     found = [each.kind for each in issues(records)]
-    assert found == ["unknown-kind", "unknown-object", "unknown-line"]
+    assert found == ["unread-kind", "unknown-object", "unknown-line"]
 
 
 def test_an_event_without_a_time_is_refused(tmp_path: Path) -> None:

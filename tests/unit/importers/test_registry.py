@@ -121,3 +121,36 @@ def test_a_long_text_of_the_file_is_shortened_in_a_refusal(tmp_path: Path) -> No
         list(open_trace([tmp_path / "a.csv"], format="alibaba-2017"))
     assert len(str(refused.value)) < 2000
     assert str(refused.value).endswith("xy' is not a number")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem"),
+    [
+        ("\tapiVersion: v1\n", "line 1, column 1", "is not YAML"),
+        ("foo: 1\nbar: [1, 2\n", "line 3, column 1", "is not YAML"),
+        ("- kind: Pod\n", "line 1", "is a list, not a Kubernetes object"),
+        ("replicas: 3\n", "line 1", "it has no apiVersion and no kind"),
+        ("", "", "has no document"),
+    ],
+)
+def test_a_yaml_file_that_is_no_manifest_is_refused_with_its_own_problem(
+    tmp_path: Path, text: str, place: str, problem: str
+) -> None:
+    """The parser's line, not a list of formats; beside manifests the same is a note."""
+    file = tmp_path / "m.yaml"
+    file.write_text(text)
+    with pytest.raises(TraceError) as refusal:
+        open_trace([file])
+    assert refusal.value.where == f"{file}, {place}".rstrip(", ")
+    assert problem in refusal.value.problem
+    (tmp_path / "node.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")
+    ((issue),) = issues(open_trace([tmp_path]))
+    assert issue.kind == "ignored-file"
+    assert problem in issue.message
+
+
+def test_manifests_may_have_quoted_keys(tmp_path: Path) -> None:
+    """As some generators write them."""
+    file = tmp_path / "m.yaml"
+    file.write_text('"apiVersion": v1\n"kind": Node\n"metadata": {"name": "n"}\n')
+    assert recognise(file) == "manifests"

@@ -122,7 +122,7 @@ def test_what_is_not_carried_is_named(tmp_path: Path) -> None:
     records = _imported(
         tmp_path, _event(0, _object("VolcanoJob", "v"), deleted=(_object("Pod", "p"),))
     )
-    assert [each.kind for each in issues(records)] == ["unknown-kind", "unknown-object"]
+    assert [each.kind for each in issues(records)] == ["unread-kind", "unknown-object"]
 
 
 def test_nodes_can_be_made_for_it(tmp_path: Path) -> None:

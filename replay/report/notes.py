@@ -1,0 +1,43 @@
+"""Notes: what a run did not simulate, refused or guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replay.report.section import Cell, ReportSection
+from replay.results.run.directory import RunDirectory
+from replay.whatif.notes import compared_notes
+
+_TITLE = "Notes"
+_NOTE = "What the trace has and the run did not simulate, what was refused, and what was guessed."
+
+
+def notes(run: RunDirectory) -> ReportSection:
+    """Return the section of one run."""
+    return ReportSection(
+        key="notes",
+        title=_TITLE,
+        note=_NOTE,
+        empty="The run has no notes.",
+        columns=("Count", "Kind", "Note"),
+        rows=[[each.times, each.kind, each.text] for each in run.notes()],
+        wide=True,
+        tabular=True,
+    )
+
+
+def notes_of_two(run_a: RunDirectory, run_b: RunDirectory) -> ReportSection:
+    """Return the section of two runs compared."""
+    rows: list[Sequence[Cell]] = [
+        [each.a, each.b, each.kind, each.text] for each in compared_notes(run_a, run_b)
+    ]
+    return ReportSection(
+        key="notes",
+        title=_TITLE,
+        note=_NOTE,
+        empty="The runs have no notes.",
+        columns=("In A", "In B", "Kind", "Note"),
+        rows=rows,
+        wide=True,
+        tabular=True,
+    )
