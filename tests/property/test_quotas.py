@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from replay.world.api.admission.quotas import Quotas
 from replay.world.api.admission.refusal import AdmissionError
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 from tests.unit.world.admission.test_quotas import make_pod, make_quota
 
 HARD = {"pods": "4", "requests.cpu": "6", "count/pods": "5"}
@@ -21,7 +22,7 @@ def test_a_quota_is_never_exceeded_and_its_use_is_the_sum_over_its_pods(
     steps: list[tuple[str, int, int]], quota_at: int
 ) -> None:
     """Admission against sums that are made anew for each step; the quota may come later."""
-    quotas, pods = Quotas(), {}
+    quotas, pods = Quotas(), dict[str, Pod]()
     for number, (step, name, cpu) in enumerate(steps):
         if number == quota_at:
             quotas.put(0, make_quota(HARD), pods.values())
@@ -53,5 +54,5 @@ def test_a_quota_is_never_exceeded_and_its_use_is_the_sum_over_its_pods(
             quotas.release(pod)
 
 
-def _cpu(pod: object) -> int:
-    return int(pod.spec.containers[0].resources.requests["cpu"])  # type: ignore[attr-defined] # a pod
+def _cpu(pod: Pod) -> int:
+    return int(pod.spec.containers[0].resources.requests["cpu"])

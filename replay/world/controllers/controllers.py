@@ -20,7 +20,7 @@ from replay.world.controllers.replica_sets import ReplicaSets
 from replay.world.controllers.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
-from reprieve.kube.v1beta1 import meta_pb2, object_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 KINDS = {
