@@ -1,4 +1,4 @@
-"""Bounds on what is read from files of strangers: nesting, sizes, expansion, objects made.
+"""Bounds on what is read from untrusted files: nesting, sizes, expansion, objects made.
 
 One value holds for the process, as `csv.field_size_limit` does; `set_bounds` is called where a
 command begins. A refusal names the bound's option, which raises it. The defaults are far above what

@@ -1,4 +1,4 @@
-r"""The edge to a person's terminal: strangers' text is shown without control characters.
+r"""The edge to a person's terminal: untrusted text is shown without control characters.
 
 A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
 the text after it, or a newline that begins a forged line. Such characters are shown as `\x1b` or
