@@ -29,11 +29,14 @@ from replay.results.summary.tally import Tally
 from replay.sessions import Services, WantedServices
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.annotations import UsageRule
+from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
+from replay.world.kubelet.usage import MEMORY
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.config.kubelet import read_kubelet_configuration
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.server import calm
 from services.telemetry.setup import open_span_sink
@@ -61,7 +64,9 @@ class ReplaySettings:
     tls: ClientTls = PLAIN
     scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
     eviction: eviction_pb2.EvictionConfig = field(
-        default_factory=lambda: eviction_pb2.EvictionConfig(use_defaults=True)
+        default_factory=lambda: eviction_pb2.EvictionConfig(
+            use_defaults=True, enforce_node_allocatable=["pods"]
+        )
     )
     models: Models = field(default_factory=Models)
     until_ns: int | None = None
@@ -222,6 +227,7 @@ class _Attempt:
             observer=self.recorder,
             cluster=Cluster(scheduler.names),
             usage=settings.usage,
+            kubelet=_kubelet_memory(settings.eviction),
         )
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
@@ -288,6 +294,20 @@ def _noting(
         if record.HasField("header"):
             header.CopyFrom(record.header)
         yield record
+
+
+def _kubelet_memory(config: eviction_pb2.EvictionConfig) -> KubeletMemory:
+    """Return what the kubelets' settings say about the limit of all pods of a node."""
+    if not config.kubelet_configuration:
+        if config.use_defaults and not config.hard:
+            return DEFAULT_KUBELET
+        enforced = "pods" in config.enforce_node_allocatable
+        return KubeletMemory(hard_threshold=config.hard.get(MEMORY, ""), limits_pods=enforced)
+    eviction = read_kubelet_configuration(config.kubelet_configuration).eviction
+    return KubeletMemory(
+        hard_threshold=eviction.hard.get(MEMORY, ""),
+        limits_pods="pods" in eviction.enforce_node_allocatable,
+    )
 
 
 def _span_sink(

@@ -320,6 +320,9 @@ def _later(observed: trace_pb2.Observed) -> str:
             return f"preempted by {by.namespace}/{by.name} on {observed.preempted.node_name}"
         case "evicted":
             return f"evicted on {observed.evicted.node_name}: {observed.evicted.message}".strip()
+        case "oom_killed":
+            killed = observed.oom_killed
+            return f"container {killed.container} OOM-killed at the limit of {killed.limit_of}"
         case "nominated" if not observed.nominated.node_name:
             return "its nomination was cleared"
         case "started":

@@ -22,7 +22,13 @@ from replay.hashing import KeyedRandom, object_uid
 from replay.overrides.assignment import OverrideError, existing_labels, parse_selector, shown_names
 from replay.overrides.inventory import TraceInventory
 from replay.trace.validate import pod_template
-from replay.world.kubelet.annotations import RESOURCES, USAGE_ANNOTATIONS, UsageRule, parse_growth
+from replay.world.kubelet.annotations import (
+    RESOURCES,
+    UsageRule,
+    parse_growth,
+    usage_annotation,
+    usage_subject,
+)
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.requests import pod_requests
@@ -52,12 +58,15 @@ def parse_usage(text: str) -> UsageRule:
     if len(parts) != 3:
         problem = "write a selector, a resource and a value: 'app=web memory +50Mi/m'"
         raise OverrideError(f"--usage {text!r}: {problem}")
-    selector, resource, value = parts
-    if resource not in RESOURCES:
-        problem = f"{resource!r} does not cause node pressure in a replay"
-        raise OverrideError(f"--usage {text!r}: {problem}; write {' or '.join(RESOURCES)}")
+    selector, named, value = parts
+    subject = usage_subject(named)
+    if subject is None:
+        problem = f"{named!r} does not cause node pressure in a replay"
+        known = ", ".join((*RESOURCES, "memory.CONTAINER"))
+        raise OverrideError(f"--usage {text!r}: {problem}; write one of {known}")
+    resource, container = subject
     try:
-        rule = UsageRule(resource=resource, growth=parse_growth(value))
+        rule = UsageRule(resource=resource, growth=parse_growth(value), container=container)
         if pod := _POD.fullmatch(selector):
             return replace(rule, namespace=pod["namespace"], name=pod["name"])
         return replace(rule, selector=parse_selector(selector))
@@ -89,7 +98,7 @@ def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
 def has_usage(records: Iterable[trace_pb2.Record]) -> bool:
     """Return whether a trace has usage of a pod or a node: a profile or an annotation."""
     return any(
-        record.HasField("usage") or any(name in USAGE_ANNOTATIONS for name in _annotations(record))
+        record.HasField("usage") or any(map(usage_annotation, _annotations(record)))
         for record in records
     )
 

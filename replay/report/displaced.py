@@ -1,4 +1,4 @@
-"""Preemptions by preemptor and victim, evictions by signal, and eviction loops."""
+"""Preemptions by preemptor and victim, evictions by signal, eviction loops, and OOM kills."""
 
 from __future__ import annotations
 
@@ -49,6 +49,17 @@ FROM evictions GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT 100
 _EVICTED_OWNED = """
 SELECT at_ns, uid, owner, coalesce(signal, 'local storage limit'), node_name
 FROM evictions WHERE owner IS NOT NULL ORDER BY sequence
+"""
+
+_OOM_KILLS_MAX = 50
+_OOM_KILLS = f"""
+SELECT coalesce(owner, namespace || '/' || name), container, limit_of, limit_bytes, count(*),
+    count(DISTINCT uid), min(at_ns), max(at_ns)
+FROM oom_kills GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT {_OOM_KILLS_MAX}
+"""  # noqa: S608 - made of this module's own constants
+_OOM_KILLS_OVER_TIME = """
+SELECT limit_of, CAST(least($bars - 1, floor((at_ns - $start) / $width)) AS INTEGER), count(*)
+FROM oom_kills GROUP BY ALL
 """
 
 
@@ -220,4 +231,45 @@ def loops(source: ReportTables) -> ReportSection:
         left_out=(
             f"loops beyond the {_LOOPS_MAX} with most evictions" if len(rows) == _LOOPS_MAX else ""
         ),
+    )
+
+
+def oom_kills(source: ReportTables) -> ReportSection:
+    """Return OOM kills over time by whose limit was reached, and by controller and container."""
+    width = source.end_s * 1e9 / _BARS
+    bars: dict[str, list[int]] = {}
+    places = {"start": source.start_ns, "width": width, "bars": _BARS}
+    for limit_of, place, count in source.rows(_OOM_KILLS_OVER_TIME, places):
+        bars.setdefault(limit_of, [0] * _BARS)[place] = count
+    rows: list[list[Cell]] = []
+    for owner, container, limit_of, limit, count, pods, first, last in source.rows(_OOM_KILLS):
+        times = [durations.simulated(each - source.start_ns) for each in (first, last)]
+        rows.append([owner, container, limit_of, f"{limit / 2**20:,.0f}Mi", count, pods, *times])
+    series: list[Option] = [
+        {
+            "type": "bar",
+            "name": f"limit of the {limit_of}",
+            "stack": "all",
+            "data": [
+                [round((place + 0.5) * width / 1e9, 3), count] for place, count in enumerate(counts)
+            ],
+        }
+        for limit_of, counts in sorted(bars.items())
+    ]
+    chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
+    return ReportSection(
+        key="oom-kills",
+        title="OOM kills",
+        note="Containers that the kernel killed at a memory limit: their own, that of their pod, "
+        "of all pods of the node (kubepods) or of the node.",
+        empty="No container was OOM-killed.",
+        charts={"": chart} if series else {},
+        columns=(
+            *("Controller or pod", "Container", "Limit of", "Limit"),
+            *("Kills", "Pods", "First", "Last"),
+        ),
+        rows=rows,
+        left_out=f"rows beyond the {_OOM_KILLS_MAX} with most kills"
+        if len(rows) == _OOM_KILLS_MAX
+        else "",
     )

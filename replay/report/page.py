@@ -13,7 +13,7 @@ from string import Template
 import orjson
 
 from replay.errors import unwritable
-from replay.report.displaced import evictions, loops, preemptions
+from replay.report.displaced import evictions, loops, oom_kills, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.notes import notes
@@ -25,7 +25,7 @@ from replay.results.run.manifest import Manifest
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
 
-_COUNTED = ("pods", "bound", "preempted", "evicted", "pending", "failed_attempts")
+_COUNTED = ("pods", "bound", "preempted", "evicted", "oom_killed", "pending", "failed_attempts")
 _NODES = "SELECT count(*) FROM nodes"
 _PREEMPTORS = "SELECT count(DISTINCT by_uid) FROM preemptions"
 SECTIONS = (
@@ -37,6 +37,7 @@ SECTIONS = (
     node_timeline,
     evictions,
     loops,
+    oom_kills,
     fragmentation,
     latencies,
 )
@@ -161,6 +162,8 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
         ("pending at the end", f"{counts['pending']:,}"),
         ("failed attempts", f"{counts['failed_attempts']:,}"),
     ]
+    if counts["oom_killed"]:
+        facts.insert(-2, ("OOM-killed", f"{counts['oom_killed']:,}"))
     described = [
         ("Trace", shown or "unknown"),
         ("Simulated", durations.simulated(source.end_ns - source.start_ns)),

@@ -182,6 +182,30 @@ _TABLES = (
         ),
     ),
     Table(
+        name="oom_kills",
+        row="a container that the kernel killed at a memory limit",
+        order="sequence",
+        columns=(
+            *_AT,
+            *_POD,
+            Column("priority", "INTEGER", "the pod's priority"),
+            Column("owner", "VARCHAR", "its controller, as Kind namespace/name"),
+            Column("node_name", "VARCHAR", "the node"),
+            Column("container", "VARCHAR", "the container that was killed"),
+            Column(
+                "limit_of",
+                "VARCHAR",
+                "whose limit was reached: container, pod, kubepods (all pods of the node) or node",
+            ),
+            Column("limit_bytes", "BIGINT", "that limit"),
+            Column("usage_bytes", "BIGINT", "memory that the container used"),
+            Column("oom_score_adj", "INTEGER", "the container's; NULL: its own limit was reached"),
+            Column(
+                "container_survives", "BOOLEAN", "one process was killed and the container goes on"
+            ),
+        ),
+    ),
+    Table(
         name="nodes",
         row="a node",
         order="node_name, added_ns",

@@ -152,6 +152,8 @@ EFFECTS = (
     "preempted less often",
     "evicted more often",
     "evicted less often",
+    "OOM-killed more often",
+    "OOM-killed less often",
     WAITED_LONGER,
     WAITED_SHORTER,
     STILL_LONGER,
@@ -274,6 +276,9 @@ def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
         yield PodEffect("preempted more often" if change > 0 else "preempted less often")
     if change := other.counts.evicted.total() - one.counts.evicted.total():
         yield PodEffect("evicted more often" if change > 0 else "evicted less often")
+    killed = "oom_killed"
+    if change := other.counts.decisions[killed] - one.counts.decisions[killed]:
+        yield PodEffect("OOM-killed more often" if change > 0 else "OOM-killed less often")
     if one.waited_ns and other.waited_ns:
         change_ns = sum(other.waited_ns) - sum(one.waited_ns)
         yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)

@@ -75,6 +75,8 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
             text = f"preempted {key} for {by.namespace}/{by.name}"
         case "evicted":
             text = f"evicted {key} on {observed.evicted.node_name}"
+        case "oom_killed":
+            text = f"OOM-killed container {observed.oom_killed.container} of {key}"
         case "failed_scheduling":
             text = f"found no node for {key}"
         case "condition_changed":
@@ -113,6 +115,8 @@ def _detail(observed: trace_pb2.Observed, case: str | None) -> Hashable:
             return observed.preempted.node_name, observed.preempted.by.name
         case "evicted":
             return observed.evicted.node_name, observed.evicted.signal
+        case "oom_killed":
+            return observed.oom_killed.container, observed.oom_killed.limit_of
         case "finished":
             return observed.finished.phase
         case "condition_changed":
@@ -155,6 +159,8 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     for side, decision in ((a, one), (b, other)):
         if decision.observed.HasField("evicted"):
             return list(_eviction(side, b if side is a else a, decision))
+        if decision.observed.HasField("oom_killed"):
+            return list(_oom_kill(side, b if side is a else a, decision))
     if _key(one) != _key(other):
         keys = _key(one), _key(other)
         differences = [text for key in keys for text in _priority_differences(a, b, key)]
@@ -323,6 +329,15 @@ def _eviction(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decisio
     if not evicted.signal:
         return
     yield from _threshold_differences(side, other, evicted.signal)
+    yield from _usage_differences(side, other)
+
+
+def _oom_kill(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision) -> Iterator[str]:
+    killed = decision.observed.oom_killed
+    yield (
+        f"In {side.name} container {killed.container} used {killed.usage_bytes:,} bytes and the "
+        f"limit of {killed.limit_of} is {killed.limit_bytes:,}."
+    )
     yield from _usage_differences(side, other)
 
 

@@ -163,6 +163,12 @@ class Journal:
             evicted.ranking.extend(map(_ranked, ranking))
         self._sink(entry)
 
+    def oom_killed(self, now_ns: int, pod: PodRecord, killed: trace_pb2.OomKilled) -> None:
+        """Record that the kernel killed a container; `killed` names it and the limit."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.oom_killed.CopyFrom(killed)
+        self._sink(entry)
+
     def made(
         self,
         now_ns: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 _UNITS_NS = {
     "ns": 1,
@@ -58,6 +59,14 @@ def shown(length_ns: int) -> str:
     return "".join(parts)
 
 
+class OomKill(IntEnum):
+    """What the kernel kills where memory exceeds a limit: nothing, one process, or a container."""
+
+    OFF = 0
+    PROCESS = 1
+    CONTAINER = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
     """What a replay assumes, in ns unless the name says otherwise.
@@ -70,6 +79,7 @@ class Models:
     shutdown_ns: from the request to stop to the end of a pod's containers, at most the grace
         period. None: the whole grace period, as for a container that ignores SIGTERM.
     eviction: whether node-pressure eviction is simulated.
+    oom_kill: what the kernel kills where memory exceeds a limit.
     recorded_budget_status: use the recorded status of PodDisruptionBudgets in place of the
         disruption controller's.
     budget_delay_ns: from a change of a pod to the status of its PodDisruptionBudgets.
@@ -88,6 +98,7 @@ class Models:
     service_time_ns: int | None = None
     shutdown_ns: int | None = None
     eviction: bool = True
+    oom_kill: OomKill = OomKill.CONTAINER
     recorded_budget_status: bool = False
     budget_delay_ns: int = 0
     node_grace_ns: int = 40 * SECOND_NS
@@ -149,6 +160,13 @@ def _on(text: str) -> bool:
     if text != "on":
         raise ValueError(f"{text!r} is neither on nor {OFF}")
     return True
+
+
+def _oom_kill(text: str) -> OomKill:
+    kinds = {each.name.lower(): each for each in (OomKill.CONTAINER, OomKill.PROCESS)}
+    if text not in kinds:
+        raise ValueError(f"{text!r} is neither container nor process")
+    return kinds[text]
 
 
 def _time(
@@ -250,6 +268,16 @@ _MODELS = (
         when_off="kubelets evict no pods",
         read=_on,
         show=lambda _: "on",
+    ),
+    Model(
+        name="oom-kill",
+        field="oom_kill",
+        meaning="what is killed above a memory limit: the container, or one process, a child",
+        source="kubelet v1.34, memory.oom.group; singleProcessOOMKill on cgroup v1",
+        off=OomKill.OFF,
+        when_off="memory limits are not enforced",
+        read=_oom_kill,
+        show=lambda value: OomKill(value).name.lower(),
     ),
 )
 MODELS: Mapping[str, Model] = {each.name: each for each in _MODELS}

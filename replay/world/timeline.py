@@ -31,6 +31,8 @@ class ActionKind(Enum):
     BUDGET_STATUS = "a budget's delayed status is computed"
     LOOK = "a controller looks at its object again"
     RESTART = "a kubelet restarts a pod's containers"
+    MEMORY = "a pod's memory may exceed a limit"
+    NODE_MEMORY = "the memory of a node's pods may exceed a limit"
     CYCLE = "a scheduling cycle, or a binding, ends"
     TAINT = "a pod's toleration of its node's taints ends"
     DRAIN = "the drain of a node begins or goes on"
@@ -50,6 +52,7 @@ POD_KINDS = (
     ActionKind.STOPPED,
     ActionKind.REMOVE,
     ActionKind.RESTART,
+    ActionKind.MEMORY,
     ActionKind.TAINT,
 )
 """The kinds whose key is a pod's UID."""
@@ -60,6 +63,7 @@ BEFORE_END_KINDS = frozenset(
         ActionKind.READY,
         ActionKind.FINISH,
         ActionKind.RESTART,
+        ActionKind.MEMORY,
     }
 )
 """The kinds that do nothing to a pod that has ended at the same instant."""

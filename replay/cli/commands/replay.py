@@ -310,6 +310,7 @@ def _settings(
         kubelet_text = overrides.kubelet(
             _text(options.kubelet_config), evicts=not options.no_eviction
         )
+    has_file = bool(kubelet_text) or options.kubelet_config is not None
     settings = ReplaySettings(
         version=package_version(),
         argv=tuple(sys.argv[1:]),
@@ -320,8 +321,9 @@ def _settings(
         tls=options.tls,
         scheduler=_scheduler_config(options, scheduler_text),
         eviction=eviction_pb2.EvictionConfig(
-            use_defaults=not kubelet_text and options.kubelet_config is None,
+            use_defaults=not has_file,
             kubelet_configuration=kubelet_text,
+            enforce_node_allocatable=[] if has_file else ["pods"],
         ),
         models=_models(options),
         until_ns=options.until_ns,

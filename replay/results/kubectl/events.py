@@ -5,8 +5,9 @@ hour after its last occurrence. Kubelets' Events about images, containers and pr
 simulated: a pod's start has one Event.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go and framework/preemption/executor.go;
-pkg/kubelet/events/event.go and kubelet_node_status.go; pkg/controller/controller_utils.go and
-statefulset/stateful_pod_control.go (messages); client-go tools/record/events_cache.go (counting);
+pkg/kubelet/events/event.go, kubelet_node_status.go and oom/oom_watcher_linux.go;
+pkg/controller/controller_utils.go and statefulset/stateful_pod_control.go (messages);
+client-go tools/record/events_cache.go (counting);
 cmd/kube-apiserver --event-ttl (the hour).
 """
 
@@ -144,6 +145,11 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
             host = observed.evicted.node_name
             text = observed.evicted.message
             return _event(decision, pod, _WARNING, "Evicted", text, "kubelet", host)
+        case "oom_killed" if observed.oom_killed.limit_of == "node":
+            host = observed.oom_killed.node_name
+            about = ObjectReference(kind="Node", name=host)
+            text = f"System OOM encountered, victim: {observed.oom_killed.container}"
+            return _event(decision, about, _WARNING, "SystemOOM", text, "kubelet", host)
         case "started":
             host = observed.started.node_name
             return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)

@@ -7,6 +7,7 @@
     │   └── Terminating        a victim, from its preemption to its end
     ├── bindingCycle
     ├── Running
+    ├── oomKill                a container of it is killed
     └── eviction
 
 A pod that replaces a preempted or evicted one of the same controller is linked to the span of that
@@ -208,6 +209,8 @@ class PodSpans:
                 self._preempted(trace, observed.preempted)
             case "evicted":
                 self._evicted(at_ns, trace, observed.evicted)
+            case "oom_killed":
+                self._oom_killed(at_ns, trace, observed.oom_killed)
             case "started":
                 trace.running_ns = at_ns
             case "finished":
@@ -306,6 +309,16 @@ class PodSpans:
         }
         span = self._child(trace, "eviction", at_ns, at_ns, attributes)
         self._await_replacement(trace, span)
+
+    def _oom_killed(self, at_ns: int, trace: _PodTrace, killed: trace_pb2.OomKilled) -> None:
+        attributes: dict[str, Attribute] = {
+            "k8s.node.name": killed.node_name,
+            "k8s.container.name": killed.container,
+            "reprieve.limit_of": killed.limit_of,
+            "reprieve.limit_bytes": killed.limit_bytes,
+            "reprieve.usage_bytes": killed.usage_bytes,
+        }
+        self._child(trace, "oomKill", at_ns, at_ns, attributes)
 
     def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
         """End a pod's trace once; `end` is "" where the pod exists at the run's end."""

@@ -165,6 +165,12 @@ FIGURES: Mapping[str, Figure] = {
         labels=(*POD_LABELS, "signal"),
         sql="SELECT count(*) FROM evictions",
     ),
+    "oom_killed": Figure(
+        "containers that the kernel killed at a memory limit; each kill counts",
+        "",
+        lambda p, _: p.counts.decisions["oom_killed"],
+        sql="SELECT count(*) FROM oom_kills",
+    ),
     "failed_attempts": Figure(
         "scheduling attempts that bound nothing",
         "",

@@ -51,6 +51,7 @@ class Decided:
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
+    oom_killed: kills of containers at a memory limit.
     eviction_not_judged: why no eviction could be decided, "" where one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
     refused: decisions that could not be carried out.
@@ -65,6 +66,7 @@ class Decided:
     displacements: tuple[Displacement, ...]
     budget_violations: int
     evicted: tuple[NamedCount, ...]
+    oom_killed: int
     eviction_not_judged: str
     loops: tuple[EvictionLoop, ...]
     drains: tuple[DrainedNode, ...]
@@ -259,6 +261,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         ),
         budget_violations=tally.against_budget,
         evicted=_counts(tally.evicted),
+        oom_killed=tally.decisions["oom_killed"],
         eviction_not_judged=eviction_not_judged,
         loops=tally.loops.found(),
         drains=tally.drains.rows(),

@@ -91,6 +91,7 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         ("ended", sum(each.count for each in decided.ended), _listed(decided.ended)),
     ]
     optional = [
+        ("OOM-killed", decided.oom_killed, "containers at a memory limit; each kill counts"),
         ("never tried", summary.unbound.untried, "gated, another scheduler's, or created too late"),
         ("failed attempts", decided.failed_attempts, ""),
         ("refused decisions", decided.refused, "reported back to the scheduler"),

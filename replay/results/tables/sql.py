@@ -25,6 +25,10 @@ _OBSERVED = {
     "finished": "STRUCT(phase VARCHAR, reason VARCHAR)",
     "removed": "STRUCT(cause VARCHAR)",
     "conditionChanged": 'STRUCT("type" VARCHAR, status VARCHAR)',
+    "oomKilled": (
+        "STRUCT(nodeName VARCHAR, container VARCHAR, limitOf VARCHAR, limitBytes BIGINT, "
+        "usageBytes BIGINT, oomScoreAdj INTEGER, containerSurvives BOOLEAN)"
+    ),
     "made": f"STRUCT(owner {_REFERENCE}, ordinal BIGINT)",
     "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
     "nodeDrain": "STRUCT(step VARCHAR, tookNs BIGINT, evicted INTEGER, message VARCHAR)",
@@ -136,12 +140,16 @@ FROM draft_pods AS pod LEFT JOIN life USING (uid)
 _DECISIONS = """
 SELECT *,
     coalesce(o.scheduled.nodeName, o.nominated.nodeName, o.preempted.nodeName, o.evicted.nodeName,
-        o.started.nodeName, CASE WHEN object_kind = 'Node' THEN name END) AS node_name,
+        o.oomKilled.nodeName, o.started.nodeName, CASE WHEN object_kind = 'Node' THEN name END
+    ) AS node_name,
     CASE kind
         WHEN 'failedScheduling' THEN o.failedScheduling.message
         WHEN 'nominated' THEN o.nominated.decidedBy
         WHEN 'preempted' THEN 'by ' || o.preempted."by".namespace || '/' || o.preempted."by".name
         WHEN 'evicted' THEN o.evicted.message
+        WHEN 'oomKilled' THEN concat(
+            'container ', o.oomKilled.container, ' at the limit of ', o.oomKilled.limitOf
+        )
         WHEN 'finished' THEN concat_ws(': ', o.finished.phase, o.finished.reason)
         WHEN 'removed' THEN o.removed.cause
         WHEN 'conditionChanged' THEN o.conditionChanged."type" || '=' || o.conditionChanged.status
@@ -211,6 +219,16 @@ FROM (
 )
 """  # noqa: S608 - made of this module's own constants
 
+_OOM_KILLS = f"""
+SELECT log.*, pod.priority, {_OWNER.format("pod")} AS owner,
+    o.oomKilled.nodeName AS node_name, o.oomKilled.container AS container,
+    o.oomKilled.limitOf AS limit_of, o.oomKilled.limitBytes AS limit_bytes,
+    o.oomKilled.usageBytes AS usage_bytes, o.oomKilled.oomScoreAdj AS oom_score_adj,
+    coalesce(o.oomKilled.containerSurvives, false) AS container_survives
+FROM log LEFT JOIN draft_pods AS pod ON pod.uid = log.uid
+WHERE kind = 'oomKilled'
+"""  # noqa: S608 - made of this module's own constants
+
 _NODES = """
 SELECT node.* EXCLUDE (removed_ns), gone.removed_ns
 FROM (FROM draft_nodes WHERE added_ns IS NOT NULL) AS node
@@ -225,6 +243,7 @@ SELECTS: Mapping[str, str] = {
     "attempts": _ATTEMPTS,
     "preemptions": _PREEMPTIONS,
     "evictions": _EVICTIONS,
+    "oom_kills": _OOM_KILLS,
     "nodes": _NODES,
     "node_usage": "FROM draft_node_usage",
     "free_capacity": "FROM draft_free_capacity",

@@ -3,6 +3,8 @@
 A container's first restart is immediate. The backoff is reset, as upstream's is, by a run of more
 than ten minutes.
 
+An init container takes no time: it has completed when the pod runs. A sidecar runs with the pod.
+
 Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition;
 pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap;
 pkg/registry/core/pod/storage/storage.go, BindingREST.setPodNodeAndMetadata;
@@ -12,7 +14,7 @@ container/helpers.go, ShouldContainerBeRestarted; kuberuntime/kuberuntime_manage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 
 from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
@@ -31,6 +33,9 @@ BACKOFF_NS = 10 * SECOND_NS
 BACKOFF_MAX_NS = 300 * SECOND_NS
 RESET_NS = 2 * BACKOFF_MAX_NS
 """How long containers must have run for their backoff to be reset."""
+KILLED_EXIT_CODE = 137
+OOM_KILLED = "OOMKilled"
+_INITIALIZING = "PodInitializing"
 
 
 def set_pod_condition(
@@ -115,8 +120,9 @@ def seen(now_ns: int, pod: pod_pb2.Pod) -> None:
     """Write the kubelet's first status of a pod whose containers do not run yet."""
     _acknowledge(now_ns, pod)
     set_pod_condition(pod.status, "Ready", "False", now_ns, "ContainersNotReady")
+    reason = _INITIALIZING if pod.spec.init_containers else "ContainerCreating"
     for container in pod.status.container_statuses:
-        container.state.waiting.reason = "ContainerCreating"
+        container.state.waiting.reason = reason
 
 
 def seen_running(now_ns: int, pod: pod_pb2.Pod) -> None:
@@ -134,6 +140,11 @@ def running(now_ns: int, pod: pod_pb2.Pod) -> None:
         container.ready = True
         container.state.Clear()
         set_time(container.state.running.started_at, now_ns)
+    if status.init_container_statuses:
+        set_pod_condition(status, "Initialized", "True", now_ns)
+        sidecars = _sidecars(pod)
+        for container in status.init_container_statuses:
+            _initialized(now_ns, container, is_sidecar=container.name in sidecars)
 
 
 def running_unready(now_ns: int, pod: pod_pb2.Pod) -> None:
@@ -165,14 +176,129 @@ def _set_ready(status: pod_pb2.PodStatus, value: str, now_ns: int, reason: str =
     set_pod_condition(status, "Ready", value, now_ns, reason)
 
 
-def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> None:
-    """Write that the pod's containers have exited for good; `phase` "": by the exit code."""
+def _initialized(now_ns: int, status: pod_pb2.ContainerStatus, *, is_sidecar: bool) -> None:
+    """Write that a sidecar runs, or that another init container has completed."""
+    state = status.state
+    if is_sidecar:
+        if not state.HasField("running"):
+            state.Clear()
+            set_time(state.running.started_at, now_ns)
+        status.ready = status.started = True
+    elif not (state.HasField("terminated") and state.terminated.exit_code == 0):
+        state.Clear()
+        state.terminated.reason = "Completed"
+        set_time(state.terminated.started_at, now_ns)
+        set_time(state.terminated.finished_at, now_ns)
+        status.ready, status.started = True, False
+
+
+def oom_killed(now_ns: int, pod: pod_pb2.Pod, name: str, *, waits: bool) -> None:
+    """Write that the kernel killed a container; it `waits` for a restart after its backoff.
+
+    One that is restarted at once, or never, is shown as terminated. An init container's pod is not
+    initialized.
+    """
     status = pod.status
-    phase = phase or ("Failed" if exit_code else "Succeeded")
+    _set_ready(status, "False", now_ns, "ContainersNotReady")
+    container = _status_of(status, name)
+    if container is None:
+        return
+    if container in status.init_container_statuses and name not in _sidecars(pod):
+        set_pod_condition(status, "Initialized", "False", now_ns, "ContainersNotInitialized")
+    killed = pod_pb2.ContainerStateTerminated(exit_code=KILLED_EXIT_CODE, reason=OOM_KILLED)
+    set_time(killed.finished_at, now_ns)
+    killed.started_at.CopyFrom(killed.finished_at)
+    if container.state.running.HasField("started_at"):
+        killed.started_at.CopyFrom(container.state.running.started_at)
+    container.ready = False
+    if container.HasField("started"):
+        container.started = False
+    container.state.Clear()
+    if waits:
+        container.state.waiting.reason = "CrashLoopBackOff"
+        container.last_state.terminated.CopyFrom(killed)
+    else:
+        container.state.terminated.CopyFrom(killed)
+
+
+def restarted(now_ns: int, pod: pod_pb2.Pod, name: str, *, is_ready: bool) -> None:
+    """Write that a container runs again; the pod is ready if all of its containers are."""
+    status = pod.status
+    container = _status_of(status, name)
+    if container is None:
+        return
+    _count_restart(container)
+    container.state.Clear()
+    set_time(container.state.running.started_at, now_ns)
+    container.ready = is_ready
+    sidecars = _sidecars(pod)
+    if name in sidecars:
+        container.started = container.ready = True
+    if all(each.ready for each in _long_running(status, sidecars)):
+        _set_ready(status, "True", now_ns)
+
+
+def init_failed(now_ns: int, pod: pod_pb2.Pod, write: Write) -> None:
+    """Write that the pod fails, since an init container that `write` writes is not run again."""
+    write(now_ns, pod)
+    pod.status.phase = "Failed"
+    _set_ready(pod.status, "False", now_ns, "PodFailed")
+
+
+def init_restarted(now_ns: int, pod: pod_pb2.Pod, name: str) -> None:  # noqa: ARG001 - a Write
+    """Write that an init container is run again; what becomes of it is written next."""
+    container = _status_of(pod.status, name)
+    if container is not None:
+        _count_restart(container)
+
+
+def _count_restart(container: pod_pb2.ContainerStatus) -> None:
+    container.restart_count += 1
+    if container.state.HasField("terminated"):
+        container.last_state.terminated.CopyFrom(container.state.terminated)
+
+
+def _status_of(status: pod_pb2.PodStatus, name: str) -> pod_pb2.ContainerStatus | None:
+    every = (*status.container_statuses, *status.init_container_statuses)
+    return next((each for each in every if each.name == name), None)
+
+
+def _sidecars(pod: pod_pb2.Pod) -> frozenset[str]:
+    return frozenset(
+        each.name for each in pod.spec.init_containers if each.restart_policy == "Always"
+    )
+
+
+def _long_running(
+    status: pod_pb2.PodStatus, sidecars: Collection[str]
+) -> Iterator[pod_pb2.ContainerStatus]:
+    yield from status.container_statuses
+    yield from (each for each in status.init_container_statuses if each.name in sidecars)
+
+
+def ended(
+    now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "", before: Collection[str] = ()
+) -> None:
+    """Write that the pod's containers have exited for good; `phase` "": by the exit code.
+
+    The containers `before` have ended before, each with a failure. Sidecars end last, with 0.
+    """
+    status = pod.status
+    phase = phase or ("Failed" if exit_code or before else "Succeeded")
     status.phase = phase
     _set_ready(status, "False", now_ns, "PodFailed" if phase == "Failed" else "PodCompleted")
+    for container in status.init_container_statuses:
+        if container.state.HasField("running"):
+            container.ready = container.started = False
+            container.state.Clear()
+            container.state.terminated.reason = "Completed"
+            set_time(container.state.terminated.finished_at, now_ns)
+        elif container.state.HasField("waiting") and container.last_state.HasField("terminated"):
+            container.state.terminated.CopyFrom(container.last_state.terminated)
     for container in status.container_statuses:
         container.ready = False
+        if container.name in before:
+            continue
         container.state.Clear()
         container.state.terminated.exit_code = exit_code
         container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
@@ -213,10 +339,18 @@ def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
     status = pod.status
     set_time(status.start_time, now_ns)
     status.nominated_node_name = ""
-    set_pod_condition(status, "Initialized", "True", now_ns)
+    if pod.spec.init_containers:
+        reason = "ContainersNotInitialized"
+        set_pod_condition(status, "Initialized", "False", now_ns, reason)
+    else:
+        set_pod_condition(status, "Initialized", "True", now_ns)
     del status.container_statuses[:]
     for container in pod.spec.containers:
         status.container_statuses.add(name=container.name)
+    del status.init_container_statuses[:]
+    for container in pod.spec.init_containers:
+        made = status.init_container_statuses.add(name=container.name)
+        made.state.waiting.reason = _INITIALIZING
 
 
 def runs_again(restart_policy: str, exit_code: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from replay.world.api.conditions import set_pod_condition
 from replay.world.models import DEFAULT_GRACE_S
@@ -16,6 +16,20 @@ from services.rpc.kube.fields import set_time, time_ns
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
+@dataclass(slots=True, kw_only=True)
+class ContainerRun:
+    """A container that was killed while its pod ran, and so has another life than the pod.
+
+    `changed_ns` is when it was killed or restarted last. `restart_ns` is when it will be restarted,
+    None where it runs (`runs`) or never will. `kills` counts since the last reset of the backoff.
+    """
+
+    changed_ns: int
+    runs: bool = True
+    restart_ns: int | None = None
+    kills: int = 0
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
     """A pod as the API server stores it, and the state of its life.
@@ -25,8 +39,9 @@ class PodRecord:
     when they will have stopped; `killed`: they will not exit by themselves. `awaits_ready`: its
     containers run and are not ready yet. `removal` is the cause
     of its removal, "" for none yet. `tried_at` is the snapshot's version at its last scheduling
-    attempt. `crashes` counts restarts since the last reset of the backoff. `foreseen` are the
-    events of its next changes that have already been sent to the scheduler.
+    attempt. `crashes` counts restarts since the last reset of the backoff. `containers` are those
+    that were killed alone, by name; all others run since `running_ns`. `foreseen` are the events of
+    its next changes that have already been sent to the scheduler.
     """
 
     uid: str
@@ -44,6 +59,7 @@ class PodRecord:
     removal: str = ""
     tried_at: int = -1
     crashes: int = 0
+    containers: dict[str, ContainerRun] = field(default_factory=dict)
     foreseen: deque[scheduler_pb2.Event] | None = None
     _ref: meta_pb2.ObjectReference | None = None
 

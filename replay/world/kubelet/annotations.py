@@ -3,7 +3,8 @@
 A manifest has no times; these annotations add them. On a pod, or in a controller's pod template:
 `reprieve/service-time` (how long its containers run), `reprieve/exit-code` (their exit code; 0
 where only the time is set), `reprieve/ready-delay` (from Running to Ready, or `never`),
-`reprieve/usage-memory` and `reprieve/usage-ephemeral-storage`. On a
+`reprieve/usage-memory` and `reprieve/usage-ephemeral-storage`; `reprieve/usage-memory.CONTAINER` is
+the memory of one container. On a
 node: `reprieve/drain-at`, `reprieve/fail-at` and `reprieve/recover-at`, counted from its creation.
 
 Usage is written `200Mi` (from the start on), `+50Mi/m` (growth, added to the pod's recorded usage
@@ -16,12 +17,14 @@ Source: kubernetes v1.32 pkg/kubelet/kubelet.go, evictionMonitoringPeriod.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from replay.world.kubelet.usage_curves import as_changes
+from replay.world.kubelet.usage_curves import Line, as_changes
 from replay.world.models import SECOND_NS, duration_ns
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -114,6 +117,18 @@ class GrowthCurve:
         offsets = [number * _INTERVAL_NS for number in range(first, last + 1)]
         return as_changes(offsets, [self.used(each) for each in offsets], self.used(offset_ns))
 
+    def line(self, offset_ns: int) -> Line:
+        """Return the growth as a line: between the kubelet's samples it goes on."""
+        growth = self.growth
+        start = growth.start_bytes or 0
+        if offset_ns < 0:
+            return Line(0, 0, 0)
+        rate = Fraction(growth.more_bytes, growth.period_ns)
+        full_ns = math.ceil((self.most_bytes - start) / rate) if rate else 0
+        if offset_ns >= full_ns:
+            return Line(min(start, self.most_bytes) if not rate else self.most_bytes, 0, None)
+        return Line(start + offset_ns * rate, rate, full_ns)
+
     @property
     def _last(self) -> int:
         return self.growth.intervals_below(self.most_bytes)
@@ -121,10 +136,15 @@ class GrowthCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRule:
-    """What pods use of a resource: those that a label selector matches, or one pod by its name."""
+    """What pods use of a resource: those that a label selector matches, or one pod by its name.
+
+    `container` is the only container that the rule is about; "": the pod, but for containers with a
+    rule of their own.
+    """
 
     resource: str
     growth: Growth
+    container: str = ""
     selector: LabelSelector = field(default_factory=LabelSelector)
     namespace: str = ""
     name: str = ""
@@ -146,9 +166,7 @@ NODE_ACTION_ANNOTATIONS: Mapping[str, trace_pb2.NodeActionType.ValueType] = {
     "reprieve/fail-at": trace_pb2.NODE_ACTION_TYPE_FAIL,
     "reprieve/recover-at": trace_pb2.NODE_ACTION_TYPE_RECOVER,
 }
-USAGE_ANNOTATIONS: Mapping[str, str] = {
-    f"reprieve/usage-{resource}": resource for resource in RESOURCES
-}
+_USAGE_PREFIX = "reprieve/usage-"
 _CODE_MAX = 255
 
 
@@ -168,16 +186,33 @@ def annotate_life(annotations: Mapping[str, str], life: trace_pb2.PodLife) -> No
         life.exit_code = int(text)
 
 
-def annotated_usage(annotations: Mapping[str, str]) -> dict[str, Growth]:
-    """Return what a pod's containers use, by resource. Raises FieldError."""
+def annotated_usage(annotations: Mapping[str, str]) -> dict[tuple[str, str], Growth]:
+    """Return what a pod uses, by resource and container ("": the pod's). Raises FieldError."""
     found = {}
-    for name, resource in USAGE_ANNOTATIONS.items():
-        if name in annotations:
+    for name in annotations:
+        if named := usage_annotation(name):
             try:
-                found[resource] = parse_growth(annotations[name])
+                found[named] = parse_growth(annotations[name])
             except ValueError as error:
                 raise FieldError(f"metadata.annotations[{name}]", str(error)) from error
     return found
+
+
+def usage_annotation(name: str) -> tuple[str, str] | None:
+    """Return the resource and the container ("": the pod) of an annotation, None for another."""
+    if not name.startswith(_USAGE_PREFIX):
+        return None
+    return usage_subject(name.removeprefix(_USAGE_PREFIX))
+
+
+def usage_subject(text: str) -> tuple[str, str] | None:
+    """Return the resource and the container that "memory" or "memory.CONTAINER" names.
+
+    None for any other text. Only memory is by container.
+    """
+    resource, dot, container = text.partition(".")
+    is_one = resource == MEMORY and bool(container) if dot else resource in RESOURCES
+    return (resource, container) if is_one else None
 
 
 def node_actions(

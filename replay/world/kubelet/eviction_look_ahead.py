@@ -112,9 +112,12 @@ class EvictionLookAhead:
         return node
 
     def _goes_on(self, now_ns: int, node_name: str) -> bool:
-        """Return whether usage changes that a run goes on for: not that of replacements only."""
+        """Return whether usage changes that a run goes on for.
+
+        Not where it is only that of replacements, or of pods whose containers are OOM-killed.
+        """
         pods = self._active(node_name)
-        lasting = [pod for pod in pods if not self._profiles.replaces(pod)]
+        lasting = [pod for pod in pods if not (pod.containers or self._profiles.replaces(pod))]
         if len(lasting) == len(pods):
             return True
         usage = self._usage(now_ns, node_name, lasting)
@@ -130,7 +133,7 @@ class EvictionLookAhead:
     def _is_short(self, now_ns: int, node_name: str, least: Mapping[str, int]) -> bool:
         """Return whether less than `least` of some signal is available now."""
         limits = self._profiles.limits(self._cluster.nodes[node_name], least)
-        return limits.exceeded(*usage_curves.used_bytes(self._usage(now_ns, node_name), now_ns))
+        return limits.exceeded(self._usage(now_ns, node_name), now_ns)
 
     def _crossed(self, now_ns: int, node_name: str) -> int:
         """Return the number of notification amounts that available memory does not exceed."""

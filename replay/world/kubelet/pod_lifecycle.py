@@ -17,14 +17,22 @@ from typing import NamedTuple
 from replay.world.api import conditions
 from replay.world.api.admission.refusal import AdmissionError, RefusedPod
 from replay.world.api.conditions import (
+    KILLED_EXIT_CODE,
     RESET_NS,
     crash_backoff_ns,
     mark_disrupted,
-    runs_again,
     set_pod_condition,
 )
 from replay.world.api.pod_record import PodRecord, new_pod
 from replay.world.kubelet.annotations import annotate_life, annotated_usage
+from replay.world.kubelet.container_ends import (
+    ContainerKills,
+    counts_restarts,
+    ended_before,
+    ending,
+    pod_finish_ns,
+    restarts,
+)
 from replay.world.kubelet.images import ImagePulls
 from replay.world.kubelet.readiness import Readiness
 from replay.world.models import SECOND_NS
@@ -41,7 +49,6 @@ from services.rpc.kube import fields
 from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 
-_KILLED_EXIT_CODE = 137
 _RUNS_TO_COMPLETION = frozenset({"OnFailure", "Never"})
 
 
@@ -57,7 +64,9 @@ class PodLifecycle:
     """Drives every pod of a cluster through its life.
 
     `usage_changed` is called with a pod whose containers start or end, `refusal` returns why a
-    pod's kubelet rejects it (None: it admits it).
+    pod's kubelet rejects it (None: it admits it). `memory_reached` is called when a pod's memory
+    may exceed a limit; `init_container_over` returns the init container that is killed at its start
+    ("": none).
     """
 
     def __init__(self, state: WorldState) -> None:
@@ -68,9 +77,14 @@ class PodLifecycle:
         self._journal = state.journal
         self._specs = PodSpecInterner()
         self.readiness = Readiness(state)
+        self.kills = ContainerKills(
+            state, self.readiness, end=self._end, changed=self._containers_changed
+        )
         self.images = ImagePulls(state.cluster, state.models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
+        self.memory_reached: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
+        self.init_container_over: Callable[[int, PodRecord], str] = lambda _now_ns, _pod: ""
 
     def check(self, message: pod_pb2.Pod) -> None:
         """Refuse a pod that no service could decode. Raises FieldError, naming the field."""
@@ -160,10 +174,14 @@ class PodLifecycle:
         match kind:
             case ActionKind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
+            case ActionKind.RESTART if pod.running_ns is not None:
+                self.kills.restart(now_ns, pod)
             case ActionKind.START | ActionKind.RESTART:
                 self._start(now_ns, pod)
             case ActionKind.READY:
                 self.readiness.reached(now_ns, pod)
+            case ActionKind.MEMORY:
+                self.memory_reached(now_ns, pod)
             case ActionKind.FINISH:
                 self._finish(now_ns, pod)
             case ActionKind.STOPPED:
@@ -270,6 +288,12 @@ class PodLifecycle:
     def _start(self, now_ns: int, pod: PodRecord, *, is_first: bool = False) -> None:
         if pod.is_terminating or pod.eviction is not None:
             return
+        if killed := self.init_container_over(now_ns, pod):
+            if is_first:
+                self._cluster.status_changed(now_ns, pod, conditions.seen)
+            self.kills.kill_init(now_ns, pod, killed)
+            return
+        pod.containers.clear()
         pod.running_ns = now_ns
         write = self.readiness.started(now_ns, pod, is_first=is_first)
         self._cluster.status_changed(now_ns, pod, write)
@@ -278,9 +302,16 @@ class PodLifecycle:
         self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod)
 
+    def _containers_changed(self, now_ns: int, pod: PodRecord) -> None:
+        """Note that a container of a pod that goes on has ended or runs again."""
+        self._plan_finish(now_ns, pod)
+        self.usage_changed(now_ns, pod)
+
     def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
-        end_ns = finish_ns(pod.life, pod.running_ns or 0)
-        if end_ns is not None:
+        end_ns = pod_finish_ns(pod)
+        if end_ns is None:
+            self._timeline.cancel(ActionKind.FINISH, pod.uid)
+        else:
             self._timeline.plan(max(now_ns, end_ns), ActionKind.FINISH, pod.uid)
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
@@ -291,7 +322,7 @@ class PodLifecycle:
         elif restarts(pod) and not stops:
             self._wait_for_restart(now_ns, pod)
         else:
-            self._end(now_ns, pod, ending(pod.life))
+            self._end(now_ns, pod, ending(pod.life, before=ended_before(pod)))
         if pod.is_terminating:
             self._timeline.plan(now_ns, ActionKind.REMOVE, pod.uid)
 
@@ -307,10 +338,11 @@ class PodLifecycle:
         pod.crashes += 1
         pod.running_ns = None
         self.readiness.stopped(pod)
+        pod.containers.clear()
         write = ending(pod.life, conditions.waits_for_restart)
         self._cluster.status_changed(now_ns, pod, write)
-        counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
-        self._timeline.plan(now_ns + wait_ns, ActionKind.RESTART, pod.uid, idle=not counts)
+        idle = not counts_restarts(pod)
+        self._timeline.plan(now_ns + wait_ns, ActionKind.RESTART, pod.uid, idle=idle)
         self.usage_changed(now_ns, pod)
 
     def _plan_stop(self, now_ns: int, pod: PodRecord, kill_ns: int) -> int:
@@ -338,8 +370,11 @@ class PodLifecycle:
             if pod.eviction is not None:
                 self._fail_evicted(now_ns, pod, pod.eviction)
             else:
-                exit_code = _KILLED_EXIT_CODE if pod.killed else 0
-                self._end(now_ns, pod, partial(conditions.ended, exit_code=exit_code))
+                exit_code = KILLED_EXIT_CODE if pod.killed else 0
+                before = ended_before(pod)
+                self._end(
+                    now_ns, pod, partial(conditions.ended, exit_code=exit_code, before=before)
+                )
         if pod.is_terminating:
             self._timeline.plan(now_ns, ActionKind.REMOVE, pod.uid)
 
@@ -356,7 +391,12 @@ class PodLifecycle:
                 condition.reason,
                 condition.message,
             )
-        write = partial(conditions.ended, exit_code=_KILLED_EXIT_CODE, phase=eviction.phase)
+        write = partial(
+            conditions.ended,
+            exit_code=KILLED_EXIT_CODE,
+            phase=eviction.phase,
+            before=ended_before(pod),
+        )
         self._end(now_ns, pod, write)
 
     def _end(self, now_ns: int, pod: PodRecord, write: conditions.Write) -> None:
@@ -375,26 +415,3 @@ class PodLifecycle:
 
 def _name(message: pod_pb2.Pod) -> str:
     return f"{message.metadata.namespace}/{message.metadata.name}"
-
-
-def finish_ns(life: trace_pb2.PodLife, running_ns: int) -> int | None:
-    """Return when the containers of a pod that runs since `running_ns` exit, None for never.
-
-    A recorded run that was cut short (censored) has no end.
-    """
-    if life.censored or not life.HasField("service_time_ns"):
-        return None
-    return running_ns + life.service_time_ns
-
-
-def restarts(pod: PodRecord) -> bool:
-    """Return whether a pod's containers run again after they have exited."""
-    policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
-    return pod.life.HasField("exit_code") and runs_again(policy, exit_code)
-
-
-def ending(
-    life: trace_pb2.PodLife, write: Callable[..., None] = conditions.ended
-) -> conditions.Write:
-    """Return what writes the end of a pod whose containers exit by themselves."""
-    return partial(write, exit_code=life.exit_code or int(life.fails))

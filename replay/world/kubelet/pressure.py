@@ -25,9 +25,11 @@ from replay.world.api.conditions import mark_pressure
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.eviction_look_ahead import EvictionLookAhead
+from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
+from replay.world.kubelet.node_memory import NodeMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.usage import UsageProfiles
-from replay.world.models import SECOND_NS
+from replay.world.models import SECOND_NS, OomKill
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
@@ -71,15 +73,21 @@ class NodePressure:
         lifecycle: PodLifecycle,
         backend: EvictionBackend | None,
         rules: Sequence[UsageRule] = (),
+        kubelet: KubeletMemory = DEFAULT_KUBELET,
     ) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._backend = backend
-        self._profiles = UsageProfiles(rules)
+        has_limits = state.models.oom_kill is not OomKill.OFF
+        self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)
         self._nodes: dict[str, _NodeState] = {}
         self._look_ahead = EvictionLookAhead(state, self._profiles, self._active)
+        since_ns, evicts = self._look_ahead.since_ns, backend is not None
+        self.memory = NodeMemory(
+            state, lifecycle, self._profiles, self._active, since_ns, kubelet, evicts=evicts
+        )
         self._due: dict[str, None] = {}
         self._may_have_crossed: dict[str, None] = {}
         self._evicts_replacements: set[str] = set()
@@ -103,20 +111,21 @@ class NodePressure:
         return self._profiles.of_template(template_id)
 
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
-        """Plan a step for the node of a pod that starts or ends now."""
-        if self._backend is None:
-            return
+        """Plan a step for the node of a pod that starts or ends now, and the next OOM kills."""
         self._profiles.started(now_ns, pod)
         if not self._profiles.has_any:
             return
-        if pod.node_name in self._cluster.nodes:
+        if self._profiles.has_usage(pod):
+            self.memory.usage_changed(now_ns, pod)
+        if self._backend is not None and pod.node_name in self._cluster.nodes:
             self._changed(now_ns, pod.node_name, has_usage=self._profiles.has_usage(pod))
         if pod.is_terminal or pod.uid not in self._cluster.pods:
             self._profiles.forget(pod)
 
     def may_concern(self, pod: PodRecord) -> bool:
-        """Return whether the pod's node may come to be stepped."""
-        return self._backend is not None and self._profiles.may_have_usage(pod)
+        """Return whether the pod's node may come to be stepped, or a container of it be killed."""
+        is_judged = self._backend is not None or self.memory.is_on
+        return is_judged and self._profiles.may_have_usage(pod)
 
     def refusal(self, pod: PodRecord) -> eviction_service_pb2.Admission | None:
         """Return why the kubelet of a pod's node rejects it, None where it admits it.
@@ -135,6 +144,8 @@ class NodePressure:
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that was added or changed, or whose own usage was added."""
+        if self._profiles.has_any:
+            self.memory.changed(now_ns, node_name)
         if self._backend is None or node_name not in self._cluster.nodes:
             return
         has_usage = any(map(self._profiles.has_usage, self._active(node_name)))
@@ -157,15 +168,21 @@ class NodePressure:
 
     @property
     def has_due(self) -> bool:
-        """Return whether a node must be stepped, or checked for a crossing, at this instant."""
-        return bool(self._due or self._may_have_crossed)
+        """Return whether a node must be stepped or checked, or a limit is exceeded, now."""
+        return bool(self._due or self._may_have_crossed or self.memory.has_due)
 
     def take_due(self, node_name: str) -> None:
         """Note that a node's step is due; it is taken when the instant's rounds are over."""
         self._due[node_name] = None
 
     def step(self, now_ns: int) -> None:
-        """Step the nodes that are due or have a crossing, by name, all in one exchange."""
+        """Step the nodes that are due or have a crossing, by name, all in one exchange.
+
+        Limits that are exceeded come first: the nodes are stepped in a later round, then.
+        """
+        if self.memory.has_due:
+            self.memory.take_due(now_ns)
+            return
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
         by_loop = {name for name in self._due if name in self._cluster.nodes}
         notified = {
@@ -200,6 +217,7 @@ class NodePressure:
 
     def forget(self, node_name: str) -> None:
         """Drop a node that was deleted."""
+        self.memory.forget(node_name)
         self._due.pop(node_name, None)
         self._may_have_crossed.pop(node_name, None)
         self._timeline.cancel(ActionKind.STEP, node_name)
@@ -324,6 +342,8 @@ class NodePressure:
             is_idle = _would_repeat(now_ns, result) or node_name in self._evicts_replacements
             self._timeline.plan(at_ns, ActionKind.STEP, node_name, idle=is_idle)
         self._look_ahead.stepped(now_ns, node_name, result)
+        if not stopped_ns:
+            self.memory.stepped(now_ns, node_name)
 
     def _evict(
         self,

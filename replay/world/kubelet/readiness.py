@@ -49,6 +49,16 @@ class Readiness:
             self._plan(pod, now_ns, delay_ns)
         return _RUNNING[is_first, delay_ns == 0]
 
+    def restarted(self, now_ns: int, pod: PodRecord, *, all_run: bool) -> bool:
+        """Return whether containers that restart alone are ready at once, or plan when they are.
+
+        The pod becomes ready once `all_run`.
+        """
+        delay_ns = self.delay_ns(pod)
+        if delay_ns != 0 and all_run:
+            self._plan(pod, now_ns, delay_ns)
+        return delay_ns == 0
+
     def continued(self, now_ns: int, pod: PodRecord, running_ns: int) -> None:
         """Plan when a pod becomes ready that was running before the replay."""
         delay_ns = self.delay_ns(pod)

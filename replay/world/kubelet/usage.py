@@ -8,7 +8,6 @@ node's own from its creation; it is sampled at each step of the node's eviction 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.annotations import MEMORY as MEMORY_RESOURCE
@@ -19,65 +18,53 @@ from replay.world.kubelet.annotations import (
     UsageRule,
     annotated_usage,
 )
-from replay.world.kubelet.usage_curves import NodeUsage, SegmentCurve, UsageLimits, int64s
+from replay.world.kubelet.memory_limits import (
+    DEFAULT_KUBELET,
+    KubeletMemory,
+    kubepods_limit,
+    memory_capacity,
+)
+from replay.world.kubelet.observations import fs_stats, memory_stats, pod_stats
+from replay.world.kubelet.pod_usage import GrowingPod, MemoryPart, UsageProfile, memory_parts
+from replay.world.kubelet.usage_curves import NodeUsage, UsageCurve, UsageLimits
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 
 MEMORY = "memory.available"
-_NOTHING = trace_pb2.UsageSegment()
-
-
-class UsageProfile:
-    """A recorded profile: its segments by offset, and a curve for each resource."""
-
-    __slots__ = ("_offsets", "_segments", "memory", "storage")
-
-    def __init__(self, profile: trace_pb2.UsageProfile) -> None:
-        self._segments = list(profile.segments)
-        self._offsets = int64s([each.offset_ns for each in self._segments])
-        self.memory = SegmentCurve(self._offsets, [each.memory_bytes for each in self._segments])
-        self.storage = SegmentCurve(self._offsets, [each.storage_bytes for each in self._segments])
-
-    def at(self, offset_ns: int) -> trace_pb2.UsageSegment:
-        """Return the segment at an offset from the start; an empty one before the first."""
-        index = int(self._offsets.searchsorted(offset_ns, side="right"))
-        return self._segments[index - 1] if index else _NOTHING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GrowingPod:
-    """A pod whose usage grows by rules or annotations, by resource, since `since_ns`.
-
-    `running_ns` is when its containers began to run. `replaces`: its owner made it after another
-    growing pod of the owner's was evicted.
-    """
-
-    growths: Mapping[str, Growth]
-    since_ns: int
-    running_ns: int
-    replaces: bool
+ALLOCATABLE_MEMORY = "allocatableMemory.available"
 
 
 class UsageProfiles:
-    """The profiles of a trace, and `rules`; the last rule that matches a pod applies."""
+    """The profiles of a trace, and `rules`; the last rule that matches a pod applies.
 
-    def __init__(self, rules: Sequence[UsageRule] = ()) -> None:
+    `has_limits`: memory limits end the growth of containers.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[UsageRule] = (),
+        kubelet: KubeletMemory = DEFAULT_KUBELET,
+        *,
+        has_limits: bool = True,
+    ) -> None:
         self._rules = rules
+        self._kubelet = kubelet
+        self._has_limits = has_limits
         self._profiles: dict[int, UsageProfile] = {}
         self._by_template: dict[int, int] = {}
         self._by_node: dict[str, UsageProfile] = {}
-        self._growing: dict[str, _GrowingPod] = {}
+        self._growing: dict[str, GrowingPod] = {}
         self._owners_of_evicted: set[str] = set()
         self._has_memory = False
         self._has_storage = False
 
     def add(self, profile: trace_pb2.UsageProfile) -> None:
         """Add a profile of the trace."""
-        self._has_memory |= any(each.HasField("memory_bytes") for each in profile.segments)
-        self._has_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
         self._profiles[profile.id] = UsageProfile(profile)
+        self._has_memory |= self._profiles[profile.id].has_memory
+        self._has_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
         if profile.template_id:
             self._by_template[profile.template_id] = profile.id
         if profile.node_name:
@@ -91,18 +78,43 @@ class UsageProfiles:
         annotations = pod.message.metadata.annotations
         if not (annotations or self._rules):
             return
-        growths = dict(annotated_usage(annotations))
-        growths |= {each.resource: each.growth for each in self._rules if each.matches(pod.message)}
+        growths = self._growths(pod)
         if not growths:
             return
-        self._has_memory |= MEMORY_RESOURCE in growths
-        self._has_storage |= STORAGE in growths
-        self._growing[pod.uid] = _GrowingPod(
-            growths=growths,
+        memory = {
+            container: growth
+            for (resource, container), growth in growths.items()
+            if resource == MEMORY_RESOURCE
+        }
+        storage = growths.get((STORAGE, ""))
+        self._has_memory |= bool(memory)
+        self._has_storage |= storage is not None
+        self._growing[pod.uid] = GrowingPod(
+            memory=memory,
+            storage=storage,
             since_ns=now_ns,
             running_ns=pod.running_ns,
             replaces=pod.owner_uid in self._owners_of_evicted,
         )
+
+    def _growths(self, pod: PodRecord) -> dict[tuple[str, str], Growth]:
+        """Return a pod's growths by resource and container."""
+        growths = dict(annotated_usage(pod.message.metadata.annotations))
+        growths |= {
+            (each.resource, each.container): each.growth
+            for each in self._rules
+            if each.matches(pod.message)
+        }
+        return growths
+
+    def first_memory(self, pod: PodRecord, container: str) -> int:
+        """Return what an init container uses when it starts, bytes."""
+        growth = self._growths(pod).get((MEMORY_RESOURCE, container))
+        profile = self._profiles.get(pod.life.usage_id)
+        recorded = profile.containers.get(container) if profile is not None else None
+        if growth is not None and growth.start_bytes is not None:
+            return growth.start_bytes
+        return recorded.used(0) if recorded is not None else 0
 
     def evicted(self, pod: PodRecord) -> None:
         """Note that a pod is evicted: the pods that its owner makes from now on replace it."""
@@ -146,6 +158,11 @@ class UsageProfiles:
         """Return whether the pod has a profile or grows."""
         return pod.life.usage_id in self._profiles or pod.uid in self._growing
 
+    def node_memory(self, node_name: str) -> UsageCurve | None:
+        """Return the curve of a node's own memory, None where the trace has none."""
+        own = self._by_node.get(node_name)
+        return None if own is None else own.memory
+
     def has_overhead(self, node_name: str) -> bool:
         """Return whether the trace states what a node uses besides its pods."""
         return node_name in self._by_node
@@ -155,33 +172,44 @@ class UsageProfiles:
     ) -> NodeUsage:
         """Return the curves of a node that exists since `since_ns`, and of its active pods."""
         found = NodeUsage()
-        capacity = _capacity(node)
+        capacity = _amounts_of(node)
         for pod in pods:
             if pod.running_ns is None:
                 continue
+            found.memory.extend(
+                (part.start_ns, part.curve)
+                for part in self.memory_parts(pod, capacity.get(MEMORY_RESOURCE, 0))
+            )
             profile, growing = self._profiles.get(pod.life.usage_id), self._growing.get(pod.uid)
-            growths = growing.growths if growing is not None else {}
-            for resource, curves in ((MEMORY_RESOURCE, found.memory), (STORAGE, found.storage)):
-                growth = growths.get(resource)
-                if profile is not None and (growth is None or growth.start_bytes is None):
-                    is_memory = resource == MEMORY_RESOURCE
-                    curve = profile.memory if is_memory else profile.storage
-                    curves.append((pod.running_ns, curve))
-                if growing is not None and growth is not None:
-                    growth_curve = GrowthCurve(growth=growth, most_bytes=capacity.get(resource, 0))
-                    curves.append((growing.since_ns, growth_curve))
+            growth = growing.storage if growing is not None else None
+            if profile is not None and (growth is None or growth.start_bytes is None):
+                found.storage.append((pod.running_ns, profile.storage))
+            if growing is not None and growth is not None:
+                grown = GrowthCurve(growth=growth, most_bytes=capacity.get(STORAGE, 0))
+                found.storage.append((growing.since_ns, grown))
         own = self._by_node.get(node.metadata.name)
         if own is not None:
-            found.memory.append((since_ns, own.memory))
+            found.own_memory.append((since_ns, own.memory))
             found.storage.append((since_ns, own.storage))
         return found
+
+    def memory_parts(
+        self, pod: PodRecord, most_bytes: int, *, limits: bool = True
+    ) -> list[MemoryPart]:
+        """Return the parts of a pod's memory; none while its containers do not run.
+
+        A growth ends at `most_bytes`, and with `limits` at its container's limit.
+        """
+        profile, growing = self._profiles.get(pod.life.usage_id), self._growing.get(pod.uid)
+        has_limits = limits and self._has_limits
+        return memory_parts(pod, profile, growing, most_bytes, has_limits=has_limits)
 
     def limits(self, node: node_pb2.Node, least: Mapping[str, int]) -> UsageLimits:
         """Return how much a node may use while `least`, by signal, stays available.
 
         A signal that is absent, or that the node does not observe, sets no limit.
         """
-        capacity = _capacity(node)
+        capacity = _amounts_of(node)
         most = {
             resource: capacity[resource] - least[signal]
             for signal, resource, is_observed in (
@@ -191,7 +219,19 @@ class UsageProfiles:
             # What is available is never negative: at least 0 is always met.
             if is_observed and resource in capacity and least.get(signal, 0) > 0
         }
-        return UsageLimits(memory=most.get(MEMORY_RESOURCE), storage=most.get(STORAGE))
+        of_pods = self._pods_limit(node)
+        if of_pods is not None and least.get(ALLOCATABLE_MEMORY, 0) > 0:
+            of_pods -= least[ALLOCATABLE_MEMORY]
+        else:
+            of_pods = None
+        return UsageLimits(
+            memory=most.get(MEMORY_RESOURCE), pods_memory=of_pods, storage=most.get(STORAGE)
+        )
+
+    def _pods_limit(self, node: node_pb2.Node) -> int | None:
+        """Return the limit of all pods' memory, bytes; None where it is not below the capacity."""
+        limit = kubepods_limit(node, self._kubelet) if self._has_memory else None
+        return limit if limit is not None and limit < memory_capacity(node) else None
 
     def observe(
         self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord], now_ns: int
@@ -202,49 +242,56 @@ class UsageProfiles:
         without any counts as 0 then.
         """
         observations = eviction_pb2.Observations()
-        segments = []
-        capacity = _capacity(node)
+        capacity = _amounts_of(node)
+        memory_bytes = storage_bytes = 0
         for pod in pods:
             if pod.running_ns is not None and self.has_usage(pod):
-                segment = self._segment(pod, pod.running_ns, now_ns, capacity)
-                segments.append(segment)
-                _pod_stats(observations.pods.add(), pod, segment)
+                segment, by_container = self._used(pod, pod.running_ns, now_ns, capacity)
+                memory_bytes += segment.memory_bytes
+                storage_bytes += segment.storage_bytes
+                pod_stats(observations.pods.add(), pod, segment, by_container)
+        of_pods = self._pods_limit(node)
+        if of_pods is not None:
+            memory_stats(observations.allocatable_memory, of_pods, memory_bytes, now_ns)
         own = self._by_node.get(node.metadata.name)
         if own is not None:
-            segments.append(own.at(now_ns - since_ns))
+            memory_bytes += own.memory.used(now_ns - since_ns)
+            storage_bytes += own.storage.used(now_ns - since_ns)
         if self._has_memory and MEMORY_RESOURCE in capacity:
-            used = sum(each.memory_bytes for each in segments)
-            _memory_stats(observations.memory, capacity[MEMORY_RESOURCE], used, now_ns)
+            memory_stats(observations.memory, capacity[MEMORY_RESOURCE], memory_bytes, now_ns)
         if self._has_storage and STORAGE in capacity:
-            used = sum(each.storage_bytes for each in segments)
-            _fs_stats(observations.node_fs, capacity[STORAGE], used, now_ns)
+            fs_stats(observations.node_fs, capacity[STORAGE], storage_bytes, now_ns)
         return observations
 
-    def _segment(
+    def _used(
         self, pod: PodRecord, running_ns: int, now_ns: int, capacity: Mapping[str, int]
-    ) -> trace_pb2.UsageSegment:
-        """Return what a running pod uses at `now_ns` on a node of that capacity, bytes."""
-        profile = self._profiles.get(pod.life.usage_id)
-        segment = profile.at(now_ns - running_ns) if profile is not None else _NOTHING
-        growing = self._growing.get(pod.uid)
-        if growing is None:
-            return segment
+    ) -> tuple[trace_pb2.UsageSegment, dict[str, int]]:
+        """Return what a running pod uses at `now_ns`, and its memory by container as it is known.
+
+        The memory of no container in particular is under "".
+        """
+        profile, growing = self._profiles.get(pod.life.usage_id), self._growing.get(pod.uid)
         result = trace_pb2.UsageSegment()
-        result.CopyFrom(segment)
-        for resource, growth in growing.growths.items():
-            curve = GrowthCurve(growth=growth, most_bytes=capacity.get(resource, 0))
+        if profile is not None:
+            result.CopyFrom(profile.at(now_ns - running_ns))
+            del result.containers[:]
+        by_container: dict[str, int] = {}
+        for part in self.memory_parts(pod, capacity.get(MEMORY_RESOURCE, 0)):
+            used = part.curve.used(now_ns - part.start_ns)
+            by_container[part.container] = by_container.get(part.container, 0) + used
+        has_memory = growing is not None and bool(growing.memory)
+        if has_memory or (profile is not None and profile.reports_memory(now_ns - running_ns)):
+            result.memory_bytes = quantity.saturated(sum(by_container.values()))
+        growth = growing.storage if growing is not None else None
+        if growing is not None and growth is not None:
+            curve = GrowthCurve(growth=growth, most_bytes=capacity.get(STORAGE, 0))
+            more = result.storage_bytes if growth.start_bytes is None else 0
             used = curve.used(now_ns - growing.since_ns)
-            is_added = growth.start_bytes is None
-            if resource == MEMORY_RESOURCE:
-                more = segment.memory_bytes if is_added else 0
-                result.memory_bytes = quantity.saturated(used + more)
-            else:
-                more = segment.storage_bytes if is_added else 0
-                result.storage_bytes = quantity.saturated(used + more)
-        return result
+            result.storage_bytes = quantity.saturated(used + more)
+        return result, by_container
 
 
-def _capacity(node: node_pb2.Node) -> dict[str, int]:
+def _amounts_of(node: node_pb2.Node) -> dict[str, int]:
     """Return the node's memory and ephemeral storage, bytes, where it has them."""
     amounts = node.status.capacity or node.status.allocatable
     return {
@@ -252,56 +299,3 @@ def _capacity(node: node_pb2.Node) -> dict[str, int]:
         for resource in (MEMORY_RESOURCE, STORAGE)
         if resource in amounts
     }
-
-
-def _memory_stats(
-    stats: eviction_pb2.MemoryStats, capacity_bytes: int, used_bytes: int, now_ns: int
-) -> None:
-    stats.available_bytes = max(0, capacity_bytes - used_bytes)
-    stats.working_set_bytes = min(capacity_bytes, used_bytes)
-    stats.time_ns = now_ns
-
-
-def _fs_stats(
-    stats: eviction_pb2.FsStats, capacity_bytes: int, used_bytes: int, now_ns: int
-) -> None:
-    stats.available_bytes = max(0, capacity_bytes - used_bytes)
-    stats.capacity_bytes = capacity_bytes
-    stats.time_ns = now_ns
-
-
-def _pod_stats(
-    stats: eviction_pb2.PodStats, pod: PodRecord, segment: trace_pb2.UsageSegment
-) -> None:
-    stats.pod.CopyFrom(pod.session_ref())
-    if segment.HasField("memory_bytes"):
-        stats.memory_working_set_bytes = segment.memory_bytes
-    if segment.HasField("storage_bytes"):
-        stats.ephemeral_used_bytes = segment.storage_bytes
-    if segment.HasField("processes"):
-        stats.processes = segment.processes
-    _container_stats(stats, pod, segment)
-
-
-def _container_stats(
-    stats: eviction_pb2.PodStats, pod: PodRecord, segment: trace_pb2.UsageSegment
-) -> None:
-    """Share a pod's usage among its containers in proportion to their memory requests."""
-    containers = pod.message.spec.containers
-    weights = [
-        quantity.value(each.resources.requests["memory"])
-        if "memory" in each.resources.requests
-        else 0
-        for each in containers
-    ]
-    if not any(weights):
-        weights = [1] * len(weights)
-    whole = sum(weights)
-    for container, weight in zip(containers, weights, strict=True):
-        shown = stats.containers.add(name=container.name)
-        if segment.HasField("memory_bytes"):
-            shown.memory_working_set_bytes = segment.memory_bytes * weight // whole
-        if segment.HasField("storage_bytes"):
-            shown.used_bytes = segment.storage_bytes * weight // whole
-        if segment.HasField("inodes"):
-            shown.inodes_used = segment.inodes * weight // whole

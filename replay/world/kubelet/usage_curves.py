@@ -2,7 +2,9 @@
 
 A curve is a step function of the time since its start, one for each resource. Most nodes never come
 near a threshold: the sum of the curves' highest values shows it. For the others the changes of all
-curves are summed as columns, HORIZON_NS at a time. numpy is loaded with the first usage profile:
+curves are summed as columns, HORIZON_NS at a time. A kubelet samples a growing curve, so that it is
+a step function, too; the kernel does not, so that `first_over_ns` reads it as the line that it is.
+numpy is loaded with the first usage profile:
 most traces have none.
 """
 
@@ -10,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from replay.world.models import SECOND_NS
 
@@ -55,6 +58,20 @@ class UsageCurve(Protocol):
     def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """Return the changes after `offset_ns` up to `until_ns`: offsets and differences, bytes."""
 
+    def line(self, offset_ns: int) -> Line:
+        """Return how use goes on at an offset, as the kernel counts it."""
+
+
+class Line(NamedTuple):
+    """Bytes in use at an offset, how many more each ns brings, and the offset of the next bend.
+
+    `until_ns` is None where there is no further bend.
+    """
+
+    used: Fraction | int
+    rate: Fraction | int
+    until_ns: int | None
+
 
 class SegmentCurve:
     """A curve of a recorded profile's segments; the last one has no end, before the first is 0.
@@ -92,6 +109,10 @@ class SegmentCurve:
         low, high = self._index(offset_ns), self._index(until_ns)
         return self._offsets[low:high], self._steps[low:high]
 
+    def line(self, offset_ns: int) -> Line:
+        """Return the segment that holds the offset: it is level."""
+        return Line(self.used(offset_ns), 0, self.next_change_ns(offset_ns))
+
     def _index(self, offset_ns: int) -> int:
         return int(self._offsets.searchsorted(offset_ns, side="right"))
 
@@ -102,23 +123,37 @@ StartedCurve = tuple[int, UsageCurve]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """The curves of all that is used on a node, by resource."""
+    """The curves of all that is used on a node, by resource; the memory of its pods apart."""
 
     memory: list[StartedCurve] = field(default_factory=list)
+    own_memory: list[StartedCurve] = field(default_factory=list)
     storage: list[StartedCurve] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageLimits:
-    """Use of a node, bytes, up to which no step changes anything; None: any use."""
+    """Use of a node, bytes, up to which no step changes anything; None: any use.
+
+    `pods_memory` limits the memory of its pods alone.
+    """
 
     memory: int | None = None
+    pods_memory: int | None = None
     storage: int | None = None
 
-    def exceeded(self, memory: int, storage: int) -> bool:
-        """Return whether use of either resource is above its limit."""
-        return (self.memory is not None and memory > self.memory) or (
-            self.storage is not None and storage > self.storage
+    def exceeded(self, usage: NodeUsage, now_ns: int) -> bool:
+        """Return whether use is above a limit at `now_ns`."""
+        return any(
+            limit is not None and _used(curves, now_ns) > limit
+            for limit, curves in self.limited(usage)
+        )
+
+    def limited(self, usage: NodeUsage) -> Sequence[tuple[int | None, Sequence[StartedCurve]]]:
+        """Return each limit with the curves whose sum it limits."""
+        return (
+            (self.memory, (*usage.memory, *usage.own_memory)),
+            (self.pods_memory, usage.memory),
+            (self.storage, usage.storage),
         )
 
 
@@ -126,7 +161,7 @@ def next_change_ns(usage: NodeUsage, now_ns: int) -> int | None:
     """Return when a curve next changes after `now_ns`, None for never."""
     found = (
         (start_ns, curve.next_change_ns(now_ns - start_ns))
-        for start_ns, curve in (*usage.memory, *usage.storage)
+        for start_ns, curve in (*usage.memory, *usage.own_memory, *usage.storage)
     )
     return min((start_ns + at_ns for start_ns, at_ns in found if at_ns is not None), default=None)
 
@@ -137,16 +172,45 @@ def look_again_ns(usage: NodeUsage, now_ns: int, limits: UsageLimits) -> int | N
     That is the first such time after `now_ns`, or the end of the horizon where there is no such
     time within it and may be one after it.
     """
-    found = (
-        _look_again_ns(usage.memory, now_ns, limits.memory),
-        _look_again_ns(usage.storage, now_ns, limits.storage),
-    )
+    found = (_look_again_ns(curves, now_ns, limit) for limit, curves in limits.limited(usage))
     return min((at_ns for at_ns in found if at_ns is not None), default=None)
 
 
-def used_bytes(usage: NodeUsage, now_ns: int) -> tuple[int, int]:
-    """Return the memory and the storage in use at `now_ns`, bytes."""
-    return _used(usage.memory, now_ns), _used(usage.storage, now_ns)
+def never_over(curves: Sequence[StartedCurve], now_ns: int, limit: int) -> bool:
+    """Return whether a bound of the curves shows that they never exceed a limit from now on."""
+    return _most(curves, now_ns, _FOR_EVER_NS) <= limit
+
+
+def first_over_ns(
+    curves: Sequence[StartedCurve], now_ns: int, limit: int, until_ns: int = _FOR_EVER_NS
+) -> int | None:
+    """Return the first time from `now_ns` to `until_ns` at which curves together exceed a limit.
+
+    None for no such time. The time is exact: growth counts at every ns, in whole bytes.
+    """
+    if never_over(curves, now_ns, limit):
+        return None
+    at_ns = now_ns
+    while at_ns <= until_ns:
+        lines = [(start_ns, curve.line(at_ns - start_ns)) for start_ns, curve in curves]
+        used, rate = sum(line.used for _, line in lines), sum(line.rate for _, line in lines)
+        if used >= limit + 1:
+            return at_ns
+        bends = (start + line.until_ns for start, line in lines if line.until_ns is not None)
+        bend_ns = min(bends, default=None)
+        if rate > 0:
+            over_ns = at_ns - (used - limit - 1) // rate
+            if bend_ns is None or over_ns < bend_ns:
+                return int(over_ns) if over_ns <= until_ns else None
+        if bend_ns is None:
+            return None
+        at_ns = bend_ns
+    return None
+
+
+def exact_bytes(curves: Sequence[StartedCurve], now_ns: int) -> int:
+    """Return what the curves use together at `now_ns` as the kernel counts it, bytes."""
+    return int(sum(curve.line(now_ns - start_ns).used for start_ns, curve in curves))
 
 
 def _used(curves: Sequence[StartedCurve], now_ns: int) -> int:

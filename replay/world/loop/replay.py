@@ -24,6 +24,8 @@ from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifec
 from replay.world.controllers.pod_deletion import PodGarbageCollection, TaintEviction
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
+from replay.world.kubelet.memory_kills import REPEATED
+from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
 from replay.world.loop.inputs import RecordFeed
@@ -111,6 +113,7 @@ class Replay:
         observer: Observer,
         cluster: Cluster | None = None,
         usage: Sequence[UsageRule] = (),
+        kubelet: KubeletMemory = DEFAULT_KUBELET,
     ) -> None:
         state = WorldState(
             journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
@@ -129,7 +132,7 @@ class Replay:
             one_by_one=self._costs.one_by_one,
         )
         backend = eviction if models.eviction else None
-        self.pressure = NodePressure(state, self._lifecycle, backend, usage)
+        self.pressure = NodePressure(state, self._lifecycle, backend, usage, kubelet)
         self._taints = TaintEviction(state, self._lifecycle)
         self._nodes = NodeLifecycle(state, self._lifecycle, self.pressure)
         eviction_api = EvictionApi(state, self._lifecycle, self._budgets)
@@ -185,6 +188,8 @@ class Replay:
                     self.journal.note("cron-jobs", _CRON_JOBS)
                 if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
                     self.journal.note("usage", _GROWING_REPLACEMENTS)
+                if end is ReplayEnd.FINISHED and self.pressure.memory.repeats:
+                    self.journal.note("usage", REPEATED)
                 self._drains.conclude(source.first_ns)
                 for text in self._controllers.unfinished_rollouts(self.now_ns):
                     self.journal.note("rollout", text)
@@ -283,6 +288,9 @@ class Replay:
             case ActionKind.USAGE:
                 if not self._nodes.is_silent(action.key):
                     self.pressure.look(now_ns, action.key)
+            case ActionKind.NODE_MEMORY:
+                if not self._nodes.is_silent(action.key):
+                    self.pressure.memory.check(now_ns, action.key)
             case ActionKind.STEP:
                 pass
             case ActionKind.CYCLE:

@@ -211,9 +211,19 @@ class World:
             for action in self.timeline.take_due(at_ns):
                 self.act(at_ns, action)
             self.settle(at_ns)
+            self.kill(at_ns)
+
+    def kill(self, now_ns: int) -> None:
+        """Kill what exceeds a limit now, as a replay does before it steps any node."""
+        while self.pressure.memory.has_due:
+            self.pressure.memory.take_due(now_ns)
+            self.settle(now_ns)
 
     def act(self, now_ns: int, action: Action) -> None:
         """Carry out one action."""
+        if action.kind is ActionKind.NODE_MEMORY:
+            self.pressure.memory.check(now_ns, action.key)
+            return
         pod = self.cluster.pods.get(action.key)
         if action.kind is ActionKind.RECHECK:
             self.budgets.recheck(action.key)

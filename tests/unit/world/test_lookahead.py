@@ -7,9 +7,9 @@ from replay.world.kubelet.usage_curves import (
     NodeUsage,
     SegmentCurve,
     UsageLimits,
+    exact_bytes,
     int64s,
     look_again_ns,
-    used_bytes,
 )
 from tests.unit.world.builders import S
 
@@ -67,4 +67,7 @@ def test_what_lies_beyond_the_horizon_is_found_later() -> None:
 def test_a_profile_uses_nothing_before_its_first_segment() -> None:
     """And its last amounts for ever."""
     sources = together((100 * S, [(5, 1, 2), (10, 3, 4)]), (0, []))
-    assert [used_bytes(sources, now_s * S) for now_s in (104, 105, 999)] == [(0, 0), (1, 2), (3, 4)]
+    assert [
+        (exact_bytes(sources.memory, now_s * S), exact_bytes(sources.storage, now_s * S))
+        for now_s in (104, 105, 999)
+    ] == [(0, 0), (1, 2), (3, 4)]
