@@ -3,7 +3,7 @@
 `--scale-nodes` removes the nodes that are first in an order, and clones those that are last in it.
 By default that is the order of a keyed hash of their names, so that 0.8 of a cluster is part of 0.9
 of it, also with other overrides. A pod that ran on a removed node becomes pending; a pod that
-belongs to its node (of a DaemonSet, or static) is removed with it.
+belongs to its node (of a DaemonSet, or static), terminates there or has ended is removed with it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
         return
     pod = _pod_of(kept)
     if pod is not None and pod.spec.node_name in plan.removed:
-        if _belongs_to_node(pod):
+        if _goes_with_its_node(pod):
             return
         pod.spec.ClearField("node_name")
         pod.ClearField("status")
@@ -205,7 +205,10 @@ def _pod_of(record: trace_pb2.Record) -> pod_pb2.Pod | None:
     return None
 
 
-def _belongs_to_node(pod: pod_pb2.Pod) -> bool:
+def _goes_with_its_node(pod: pod_pb2.Pod) -> bool:
+    """Return whether a pod does not need another node: garbage collection would delete it."""
+    if pod.metadata.HasField("deletion_timestamp") or pod.status.phase in _ENDED:
+        return True
     return _MIRROR in pod.metadata.annotations or any(
         owner.controller and owner.kind in _NODE_OWNERS for owner in pod.metadata.owner_references
     )

@@ -12,7 +12,7 @@ from replay.overrides.overrides import Overrides
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import CONTROLLERS, pod_template
 from reprieve.trace.v1beta1 import trace_pb2
-from tests.unit.overrides.traces import trace, with_controllers
+from tests.unit.overrides.traces import pod, trace, with_controllers
 
 
 def changed(
@@ -155,6 +155,22 @@ def test_dropped_nodes_go_and_their_pods_come_pending() -> None:
     records = changed(drop="zone in (b), !gpu")
     assert nodes(records) == ["n0", "n2", "n4", "n6", "n8"]
     assert [each.pod.spec.node_name for each in pods(records)] == ["", ""]
+
+
+def test_pods_that_terminate_or_have_ended_go_with_their_dropped_node() -> None:
+    """Nothing is left to stop them there; they would wait for a node that they do not need."""
+    terminating, ended = pod("old", "n1"), pod("done", "n1")
+    terminating.metadata.deletion_timestamp.GetCurrentTime()
+    ended.status.phase = "Succeeded"
+
+    def records() -> Iterator[trace_pb2.Record]:
+        yield from trace()
+        for number, each in enumerate((terminating, ended), 80):
+            create = trace_pb2.PodCreate(pod=each)
+            yield trace_pb2.Record(at_ns=number, sequence=number, pod_create=create)
+
+    left = list(Overrides.parse(drop_nodes="n1").records(records, 0))
+    assert [each.pod.metadata.name for each in pods(left)] == ["on-n1", "web-0"]
 
 
 def test_a_selector_that_matches_no_node_names_the_labels_that_there_are() -> None:
