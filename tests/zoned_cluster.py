@@ -181,12 +181,20 @@ def _shop() -> list[Raw]:
         "kafka",
         3,
         pod_template(
-            {"app": "kafka"}, "1", "4Gi", "data", limits={"memory": "4Gi"}, **_apart("kafka")
+            {"app": "kafka"},
+            "1",
+            "4Gi",
+            "data",
+            limits={"memory": "4Gi"},
+            **_apart("kafka"),
+            **_IN_GENERAL,
         ),
         parallel=True,
     )
     database = stateful_set(
-        "db", 2, pod_template({"app": "db"}, "500m", "2Gi", "data", limits={"memory": "2Gi"})
+        "db",
+        2,
+        pod_template({"app": "db"}, "500m", "2Gi", "data", limits={"memory": "2Gi"}, **_IN_GENERAL),
     )
     items = [
         *_placed("web", web, GENERAL, priority=1000),
