@@ -9,7 +9,9 @@ import yaml
 from replay.kube.kinds import CLUSTER_SCOPED, RESOURCES
 from replay.record.coverage import EFFECTS
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "record.md"
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "record.md"
+DEPLOYED = ROOT / "deploy" / "kubernetes" / "record" / "cluster-role.yaml"
 
 
 def test_the_documented_role_allows_each_resource_to_be_listed_and_watched() -> None:
@@ -48,3 +50,13 @@ def test_the_documented_effects_are_those_of_the_notes() -> None:
     ]
     rows = [each.strip("| ").split(" | ") for each in text.partition("\n\n")[0].splitlines()]
     assert rows == [[kind, effect] for kind, effect in EFFECTS.items()]
+
+
+def test_the_deployed_role_is_the_documented_one() -> None:
+    """Beside rights to nodes/proxy, which the deployed recorder does not use."""
+    text = DOCUMENT.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    deployed = next(yaml.safe_load_all(DEPLOYED.read_text(encoding="utf-8")))
+    documented = [
+        rule for rule in yaml.safe_load(text)["rules"] if "nodes/proxy" not in rule["resources"]
+    ]
+    assert deployed["rules"] == documented
