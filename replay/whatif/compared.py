@@ -34,6 +34,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 
 GROUPS_SHOWN = 12
 REASONS_SHOWN = 5
+NOTES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +117,18 @@ class Compared:
             rows = [tuple(map(plain, figure_cells(each))) for each in figures]
             lines += [markdown_table(("Figure", "A", "B", "Change", ""), rows, numbers=4)]
         same = len(self.comparison.figures) - len(figures)
-        lines += [f"{counted(same, 'figure')} identical."] if same else []
+        lines += [f"{counted(same, 'figure')} identical.\n"] if same else []
+        lines += self._notes_as_markdown()
         return "\n".join(lines).strip() + "\n"
+
+    def _notes_as_markdown(self) -> list[str]:
+        notes = list(compared_notes(self.run_a, self.run_b))
+        if not notes:
+            return []
+        rows = [(plain(each.text), f"{each.a:,}", f"{each.b:,}") for each in notes[:NOTES_SHOWN]]
+        lines = [markdown_table(("Note", "A", "B"), rows, numbers=2)]
+        left = len(notes) - NOTES_SHOWN
+        return [*lines, f"and {left:,} more notes"] if left > 0 else lines
 
 
 def _group_cells(group: PodGroup) -> tuple[str, ...]:

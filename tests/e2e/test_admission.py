@@ -118,6 +118,8 @@ def test_compare_and_the_reports_have_the_notes(tmp_path: Path) -> None:
     assert notes == {"not-simulated": (0, 1), "refused": (0, 1)}
     table = " ".join(reprieve(tmp_path, "compare", "a", "b").stdout.split())
     assert "A B KIND NOTE 0 1 not-simulated HorizontalPodAutoscaler shop/web scales" in table
+    reprieve(tmp_path, "compare", "a", "b", "--summary", "ab.md")
+    assert "| Note | A | B |" in (tmp_path / "ab.md").read_text()
     reprieve(tmp_path, "report", "b")
     for page in (tmp_path / "ab.html", tmp_path / "b" / "report.html"):
         assert "exceeded quota: compute" in page.read_text()

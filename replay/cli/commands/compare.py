@@ -27,6 +27,7 @@ from replay.results.summary.table import escape, plain_table, print_left_out, ri
 from replay.whatif.assertions import FigureError
 from replay.whatif.compared import (
     GROUPS_SHOWN,
+    NOTES_SHOWN,
     REASONS_SHOWN,
     Compared,
     compare_runs,
@@ -36,8 +37,6 @@ from replay.whatif.compared import (
 from replay.whatif.comparison import FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
-
-NOTES_SHOWN = 12
 
 
 @click.command(name="compare")
