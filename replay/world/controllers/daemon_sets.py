@@ -5,10 +5,9 @@ been removed; a failed one is deleted first, from the second failure on only aft
 
 Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, manage, podsShouldBeOnNode,
 syncNodes, getUnscheduledPodsWithoutNode, NodeShouldRunDaemonPod, predicates; daemon/update.go,
-rollingUpdate (maxSurge is not served: old pods are deleted before new ones are created);
-daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations,
-ReplaceDaemonSetPodNodeNameNodeAffinity, GetTargetNodeName; kube-controller-manager's app/apps.go (a
-backoff of 1 s to 15 min).
+rollingUpdate (daemon_rolling_update.py has its rules); daemon/util/daemonset_util.go, IsPodUpdated,
+AddOrUpdateDaemonPodTolerations, ReplaceDaemonSetPodNodeNameNodeAffinity, GetTargetNodeName;
+kube-controller-manager's app/apps.go (a backoff of 1 s to 15 min).
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from replay.world.api.pod_record import PodRecord, controller_uid
+from replay.world.controllers import daemon_rolling_update
+from replay.world.controllers.daemon_rolling_update import Bounds, DaemonNode
 from replay.world.controllers.pod_control import (
     REVISION_LABEL,
     ControllerRef,
@@ -45,6 +46,9 @@ _TOLERATED = (
     (f"{_NODE}/pid-pressure", "NoSchedule"),
     (f"{_NODE}/unschedulable", "NoSchedule"),
 )
+TEMPLATE_GENERATION = "pod-template-generation"
+DAEMON_SET_GENERATION = "deprecated.daemonset.template.generation"
+"""The label of a daemon pod, and the DaemonSet's annotation, with the number of its template."""
 _OF_THE_HOST = (f"{_NODE}/network-unavailable", "NoSchedule")
 
 
@@ -61,19 +65,33 @@ class _Set:
     """A DaemonSet; `on` holds its pods by the node that they are on or pinned to.
 
     `stale` are the nodes to look at, `waiting` those to look at when a backoff is over. `made_from`
-    is the revision of each pod that was created here; `outdated` are pods of an older one.
+    is the revision of each pod that was created here, "" for one of an older template; `outdated`
+    are pods of an older one than `revision`. `nodes` are the nodes with their pods as they were
+    last looked at, while some pod is outdated.
     """
 
     message: workloads_pb2.DaemonSet
     template: workloads_pb2.PodTemplateSpec
     node_should_run: NodeShouldRun
     revision: str
+    bounds: Bounds
     stale: dict[str, None] = field(default_factory=dict)
     on: dict[str, dict[str, PodRecord]] = field(default_factory=dict)
     made_from: dict[str, str] = field(default_factory=dict)
     backoffs: dict[str, _Backoff] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
     outdated: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, DaemonNode] = field(default_factory=dict)
+
+    @property
+    def rolls(self) -> bool:
+        """Return whether pods of older templates are replaced without being deleted by a user."""
+        return self.message.spec.update_strategy.type != "OnDelete"
+
+    @property
+    def allows_surge(self) -> bool:
+        """Return whether a node may have a new pod beside its old one."""
+        return self.rolls and self.bounds.allows_surge
 
     def outdate(self, pod_uid: str, revision: str) -> None:
         """Note a new revision: a pod is outdated unless it was made from that one."""
@@ -97,9 +115,7 @@ class DaemonSets:
         uid = message.metadata.uid
         template = tolerant(message.spec.template)
         node_should_run = NodeShouldRun(template)
-        update = message.spec.update_strategy.rolling_update
-        if update.HasField("max_unavailable"):
-            fields.int_or_percent(update.max_unavailable, "spec.updateStrategy.maxUnavailable")
+        bounds = daemon_rolling_update.bounds_of(message.spec)
         revision = template_hash(message.spec.template)
         stored = self._sets.get(uid)
         if stored is None:
@@ -108,6 +124,7 @@ class DaemonSets:
                 template=template,
                 node_should_run=node_should_run,
                 revision=revision,
+                bounds=bounds,
             )
             for pod in self._cluster.pods_by_owner.get(uid, {}).values():
                 self._index(stored, pod)
@@ -117,6 +134,7 @@ class DaemonSets:
                     stored.outdate(pod_uid, revision)
         stored.message, stored.template = message, template
         stored.node_should_run, stored.revision = node_should_run, revision
+        stored.bounds = bounds
         stored.stale.update(dict.fromkeys(self._cluster.nodes))
         self._cluster.changed.owners[uid] = None
 
@@ -155,8 +173,10 @@ class DaemonSets:
         each.waiting = {}
         for node_name in stale:
             self._sync_node(now_ns, each, node_name)
-        if each.outdated:
-            self._roll(now_ns, each)
+        if each.outdated and each.rolls:
+            self._roll(now_ns, each, stale)
+        elif each.nodes:
+            each.nodes.clear()
         return bool(each.stale)
 
     def _sync_node(self, now_ns: int, each: _Set, node_name: str) -> None:
@@ -186,6 +206,8 @@ class DaemonSets:
                 running.append(pod)
             elif self._may_delete(now_ns, each, node_name):
                 self._delete(now_ns, each, pod)
+        if not running and each.allows_surge:
+            self._make_if_needed(now_ns, each, node_name)
         running.sort(
             key=lambda pod: (
                 not pod.node_name,
@@ -193,8 +215,21 @@ class DaemonSets:
                 pod.message.metadata.name,
             )
         )
-        for pod in running[1:]:
-            self._delete(now_ns, each, pod)
+        kept = running[:1]
+        if each.allows_surge:
+            new = [pod for pod in running if pod.uid not in each.outdated][:1]
+            old = [pod for pod in running if pod.uid in each.outdated][:1]
+            is_over = bool(old and new) and (
+                not old[0].is_ready or self._is_available(now_ns, each, new[0], node_name)
+            )
+            kept = new if is_over else [*new, *old]
+        for pod in running:
+            if pod not in kept:
+                self._delete(now_ns, each, pod)
+
+    def _make_if_needed(self, now_ns: int, each: _Set, node_name: str) -> None:
+        if each.node_should_run.on(self._cluster.nodes[node_name]) is ShouldRun.YES:
+            self._make(now_ns, each, node_name)
 
     def _may_delete(self, now_ns: int, each: _Set, node_name: str) -> bool:
         """Return whether a pod that has ended may be deleted now; if not, plan a look."""
@@ -234,51 +269,56 @@ class DaemonSets:
 
     # Rolling updates
 
-    def _roll(self, now_ns: int, each: _Set) -> None:
-        """Delete pods of older revisions, as many as may be unavailable at once."""
-        strategy = each.message.spec.update_strategy
-        gone = [uid for uid in each.outdated if uid not in self._cluster.pods]
-        for uid in gone:
-            del each.outdated[uid]
-        if strategy.type == "OnDelete":
+    def _roll(self, now_ns: int, each: _Set, stale: Iterable[str]) -> None:
+        """Take the next step of a rolling update, after a look at the nodes that have changed."""
+        if not each.nodes:
+            stale = dict.fromkeys((*self._cluster.nodes, *each.on))
+        for node_name in stale:
+            self._look_at(now_ns, each, node_name)
+        desired = sum(node.should_run for node in each.nodes.values())
+        max_unavailable, max_surge = each.bounds.counts(desired)
+        if max_surge:
+            deleted, created = daemon_rolling_update.surged(each.nodes, max_surge)
+        else:
+            deleted = daemon_rolling_update.deleted_first(each.nodes.values(), max_unavailable)
+            created = []
+        for pod in deleted:
+            self._delete(now_ns, each, pod)
+        for node_name in created:
+            self._make(now_ns, each, node_name)
+        for node_name in (*(target(pod.message) for pod in deleted), *created):
+            self._look_at(now_ns, each, node_name)
+
+    def _look_at(self, now_ns: int, each: _Set, node_name: str) -> None:
+        """Note a node's daemon pods, unless it has none and needs none."""
+        pods, node = each.on.get(node_name, {}).values(), self._cluster.nodes.get(node_name)
+        should_run = node is not None and each.node_should_run.on(node) is ShouldRun.YES
+        if not pods and not should_run:
+            each.nodes.pop(node_name, None)
             return
-        old = [self._cluster.pods[uid] for uid in each.outdated]
-        room = self._max_unavailable(each)
-        for node_name, node in self._cluster.nodes.items():
-            if each.node_should_run.on(node) is ShouldRun.YES:
-                room -= not self._has_available(now_ns, each, node_name)
-        old.sort(key=lambda pod: pod.message.metadata.name)
-        for pod in old:
-            if pod.is_terminating:
-                continue
-            if not pod.is_ready:
-                self._delete(now_ns, each, pod)
-            elif room > 0:
-                room -= 1
-                self._delete(now_ns, each, pod)
-
-    def _max_unavailable(self, each: _Set) -> int:
-        """Return maxUnavailable as a number; percentages of the desired pods round up."""
-        update = each.message.spec.update_strategy.rolling_update
-        if not update.HasField("max_unavailable"):
-            return 1
-        amount = fields.int_or_percent(update.max_unavailable, "maxUnavailable")
-        if not amount.percent:
-            return amount.amount
-        nodes = self._cluster.nodes.values()
-        wanted = sum(each.node_should_run.on(node) is ShouldRun.YES for node in nodes)
-        return -(-wanted * amount.amount // 100)
-
-    def _has_available(self, now_ns: int, each: _Set, node_name: str) -> bool:
-        return any(
-            pod.is_ready
-            and pod.is_active
-            and self._pod_control.is_available(now_ns, each.message, pod)
-            for pod in each.on.get(node_name, {}).values()
+        each.nodes[node_name] = daemon_rolling_update.node_of(
+            pods,
+            should_run=should_run,
+            outdated=each.outdated,
+            available=dict.fromkeys(
+                pod.uid for pod in pods if self._is_available(now_ns, each, pod, node_name)
+            ),
         )
+
+    def _is_available(self, now_ns: int, each: _Set, pod: PodRecord, node_name: str) -> bool:
+        """Return whether a pod is available; one that is ready is looked at again when it is."""
+        if not pod.is_ready or not pod.is_active:
+            return False
+        is_available = self._pod_control.is_available(now_ns, each.message, pod)
+        if not is_available:
+            each.waiting[node_name] = None
+        return is_available
 
     def _index(self, each: _Set, pod: PodRecord) -> None:
         each.on.setdefault(target(pod.message), {})[pod.uid] = pod
+        if pod.uid not in each.made_from and _is_of_older_template(each.message, pod.message):
+            each.made_from[pod.uid] = ""
+            each.outdated[pod.uid] = None
 
     def _drop(self, each: _Set, uid: str, node_name: str) -> None:
         pods = each.on.get(node_name, {})
@@ -287,6 +327,13 @@ class DaemonSets:
         each.outdated.pop(uid, None)
         if not pods:
             each.on.pop(node_name, None)
+
+
+def _is_of_older_template(daemon_set: workloads_pb2.DaemonSet, pod: pod_pb2.Pod) -> bool:
+    """Return whether a recorded pod has the number of another template than its recorded set."""
+    number = daemon_set.metadata.annotations.get(DAEMON_SET_GENERATION)
+    label = pod.metadata.labels.get(TEMPLATE_GENERATION)
+    return None not in (number, label) and number != label
 
 
 class ShouldRun(Enum):
