@@ -78,6 +78,8 @@ class Models:
         is deleted.
     shutdown_ns: from the request to stop to the end of a pod's containers, at most the grace
         period. None: the whole grace period, as for a container that ignores SIGTERM.
+    stateful_max_unavailable: whether a StatefulSet's rolling update reads maxUnavailable, which it
+        does in any case where the trace is of Kubernetes v1.35 or later.
     eviction: whether node-pressure eviction is simulated.
     oom_kill: what the kernel kills where memory exceeds a limit.
     recorded_budget_status: use the recorded status of PodDisruptionBudgets in place of the
@@ -97,6 +99,7 @@ class Models:
     image_pull_ns: int = 0
     service_time_ns: int | None = None
     shutdown_ns: int | None = None
+    stateful_max_unavailable: bool = False
     eviction: bool = True
     oom_kill: OomKill = OomKill.CONTAINER
     recorded_budget_status: bool = False
@@ -258,6 +261,16 @@ _MODELS = (
         "bind-cost",
         "the duration of a binding, besides the cycles that follow",
         "measured: kube-scheduler's scheduler_framework_extension_point_duration_seconds of Bind",
+    ),
+    Model(
+        name="stateful-max-unavailable",
+        field="stateful_max_unavailable",
+        meaning="a StatefulSet's rolling update reads maxUnavailable, as from v1.35 on",
+        source="kubernetes v1.34, feature gate MaxUnavailableStatefulSet",
+        off=False,
+        when_off="one pod after the other, unless the trace is of v1.35 or later",
+        read=_on,
+        show=lambda _: "on",
     ),
     Model(
         name="eviction",

@@ -61,7 +61,7 @@ class Controllers:
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
         self._deployments = Deployments(state, self._replica_sets, pod_control)
-        self._stateful_sets = StatefulSets(state.cluster, pod_control, self.claims)
+        self._stateful_sets = StatefulSets(state, pod_control, self.claims)
         self._daemon_sets = DaemonSets(state, pod_control)
         self._jobs = Jobs(state, pod_control)
         self._cron_jobs = CronJobs(state, self._jobs)
@@ -83,6 +83,10 @@ class Controllers:
     def has_cron_jobs(self) -> bool:
         """Return whether there is a CronJob."""
         return bool(len(self._cron_jobs))
+
+    def follow_version(self, kubernetes_version: str) -> None:
+        """Take the gates of the version that the trace is of; "" for an unknown one."""
+        self._stateful_sets.follow_version(kubernetes_version)
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Add the record of a pod (or a ReplicaSet) that a controller will create."""

@@ -9,12 +9,15 @@ Source: kubernetes v1.34 pkg/controller/statefulset/stateful_set_control.go, upd
 processReplica, processCondemned; stateful_set_utils.go, newStatefulSetPod, isRunningAndAvailable;
 stateful_pod_control.go, createMissingPersistentVolumeClaims;
 pkg/controller/volume/persistentvolume/pv_controller.go, bind. maxUnavailable of a rolling update is
-not read, as upstream does not read it without its feature gate.
+read where the feature gate MaxUnavailableStatefulSet is on, by default from v1.35 on: v1.35
+stateful_set_control.go, updateStatefulSetAfterInvariantEstablished; stateful_set_utils.go,
+getStatefulSetMaxUnavailable.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from replay.hashing import object_uid
@@ -26,7 +29,10 @@ from replay.world.controllers.pod_control import (
     PodControl,
     template_hash,
 )
+from replay.world.controllers.rolling_update import scaled
+from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
+from services.rpc.kube import fields
 from services.rpc.kube.fields import set_time
 
 _ORDINAL = re.compile(r"-(\d{1,9})")
@@ -35,19 +41,27 @@ _INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _LATE = "WaitForFirstConsumer"
+OLDER = ""
+"""The revision of recorded pods that their set's recorded update has not replaced yet."""
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
+_READS_MAX_UNAVAILABLE = (1, 35)
+"""The first version with MaxUnavailableStatefulSet on (pkg/features/kube_features.go)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Set:
     """A StatefulSet, its current revision (template), and the one that it is updated from.
 
-    `made_from` is the revision of each pod that was created here; other pods count as made from
-    `before`.
+    `made_from` is the revision of each pod that was created here. Other pods are of the `first`
+    revision that was recorded, or of an OLDER one: where their labels have another name than
+    `first_name`, the set's recorded status.updateRevision.
     """
 
     message: workloads_pb2.StatefulSet
     current: str
     before: str
+    first_revision: str
+    first_name: str
     templates: dict[str, workloads_pb2.PodTemplateSpec]
     made_from: dict[str, str] = field(default_factory=dict)
 
@@ -68,31 +82,70 @@ class _Set:
 
     def revision(self, pod: PodRecord) -> str:
         """Return the revision that a pod was made from."""
-        return self.made_from.get(pod.uid, self.before)
+        made_from = self.made_from.get(pod.uid)
+        if made_from is not None:
+            return made_from
+        name = pod.message.metadata.labels.get(REVISION_LABEL, "")
+        is_older = name and self.first_name and name != self.first_name
+        return OLDER if is_older else self.first_revision
+
+    def infer_older(self, pods: Iterable[PodRecord]) -> None:
+        """Infer the template of an OLDER revision from one of its pods, while there is one."""
+        if self.before == OLDER and OLDER not in self.templates:
+            older = next((pod for pod in pods if self.revision(pod) == OLDER), None)
+            if older is not None:
+                self.templates[OLDER] = _template_of(older.message)
 
 
 class StatefulSets:
     """Keeps the pods of each set by their ordinals."""
 
-    def __init__(self, cluster: Cluster, pod_control: PodControl, claims: Claims) -> None:
-        self._cluster = cluster
+    def __init__(self, state: WorldState, pod_control: PodControl, claims: Claims) -> None:
+        self._cluster = state.cluster
+        self._journal = state.journal
+        self._reads_max_unavailable = state.models.stateful_max_unavailable
         self._pod_control = pod_control
         self._claims = claims
         self._sets: dict[str, _Set] = {}
 
+    def follow_version(self, kubernetes_version: str) -> None:
+        """Read maxUnavailable where the trace is of a version that does so by default."""
+        match = _VERSION.match(kubernetes_version)
+        if match is not None and (int(match[1]), int(match[2])) >= _READS_MAX_UNAVAILABLE:
+            self._reads_max_unavailable = True
+
     def put(self, message: workloads_pb2.StatefulSet) -> None:
-        """Add or replace a StatefulSet."""
+        """Add or replace a StatefulSet. Raises FieldError for a bound that cannot be read."""
         uid = message.metadata.uid
+        self._check_bound(message)
         revision = template_hash(message.spec.template)
         stored = self._sets.get(uid)
         if stored is None:
+            status = message.status
+            is_updating = status.current_revision not in ("", status.update_revision)
             stored = self._sets[uid] = _Set(
-                message=message, current=revision, before=revision, templates={}
+                message=message,
+                current=revision,
+                before=OLDER if is_updating else revision,
+                first_revision=revision,
+                first_name=status.update_revision,
+                templates={},
             )
         stored.message, stored.current = message, revision
         stored.templates[revision] = message.spec.template
         self._cluster.scales[uid] = stored.replicas
         self._cluster.changed.owners[uid] = None
+
+    def _check_bound(self, message: workloads_pb2.StatefulSet) -> None:
+        """Refuse a maxUnavailable that is not one, and note one that is not read."""
+        if _max_unavailable(message) > 1 and not self._reads_max_unavailable:
+            meta = message.metadata
+            self._journal.note(
+                "not-simulated",
+                f"StatefulSet {meta.namespace}/{meta.name}: maxUnavailable is not read, as before "
+                "Kubernetes v1.35; its pods are replaced one after the other, unless "
+                "--model stateful-max-unavailable=on",
+            )
 
     def remove(self, uid: str) -> None:
         """Remove a set; claims stay."""
@@ -107,6 +160,7 @@ class StatefulSets:
             for pod in self._cluster.pods_by_owner.get(uid, {}).values()
             if (ordinal := _ordinal(pod, each.message.metadata.name)) is not None
         }
+        each.infer_older(pods.values())
         wanted = range(each.first, each.first + each.replicas)
         for ordinal in wanted:
             step = self._keep(now_ns, each, pods, ordinal)
@@ -159,10 +213,12 @@ class StatefulSets:
         return is_removed if each.is_ordered else None
 
     def _roll(self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range) -> bool:
-        """Replace one pod of an older revision, the highest ordinal first."""
+        """Replace pods of older revisions, the highest ordinal first."""
         strategy = each.message.spec.update_strategy
         if strategy.type == "OnDelete":
             return False
+        if self._reads_max_unavailable:
+            return self._roll_several(now_ns, each, pods, wanted)
         lowest = each.first + strategy.rolling_update.partition
         for ordinal in reversed(wanted):
             pod = pods.get(ordinal)
@@ -176,6 +232,32 @@ class StatefulSets:
             if not strategy.rolling_update.partition:
                 each.before = each.current
         return False
+
+    def _roll_several(
+        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range
+    ) -> bool:
+        """Replace as many pods as may be unavailable besides those that are."""
+        partition = each.message.spec.update_strategy.rolling_update.partition
+        available = [
+            ordinal
+            for ordinal in wanted
+            if (pod := pods.get(ordinal)) is not None
+            and not pod.is_terminating
+            and self._is_available(now_ns, each, pod)
+        ]
+        unavailable = each.replicas - len(available)
+        old = [
+            pod
+            for ordinal in reversed(wanted[partition:])
+            if (pod := pods.get(ordinal)) is not None
+            and each.revision(pod) != each.current
+            and not pod.is_terminating
+        ]
+        if not old and not unavailable and not partition:
+            each.before = each.current
+        room = max(0, _max_unavailable(each.message) - unavailable)
+        removed = [self._delete(now_ns, pod) for pod in old[:room]]
+        return any(removed)
 
     def _is_available(self, now_ns: int, each: _Set, pod: PodRecord) -> bool:
         if pod.message.status.phase != "Running" or not pod.is_ready:
@@ -195,7 +277,8 @@ class StatefulSets:
             ordinal >= each.first + partition
         )
         revision = each.current if is_new else each.before
-        pod = self._pod_control.draft(owner, each.templates[revision])
+        template = each.templates.get(revision, each.message.spec.template)
+        pod = self._pod_control.draft(owner, template)
         meta = pod.metadata
         meta.name = f"{owner.meta.name}-{ordinal}"
         meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(ordinal)
@@ -220,6 +303,28 @@ class StatefulSets:
             self._claims.provide(now_ns, claim, pod.metadata.namespace, claim_name)
             pod.spec.volumes.add(name=name).persistent_volume_claim.claim_name = claim_name
         pod.spec.volumes.extend(kept)
+
+
+def _max_unavailable(message: workloads_pb2.StatefulSet) -> int:
+    """Return maxUnavailable as a number, at least 1; percentages of the replicas round down."""
+    rolling = message.spec.update_strategy.rolling_update
+    if not rolling.HasField("max_unavailable"):
+        return 1
+    where = "spec.updateStrategy.rollingUpdate.maxUnavailable"
+    bound = fields.int_or_percent(rolling.max_unavailable, where)
+    return max(1, scaled(bound, replicas(message.spec), rounds_up=False))
+
+
+def _template_of(pod: pod_pb2.Pod) -> workloads_pb2.PodTemplateSpec:
+    """Return the template that a pod was made from, as far as the pod shows it."""
+    template = workloads_pb2.PodTemplateSpec()
+    template.spec.CopyFrom(pod.spec)
+    template.spec.ClearField("node_name")
+    template.metadata.annotations.update(pod.metadata.annotations)
+    template.metadata.labels.update(pod.metadata.labels)
+    for name in (_NAME_LABEL, _INDEX_LABEL, REVISION_LABEL):
+        template.metadata.labels.pop(name, "")
+    return template
 
 
 def _ordinal(pod: PodRecord, set_name: str) -> int | None:

@@ -78,6 +78,8 @@ class RecordFeed:
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Carry out one record; one that cannot be is noted and changes nothing."""
         match record.WhichOneof("record"):
+            case "header":
+                self._controllers.follow_version(record.header.kubernetes_version)
             case "template":
                 self.add_template(record.template)
             case "pod_create":
