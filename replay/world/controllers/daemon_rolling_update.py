@@ -110,7 +110,8 @@ def surged(nodes: Mapping[str, DaemonNode], max_surge: int) -> tuple[list[PodRec
     """Return the old pods to delete in an update with a surge, and the nodes that get a new pod."""
     desired = sum(node.should_run for node in nodes.values())
     available = surge = 0
-    deleted, leaving, allowed, candidates = [], [], list[str](), list[str]()
+    deleted, leaving = list[PodRecord](), list[PodRecord]()
+    allowed, candidates = list[str](), list[str]()
     for name, node in nodes.items():
         if node.is_excess:
             surge += 1
