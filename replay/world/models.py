@@ -104,7 +104,7 @@ class Models:
     oom_kill: OomKill = OomKill.CONTAINER
     recorded_budget_status: bool = False
     budget_delay_ns: int = 0
-    node_grace_ns: int = 40 * SECOND_NS
+    node_grace_ns: int = 50 * SECOND_NS
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
     ended_pods_max: int = 12_500

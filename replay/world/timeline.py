@@ -38,10 +38,11 @@ class ActionKind(Enum):
     DRAIN = "the drain of a node begins or goes on"
     UNCORDON = "a drained node is uncordoned"
     SILENT = "a node stops reporting"
-    UNREACHABLE = "a silent node becomes unreachable"
+    MONITOR = "the node lifecycle controller looks at the nodes"
+    TAINT_NODE = "the next failed node of a zone is tainted"
     BACK = "a node reports again"
     COLLECT = "the pods of a deleted node are collected"
-    POD_GC = "ended pods beyond the threshold are collected"
+    POD_GC = "the pod garbage collector deletes pods"
 
 
 POD_KINDS = (
@@ -73,7 +74,7 @@ _SPARSE, _SPARE = 2, 1024
 
 
 class Action(NamedTuple):
-    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key.
+    """One planned action; `key` is a pod's or controller's UID, a node's name, or another key.
 
     It is "" for a kind that has one action only.
     """

@@ -42,9 +42,10 @@ from replay.kube.kinds import (
     read_object,
 )
 from replay.world.api.admission.chain import KINDS
-from replay.world.controllers.job_state import TRACKING
+from replay.world.api.pod_record import JOB_TRACKING
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 
 NAME = "manifests"
@@ -178,8 +179,7 @@ class _Manifests:
         object_ns = latest_ns(raw)
         if object_ns > self._latest_ns:
             self._latest_ns, self._latest_where = object_ns, where
-        is_ended = kind == "Pod" and carried.pod.status.phase in TERMINAL_PHASES
-        if is_ended and TRACKING not in carried.pod.metadata.finalizers:
+        if kind == "Pod" and _is_left_out(carried.pod):
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
             self._where.setdefault(key, where)
@@ -230,6 +230,13 @@ class _Manifests:
         if not meta.uid:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
         return kind, meta.namespace, meta.name
+
+
+def _is_left_out(pod: Pod) -> bool:
+    """Return whether a pod has ended, its Job has counted it, and its name is not held."""
+    meta = pod.metadata
+    is_kept = JOB_TRACKING in meta.finalizers or meta.HasField("deletion_timestamp")
+    return pod.status.phase in TERMINAL_PHASES and not is_kept
 
 
 def _exists(workload: KubernetesObject) -> bool:

@@ -29,10 +29,10 @@ from replay.results.run.cluster import (
 )
 from replay.results.run.directory import RunDirectory
 from replay.world.api.admission.quotas import Quotas
-from replay.world.api.pod_record import controller_uid
+from replay.world.api.pod_record import JOB_TRACKING, controller_uid
 from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
 from replay.world.controllers.deployments import same_template
-from replay.world.controllers.job_state import TRACKING, index_of
+from replay.world.controllers.job_state import index_of
 from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
 from reprieve.kube.v1beta1 import (
     admission_pb2,
@@ -145,7 +145,9 @@ class RunObjects:
         if not owner_uid:
             return
         # As JobState.count: a pod that had ended when it was first seen was counted before.
-        was_counted = change.type is ChangeType.ADDED and TRACKING not in pod.metadata.finalizers
+        was_counted = (
+            change.type is ChangeType.ADDED and JOB_TRACKING not in pod.metadata.finalizers
+        )
         if pod.status.phase == "Succeeded" and not was_counted:
             self._succeeded.setdefault(owner_uid, {})[uid] = index_of(pod)
         if change.type is ChangeType.DELETED:

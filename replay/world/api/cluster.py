@@ -161,6 +161,7 @@ class Cluster:
         meta.deletion_grace_period_seconds = grace_s
         event = status_event(now_ns, pod.message)
         event.patch.deletion_ns = deletion_ns
+        self._delist(pod)
         self._add_event(event, _urgency(pod))
         self._pod_changed(pod)
 

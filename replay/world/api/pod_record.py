@@ -14,6 +14,10 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube.fields import set_time, time_ns
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
+JOB_TRACKING = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a pod that its Job has not counted yet."""
+_REMOVED_AT_ONCE = frozenset({JOB_TRACKING, "foregroundDeletion", "orphan"})
+"""The finalizers of pods that controllers of Kubernetes' own remove: of Jobs, of garbage."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +92,15 @@ class PodRecord:
         return message.status.phase not in _TERMINAL and not message.metadata.HasField(
             "deletion_timestamp"
         )
+
+    @property
+    def finalizers(self) -> list[str]:
+        """Return the finalizers that hold the pod once it terminates.
+
+        Those that the Job controller and the garbage collector remove do not: nothing waits for
+        them here.
+        """
+        return [each for each in self.message.metadata.finalizers if each not in _REMOVED_AT_ONCE]
 
     @property
     def grace_s(self) -> int:

@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
-from replay.world.api.pod_record import PodRecord
+from replay.world.api.pod_record import JOB_TRACKING, PodRecord
 from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube.fields import set_time, time_ns
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-TRACKING = "batch.kubernetes.io/job-tracking"
-"""The finalizer of a pod that its Job has not counted yet."""
 BACKOFF_LIMIT = 6
 _INT32_MAX = 2**31 - 1
 _INDEXES_MAX = 10**6
@@ -155,7 +153,7 @@ class JobState:
         for pod in pods:
             if pod.uid in self.counted or pod.uid in self.uncounted:
                 continue
-            is_tracked = TRACKING in pod.message.metadata.finalizers
+            is_tracked = JOB_TRACKING in pod.message.metadata.finalizers
             if self._is_over(pod, is_present=True) and not is_tracked:
                 self.counted[pod.uid] = None
             else:

@@ -1,44 +1,55 @@
-"""The lifecycle of nodes: added, cordoned, silent, unreachable, reporting again, deleted.
+"""The lives of nodes: added, cordoned, silent, reporting again, deleted; and what their pods see of it.
 
-The pods of a silent node stay as they are: its kubelet's actions are held back until it reports
-again. After `node_grace_ns` the node is tainted, and the taint manager deletes its pods
-(pod_deletion.py), which are terminating for as long as the node is silent. The pods of a deleted
-node are collected after `pod_gc_ns`. Upstream taints failing nodes one after the other, and stops
-where most of a zone fails; here each is tainted when its own grace period is over.
+A node's kubelet does not act while the trace says that it does not (Ready is Unknown, or False:
+kubelet/silence.py), and from when the run lets it fail until it recovers; what a trace says of a
+node's readiness meanwhile does not end a failure that the run has caused. The pods of a silent node
+stay as they are; those that are deleted are terminating until the node reports again, or the pod
+garbage collector removes them (pod_gc.py). No pod of a node that is Unknown is ready.
 
-Drains, which cordon nodes, are in drains.py.
+The pods of a node that was deleted, or never was, are collected after `pod_gc_ns`. Drains, which
+cordon nodes, are in drains.py; what the node lifecycle controller does is in node_monitor.py.
 
-Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go,
-monitorNodeHealth, nodeConditionToTaintKeyStatusMap, doNoScheduleTaintingPass,
-processTaintBaseEviction, tryUpdateNodeHealth; pkg/controller/podgc/gc_controller.go, gcOrphaned (a
-quarantine of 40 s, checked every 20 s).
+Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go, processPod;
+pkg/controller/podgc/gc_controller.go, gcOrphaned (a quarantine of 40 s, checked every 20 s);
+pkg/kubelet/kubelet_pods.go, generateAPIPodStatus.
 """
 
 from __future__ import annotations
 
-from replay.world.api.conditions import remove_taints, set_node_condition, set_pod_condition
+from replay.world.api.cluster import Changed
+from replay.world.api.conditions import set_pod_condition
+from replay.world.api.node_health import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    READY_TAINTS,
+    drop_taints,
+    mark_reporting,
+    mark_unknown,
+    ready_condition,
+    ready_status,
+    taint_by_conditions,
+)
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.pod_deletion import NOT_READY, UNREACHABLE
+from replay.world.controllers.node_monitor import NodeMonitor
 from replay.world.kubelet.annotations import node_actions
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
+from replay.world.kubelet.silence import Hold, SilentKubelets, hold_by_condition
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube.codec import node_from_message
-from services.rpc.kube.fields import set_time
 
 _ACTION_KINDS = {
     trace_pb2.NODE_ACTION_TYPE_DRAIN: ActionKind.DRAIN,
     trace_pb2.NODE_ACTION_TYPE_FAIL: ActionKind.SILENT,
     trace_pb2.NODE_ACTION_TYPE_RECOVER: ActionKind.BACK,
 }
-NODE_ACTION_KINDS = frozenset({*_ACTION_KINDS.values(), ActionKind.UNREACHABLE, ActionKind.COLLECT})
-"""The kinds of actions of a node, except those of its eviction manager."""
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
-_REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+NODE_ACTION_KINDS = frozenset(
+    {*_ACTION_KINDS.values(), ActionKind.COLLECT, ActionKind.MONITOR, ActionKind.TAINT_NODE}
+)
+"""The kinds of actions of nodes, except those of their eviction managers."""
 
 
 class NodeLifecycle:
@@ -51,8 +62,11 @@ class NodeLifecycle:
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._pressure = pressure
-        self._held_back: dict[str, dict[Action, None]] = {}
+        self._monitor = NodeMonitor(state)
+        self._silent = SilentKubelets(state.cluster, state.timeline)
+        self._failed: dict[str, None] = {}
         self._cordoned: dict[str, None] = {}
+        pressure.is_silent = self.is_silent
 
     def put(self, now_ns: int, node: node_pb2.Node) -> None:
         """Add or replace a node. Raises FieldError for one that cannot be decoded."""
@@ -61,14 +75,15 @@ class NodeLifecycle:
         is_new = name not in self._cluster.nodes
         actions = node_actions(node.metadata.annotations) if is_new else []
         self._pressure.keep_own(node)
-        if is_new and self.is_silent(name):
-            self._resume(now_ns, name)
-        elif self.is_silent(name) and not self._is_within_grace(name):
-            mark_unknown(node, now_ns)
+        if name in self._failed and not self._monitor.waits_for(name):
+            self._keep_unknown(now_ns, node)
         if name in self._cordoned:
             node.spec.unschedulable = True
         taint_by_conditions(node, now_ns)
         self._cluster.put_node(now_ns, node)
+        if is_new:
+            self._timeline.cancel(ActionKind.COLLECT, name)
+        self._listen(now_ns, name)
         self._pressure.node_changed(now_ns, name)
         for after_ns, action in actions:
             self._timeline.plan(now_ns + after_ns, _ACTION_KINDS[action], name)
@@ -82,12 +97,10 @@ class NodeLifecycle:
         for kind in NODE_ACTION_KINDS:
             self._timeline.cancel(kind, name)
         self._cordoned.pop(name, None)
+        self._failed.pop(name, None)
+        self._monitor.reports(name)
         self._cluster.remove_node(now_ns, name)
-        self._held_back.setdefault(name, {})
-        if self._models.pod_gc_ns:
-            self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
-        else:
-            self._collect(now_ns, name)
+        self._orphan(now_ns, name)
 
     def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
         """Apply a node action of the trace, but a drain; return why it is refused, "" if not."""
@@ -102,33 +115,49 @@ class NodeLifecycle:
     def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
         """Carry out a planned action of a node."""
         match kind:
+            case ActionKind.MONITOR:
+                self._monitor.look(now_ns)
+            case ActionKind.TAINT_NODE:
+                self._monitor.taint_next(now_ns, name)
             case ActionKind.COLLECT:
                 self._collect(now_ns, name)
             case _ if name not in self._cluster.nodes:
                 return
             case ActionKind.SILENT:
                 self._fall_silent(now_ns, name)
-            case ActionKind.UNREACHABLE:
-                self._mark_unreachable(now_ns, name)
             case ActionKind.BACK:
                 self._report_again(now_ns, name)
 
     def holds_back(self, action: Action, pod: PodRecord) -> bool:
-        """Return whether a pod's kubelet is silent, and keep the action for later if it is."""
-        held_back = self._held_back.get(pod.node_name)
-        if held_back is None or not pod.node_name or action.kind is ActionKind.TAINT:
-            return False
-        held_back[action] = None
-        return True
+        """Return whether a pod's action waits for its kubelet, and keep it for later if it does."""
+        return self._silent.holds_back(action, pod)
 
     @property
     def all_report(self) -> bool:
-        """Return whether no node is silent."""
-        return not self._held_back
+        """Return whether every node's kubelet acts."""
+        return not len(self._silent)
 
     def is_silent(self, name: str) -> bool:
-        """Return whether a node's kubelet does not report, or the node was just deleted."""
-        return name in self._held_back
+        """Return whether a node's kubelet carries out nothing, or the node does not exist."""
+        return name in self._silent
+
+    def reconcile(self, now_ns: int, changed: Changed) -> None:
+        """Process changed pods of nodes that are Unknown or do not exist, and changed nodes."""
+        for uid, message in list(changed.pods.items()):
+            name = message.spec.node_name
+            if not name:
+                continue
+            is_silent, node = self.is_silent(name), self._cluster.nodes.get(name)
+            if is_silent is (node is None):
+                continue  # A node that acts, or one whose pods are to be collected already.
+            pod = self._cluster.pods.get(uid)
+            if pod is None or (pod.is_terminal and pod.is_terminating):
+                continue
+            if node is None:
+                self._orphan(now_ns, name)
+            elif ready_status(node) == "Unknown":
+                self._monitor.mark_not_ready(now_ns, pod)
+        self._monitor.reconcile(now_ns, changed.nodes)
 
     def cordon(self, now_ns: int, name: str) -> bool:
         """Make a node unschedulable, and return whether it was not.
@@ -155,100 +184,72 @@ class NodeLifecycle:
     # Silence
 
     def _fall_silent(self, now_ns: int, name: str) -> None:
-        if name not in self._held_back:
-            self._held_back[name] = {}
-            self._timeline.plan(now_ns + self._models.node_grace_ns, ActionKind.UNREACHABLE, name)
-
-    def _is_within_grace(self, name: str) -> bool:
-        """Return whether a silent node has not become unreachable yet."""
-        return self._timeline.planned_ns(ActionKind.UNREACHABLE, name) is not None
-
-    def _mark_unreachable(self, now_ns: int, name: str) -> None:
-        """Mark a silent node as unreachable and its pods as not ready.
-
-        Source: kubernetes v1.34 pkg/controller/util/node/controller_utils.go, MarkPodsNotReady.
-        """
-        node = self._cluster.nodes[name]
-        mark_unknown(node, now_ns)
-        taint_by_conditions(node, now_ns)
-        self._cluster.put_node(now_ns, node)
-        self._journal.condition_changed(now_ns, name, "Ready", "Unknown")
-        for pod in list(self._cluster.active_by_node.get(name, {}).values()):
-            if pod.is_ready:
-                set_pod_condition(pod.message.status, "Ready", "False", now_ns, "NodeNotReady")
-                self._cluster.status_changed(now_ns, pod)
+        if name in self._failed:
+            return
+        self._failed[name] = None
+        self._listen(now_ns, name)
+        if ready_status(self._cluster.nodes[name]) != "Unknown":
+            self._monitor.fell_silent(now_ns, name)
 
     def _report_again(self, now_ns: int, name: str) -> None:
-        if not self.is_silent(name):
-            return
-        was_unreachable = not self._is_within_grace(name)
-        self._timeline.cancel(ActionKind.UNREACHABLE, name)
-        if was_unreachable:
-            node = self._cluster.nodes[name]
-            mark_reporting(node, now_ns)
+        """Let a node report, one too that is not ready in the trace."""
+        node = self._cluster.nodes[name]
+        self._failed.pop(name, None)
+        self._monitor.reports(name)
+        if ready_status(node) != "True":
+            mark_reporting(node, now_ns, self._pressure.conditions_of(name))
             self._cluster.put_node(now_ns, node)
             self._journal.condition_changed(now_ns, name, "Ready", "True")
-            for pod in list(self._cluster.active_by_node.get(name, {}).values()):
-                is_held = pod.running_ns is None or pod.awaits_ready
-                if not is_held and not pod.is_ready:
-                    set_pod_condition(pod.message.status, "Ready", "True", now_ns)
-                    self._cluster.status_changed(now_ns, pod)
-        self._resume(now_ns, name)
-        self._pressure.node_changed(now_ns, name)
+        self._listen(now_ns, name)
 
-    def _resume(self, now_ns: int, name: str) -> None:
-        """Plan the actions that a silent kubelet has missed for now."""
-        self._timeline.cancel(ActionKind.COLLECT, name)
-        for action in self._held_back.pop(name):
-            if action.key in self._cluster.pods:
-                self._timeline.plan(now_ns, action.kind, action.key)
+    def _keep_unknown(self, now_ns: int, node: node_pb2.Node) -> None:
+        """Keep a failed node's conditions and taints in a version of the trace."""
+        stored = self._cluster.nodes[node.metadata.name]
+        mark_unknown(node, now_ns)
+        for effect in (NO_SCHEDULE, NO_EXECUTE):
+            drop_taints(node, READY_TAINTS.values(), effect)
+        kept = [taint for taint in stored.spec.taints if taint.key in READY_TAINTS.values()]
+        node.spec.taints.extend(kept)
+        was, ready = ready_condition(stored), ready_condition(node)
+        if was is not None and ready is not None:
+            ready.CopyFrom(was)
+
+    def _listen(self, now_ns: int, name: str) -> None:
+        """Follow a change of what a node's kubelet does, in what waits for it and in its pods."""
+        node = self._cluster.nodes[name]
+        hold = Hold.ALL if name in self._failed else hold_by_condition(node)
+        was = self._silent.hold_of(name)
+        self._silent.set(now_ns, name, hold)
+        pods = list(self._cluster.active_by_node.get(name, {}).values())
+        if hold is Hold.ALL and ready_status(node) == "Unknown":
+            for pod in pods:
+                self._monitor.mark_not_ready(now_ns, pod)
+        elif was is Hold.ALL and hold is not Hold.ALL:
+            for pod in pods:
+                self._report_ready(now_ns, pod)
+            self._pressure.node_changed(now_ns, name)
+
+    def _report_ready(self, now_ns: int, pod: PodRecord) -> None:
+        """Report a running pod as ready again, if all of its containers are."""
+        message = pod.message
+        if pod.running_ns is None or pod.is_ready or pod.awaits_ready:
+            return
+        if all(container.ready for container in message.status.container_statuses):
+            set_pod_condition(message.status, "Ready", "True", now_ns)
+            self._cluster.status_changed(now_ns, pod)
+
+    # Nodes that do not exist
+
+    def _orphan(self, now_ns: int, name: str) -> None:
+        """Plan the collection of the pods of a node that does not exist."""
+        self._silent.set(now_ns, name, Hold.ALL)
+        if self._models.pod_gc_ns:
+            self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
+        else:
+            self._collect(now_ns, name)
 
     def _collect(self, now_ns: int, name: str) -> None:
-        """Remove the pods of a node that was deleted and not added again."""
-        self._held_back.pop(name, None)
+        """Remove the pods of a node that does not exist."""
+        self._silent.drop(name)
         for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
             self._lifecycle.lose(now_ns, pod)
-
-
-def taint_by_conditions(node: node_pb2.Node, now_ns: int) -> None:
-    """Add the taints of a node's conditions and of a cordoned node.
-
-    Those of pressure are set with the conditions (api/conditions.py, mark_pressure).
-    """
-    present = {(each.key, each.effect) for each in node.spec.taints}
-    for key, effect in _wanted(node):
-        if (key, effect) not in present:
-            taint = node.spec.taints.add(key=key, effect=effect)
-            set_time(taint.time_added, now_ns)
-
-
-def mark_unknown(node: node_pb2.Node, now_ns: int) -> None:
-    """Set the conditions that a kubelet reports, and Ready in any case, to Unknown."""
-    shown = {each.type for each in node.status.conditions} | {"Ready"}
-    message = "Kubelet stopped posting node status."
-    for type_ in _REPORTED:
-        if type_ in shown:
-            set_node_condition(node.status, type_, "Unknown", now_ns, "NodeStatusUnknown", message)
-
-
-def mark_reporting(node: node_pb2.Node, now_ns: int) -> None:
-    """Set Unknown conditions to those of a healthy node, and remove the taints of silence."""
-    remove_taints(node, NOT_READY, UNREACHABLE)
-    for condition in list(node.status.conditions):
-        if condition.type in _REPORTED and condition.status == "Unknown":
-            is_ready = condition.type == "Ready"
-            value, reason = ("True", "KubeletReady") if is_ready else ("False", "KubeletOk")
-            set_node_condition(node.status, condition.type, value, now_ns, reason, "")
-
-
-def _wanted(node: node_pb2.Node) -> list[tuple[str, str]]:
-    states = {each.type: each.status for each in node.status.conditions}
-    keys = {"False": NOT_READY, "Unknown": UNREACHABLE}
-    wanted = []
-    if (key := keys.get(states.get("Ready", ""))) is not None:
-        wanted += [(key, "NoSchedule"), (key, "NoExecute")]
-    if states.get("NetworkUnavailable") == "True":
-        wanted.append((NETWORK_UNAVAILABLE, "NoSchedule"))
-    if node.spec.unschedulable:
-        wanted.append((UNSCHEDULABLE, "NoSchedule"))
-    return wanted

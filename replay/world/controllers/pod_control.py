@@ -92,6 +92,7 @@ class PodControl:
         pod.spec.CopyFrom(template.spec)
         pod.metadata.labels.update(template.metadata.labels)
         pod.metadata.annotations.update(template.metadata.annotations)
+        pod.metadata.finalizers.extend(template.metadata.finalizers)
         pod.metadata.namespace = owner.meta.namespace
         owner.own(pod.metadata)
         return pod

@@ -187,7 +187,7 @@ class PodLifecycle:
             case ActionKind.STOPPED:
                 self._stopped(now_ns, pod)
             case ActionKind.REMOVE:
-                self._remove(now_ns, pod)
+                self._remove_or_hold(now_ns, pod)
             case _:
                 raise AssertionError(f"{kind} is not an action of a pod")
 
@@ -204,7 +204,7 @@ class PodLifecycle:
             return
         grace_s = pod.grace_s if grace_s is None else grace_s
         if not pod.node_name or pod.is_terminal or grace_s == 0:
-            self._remove(now_ns, pod)
+            self._remove_or_hold(now_ns, pod)
             return
         grace_s = max(1, grace_s)
         deletion_ns = now_ns + grace_s * SECOND_NS
@@ -218,7 +218,7 @@ class PodLifecycle:
         """
         meta = pod.message.metadata
         if grace_s == 0:
-            self._remove(now_ns, pod)
+            self._remove_or_hold(now_ns, pod)
             return
         if grace_s is None or grace_s >= meta.deletion_grace_period_seconds:
             return
@@ -247,10 +247,29 @@ class PodLifecycle:
         pod.removal = pod.removal or "node-lost"
         if not pod.is_terminal:
             reason, message = "DeletionByPodGC", "PodGC: node no longer exists"
-            status = pod.message.status
-            status.phase = "Failed"
-            mark_disrupted(status, now_ns, reason, message)
-        self._remove(now_ns, pod)
+            mark_disrupted(pod.message.status, now_ns, reason, message)
+        self.give_up(now_ns, pod)
+
+    def give_up(self, now_ns: int, pod: PodRecord) -> None:
+        """Remove a pod that no kubelet will finish; it is Failed (pod garbage collection)."""
+        if not pod.is_terminal:
+            pod.message.status.phase = "Failed"
+            if pod.finalizers:
+                self._timeline.cancel_pod(pod.uid)
+                self._cluster.status_changed(now_ns, pod)
+                self._journal.finished(now_ns, pod)
+        self._remove_or_hold(now_ns, pod)
+
+    def finalizers_changed(self, now_ns: int, pod: PodRecord) -> None:
+        """Remove a pod that only its finalizers have held, if none is left.
+
+        Source: kubernetes v1.34 apiserver pkg/registry/generic/registry/store.go,
+        ShouldDeleteDuringUpdate.
+        """
+        meta = pod.message.metadata
+        confirmed = meta.HasField("deletion_grace_period_seconds")
+        if pod.is_terminating and confirmed and not meta.deletion_grace_period_seconds:
+            self._remove_or_hold(now_ns, pod)
 
     # Steps
 
@@ -405,12 +424,41 @@ class PodLifecycle:
         self._journal.finished(now_ns, pod)
         self.usage_changed(now_ns, pod)
 
+    def _remove_or_hold(self, now_ns: int, pod: PodRecord) -> None:
+        """Remove a pod whose grace period is over, or 0, unless finalizers hold it.
+
+        One that they hold is terminating with a grace period of 0; its kubelet, if it has not done
+        so, stops its containers now. Its name stays taken.
+        Source: kubernetes v1.34 apiserver pkg/registry/generic/registry/store.go,
+        deletionFinalizersForGarbageCollection, updateForGracefulDeletionAndFinalizers.
+        """
+        held_by = pod.finalizers
+        if not held_by:
+            self._remove(now_ns, pod)
+            return
+        meta = pod.message.metadata
+        is_held = pod.is_terminating and meta.HasField("deletion_grace_period_seconds")
+        if not is_held or meta.deletion_grace_period_seconds:
+            deletion_ns = time_ns(meta.deletion_timestamp) if pod.is_terminating else now_ns
+            deletion_ns = min(deletion_ns, now_ns)
+            self._cluster.deletion_requested(now_ns, pod, deletion_ns=deletion_ns, grace_s=0)
+            self._journal.note("finalizers", _held_text(pod.key, held_by))
+        if pod.node_name and not pod.is_terminal:
+            self._plan_stop(now_ns, pod, now_ns)
+
     def _remove(self, now_ns: int, pod: PodRecord) -> None:
         self._timeline.cancel_pod(pod.uid)
         self._cluster.remove_pod(now_ns, pod)
         self._journal.removed(now_ns, pod)
         if pod.node_name:
             self.usage_changed(now_ns, pod)
+
+
+def _held_text(key: str, finalizers: list[str]) -> str:
+    return (
+        f"pod {key} terminates and is held by {', '.join(finalizers)}: no controller of a replay "
+        "removes finalizers, so its name stays taken until the trace has an update without them"
+    )
 
 
 def _name(message: pod_pb2.Pod) -> str:

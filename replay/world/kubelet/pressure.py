@@ -16,7 +16,7 @@ Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitFo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,7 +65,10 @@ class _NodeState:
 
 
 class NodePressure:
-    """Steps the nodes of a cluster and applies their evictions and conditions."""
+    """Steps the nodes of a cluster and applies their evictions and conditions.
+
+    `is_silent` returns whether a node's kubelet carries out nothing; it is not stepped then.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class NodePressure:
         self._due: dict[str, None] = {}
         self._may_have_crossed: dict[str, None] = {}
         self._evicts_replacements: set[str] = set()
+        self.is_silent: Callable[[str], bool] = lambda _name: False
         lifecycle.usage_changed = self.usage_changed
         lifecycle.refusal = self.refusal
 
@@ -184,11 +188,13 @@ class NodePressure:
             self.memory.take_due(now_ns)
             return
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
-        by_loop = {name for name in self._due if name in self._cluster.nodes}
+        by_loop = {name for name in self._due if self._acts(name)}
         notified = {
             name
             for name in self._may_have_crossed
-            if name not in by_loop and self._look_ahead.has_crossed(now_ns, name)
+            if name not in by_loop
+            and self._acts(name)
+            and self._look_ahead.has_crossed(now_ns, name)
         }
         self._due.clear()
         self._may_have_crossed.clear()
@@ -204,6 +210,11 @@ class NodePressure:
         for each in results:
             name = each.node_name
             self._carry_out(now_ns, name, each.step, by_loop=name in by_loop)
+
+    def conditions_of(self, node_name: str) -> frozenset[str]:
+        """Return the types of the pressure conditions that hold on a node."""
+        state = self._nodes.get(node_name)
+        return frozenset() if state is None else state.under
 
     def keep_own(self, node: node_pb2.Node) -> None:
         """Copy the pressure conditions and taints that hold onto a user's version of a node."""
@@ -234,8 +245,13 @@ class NodePressure:
             node = self._nodes[node_name] = _NodeState()
         return node
 
+    def _acts(self, node_name: str) -> bool:
+        return node_name in self._cluster.nodes and not self.is_silent(node_name)
+
     def _changed(self, now_ns: int, node_name: str, *, has_usage: bool) -> None:
         """Plan a step for a node on which usage has begun or ended."""
+        if self.is_silent(node_name):
+            return
         self._look_ahead.changed(now_ns, node_name)
         self._plan(now_ns, node_name, has_usage=has_usage)
         self._check_crossing(now_ns, node_name)

@@ -250,6 +250,7 @@ class RecordFeed:
         if pod is not None:
             self._lifecycle.check(message)
             self._cluster.replace_pod(now_ns, pod, message)
+            self._lifecycle.finalizers_changed(now_ns, pod)
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object

@@ -21,7 +21,8 @@ from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
-from replay.world.controllers.pod_deletion import PodGarbageCollection, TaintEviction
+from replay.world.controllers.pod_gc import PodGarbageCollection
+from replay.world.controllers.taint_eviction import TaintEviction
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_kills import REPEATED
@@ -319,6 +320,8 @@ class Replay:
     def _reconcile(self, now_ns: int) -> None:
         """Run the controllers on what has changed; budgets come last."""
         changed = self.cluster.take_changed()
+        self._nodes.reconcile(now_ns, changed)
+        changed.add(self.cluster.take_changed())
         self._taints.reconcile(now_ns, changed)
         changed.add(self.cluster.take_changed())
         self._controllers.reconcile(now_ns, changed)
@@ -326,7 +329,7 @@ class Replay:
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
         self._drains.reconcile(now_ns)
-        self._pod_gc.reconcile(now_ns)
+        self._pod_gc.reconcile(now_ns, changed)
 
     def _carry_out(self, now_ns: int, source: _RecordSource) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""

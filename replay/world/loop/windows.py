@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from replay.world.api import conditions
 from replay.world.api.pod_record import PodRecord, status_event
-from replay.world.controllers.pod_deletion import NEVER_NS
+from replay.world.controllers.pod_gc import NEVER_NS
 from replay.world.kubelet.container_ends import ending, finish_ns, restarts
 from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.loop.inputs import RecordFeed

@@ -10,7 +10,8 @@ from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
-from replay.world.controllers.pod_deletion import TaintEviction
+from replay.world.controllers.pod_gc import PodGarbageCollection
+from replay.world.controllers.taint_eviction import TaintEviction
 from replay.world.journal import Journal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
@@ -171,6 +172,7 @@ class World:
         self.taints = TaintEviction(state, self.lifecycle)
         self.nodes = NodeLifecycle(state, self.lifecycle, self.pressure)
         self.drains = Drains(state, self.nodes, self.eviction_api)
+        self.pod_gc = PodGarbageCollection(state, self.lifecycle)
         self.inputs = RecordFeed(
             state,
             self.lifecycle,
@@ -199,11 +201,14 @@ class World:
                 self.timeline.cancel(ActionKind.DRAIN, "")
                 self.drains.act(now_ns, ActionKind.DRAIN, "")
                 continue
+            self.nodes.reconcile(now_ns, changed)
+            changed.add(self.cluster.take_changed())
             self.taints.reconcile(now_ns, changed)
             changed.add(self.cluster.take_changed())
             self.controllers.reconcile(now_ns, changed)
             changed.pods.update(self.cluster.changed.pods)
             self.budgets.reconcile(now_ns, changed)
+            self.pod_gc.reconcile(now_ns, changed)
 
     def run_until(self, until_ns: int) -> None:
         """Carry out what is planned for pods and budgets up to a time, controllers after each."""
@@ -231,6 +236,8 @@ class World:
             self.controllers.look(action.key)
         elif action.kind in (ActionKind.DRAIN, ActionKind.UNCORDON):
             self.drains.act(now_ns, action.kind, action.key)
+        elif action.kind is ActionKind.POD_GC:
+            self.pod_gc.collect(now_ns)
         elif action.kind in NODE_ACTION_KINDS:
             self.nodes.act(now_ns, action.kind, action.key)
         elif pod is not None and not self.nodes.holds_back(action, pod):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from replay.world.controllers.pod_deletion import PodGarbageCollection
+from replay.world.api.cluster import Changed
+from replay.world.controllers.pod_gc import PodGarbageCollection
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
 from replay.world.timeline import ActionKind
@@ -31,7 +32,7 @@ def test_ended_pods_up_to_the_threshold_stay() -> None:
     """And nothing is planned for their sake."""
     world, gc = world_with_gc(2)
     end(world, 1, "a", "b")
-    gc.reconcile(S)
+    gc.reconcile(S, Changed())
     assert (world.timeline.next_ns(), world.names()) == (None, ["a", "b"])
 
 
@@ -39,9 +40,9 @@ def test_the_look_is_on_the_next_whole_twenty_seconds_and_planned_once() -> None
     """However many pods end until then."""
     world, gc = world_with_gc(1)
     end(world, 21, "a", "b")
-    gc.reconcile(21 * S)
+    gc.reconcile(21 * S, Changed())
     end(world, 39, "c")
-    gc.reconcile(39 * S)
+    gc.reconcile(39 * S, Changed())
     assert world.timeline.planned_ns(ActionKind.POD_GC, "") == 40 * S
     end(world, 60, "d")
     assert len(world.timeline) == 1
@@ -82,7 +83,7 @@ def test_switched_off_it_keeps_all() -> None:
     """With a threshold of 0, as upstream."""
     world, gc = world_with_gc(0)
     end(world, 1, "a", "b")
-    gc.reconcile(S)
+    gc.reconcile(S, Changed())
     gc.collect(20 * S)
     assert (world.timeline.next_ns(), world.names()) == (None, ["a", "b"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.world.controllers.job_state import TRACKING
+from replay.world.api.pod_record import JOB_TRACKING
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_pod, update
 from tests.unit.world.workloads.builders import end, make_cron_job, make_job, phases, place
@@ -281,7 +281,7 @@ def test_a_pod_counts_for_its_job_after_it_was_collected() -> None:
     assert list(world.controllers._jobs._jobs["uid-work"].counted) == [world.pod(second).uid]
 
 
-@pytest.mark.parametrize(("finalizers", "made"), [([], 1), ([TRACKING], 0)])
+@pytest.mark.parametrize(("finalizers", "made"), [([], 1), ([JOB_TRACKING], 0)])
 def test_a_pod_that_terminated_before_the_trace_counts_by_its_finalizer(
     finalizers: list[str], made: int
 ) -> None:
