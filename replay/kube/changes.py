@@ -170,6 +170,12 @@ def is_being_deleted(raw: Raw) -> bool:
     return bool(meta(raw).get("deletionTimestamp"))
 
 
+def finalizers(raw: Raw) -> list[str]:
+    """Return metadata.finalizers; [] where it is absent."""
+    names = meta(raw).get("finalizers")
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
 def grace_s(raw: Raw) -> int | None:
     """Return the grace period of an object's deletion; None where it is absent or invalid."""
     return grace_period_s(meta(raw).get("deletionGracePeriodSeconds"))
@@ -202,8 +208,8 @@ def desired_state(raw: Raw) -> tuple[object, ...]:
 def latest_ns(raw: Any) -> int:
     """Return the latest time in an object, ns since 1970; 0 without any.
 
-    The times of its creation, of changes, conditions, heartbeats, starts and ends, and of the
-    request of its deletion; never a deadline.
+    The times of its creation, of changes, conditions, heartbeats, taints, starts and ends, and of
+    the request of its deletion; never a deadline.
     """
     own, status = meta(raw), part(raw, "status")
     times = [own.get("creationTimestamp")]
@@ -215,5 +221,6 @@ def latest_ns(raw: Any) -> int:
             for state in (part(container, "state"), part(container, "lastState")):
                 times.append(part(state, "running").get("startedAt"))
                 times += [part(state, "terminated").get(each) for each in _TERMINATED_TIMES]
+    times += [each.get("timeAdded") for each in parts(part(raw, "spec"), "taints")]
     found = [deletion_requested_ns(raw), *map(time_ns, times)]
     return max((ns for ns in found if ns is not None), default=0)

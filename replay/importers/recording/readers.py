@@ -25,6 +25,7 @@ from replay.kube.changes import (
     conditions,
     desired_state,
     disruption,
+    finalizers,
     grace_s,
     is_being_deleted,
     kind,
@@ -38,6 +39,7 @@ from replay.kube.changes import (
     without_status,
 )
 from replay.kube.kinds import WORKLOADS
+from replay.world.api.pod_record import holding
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
 from services.kube.pod import SYSTEM_CLASSES
@@ -93,7 +95,7 @@ class PodReader:
         if facts.is_observed:
             made = trace_pb2.Made(owner=self.facts.owner_of(facts), ordinal=facts.ordinal)
             yield self.output.observed(change, made=made)
-        elif phase(change.new) in TERMINAL_PHASES:
+        elif phase(change.new) in TERMINAL_PHASES and not is_being_deleted(change.new):
             self.output.dropped(change, "ended-pod", "had ended before the recording began")
         elif self._is_replayed(change.new) or node_name(change.new):
             yield from self._create(change, change.new, facts)
@@ -107,6 +109,9 @@ class PodReader:
             yield from self._create(change, change.new, facts)
         elif _user_changed(old, change.new):
             yield from self.output.update(change, _user_update(change.new))
+        if change.deleted and holding(finalizers(change.new)):
+            # The update that removes the last finalizer deletes the pod: a watch shows that only.
+            yield from self.output.update(change, _without_finalizers(change.new))
         yield from self._observe(change, old, facts)
         if _deletion_changed(old, change.new) or (change.deleted and not is_being_deleted(old)):
             yield from self._deletion(change, old, facts)
@@ -246,7 +251,9 @@ def _removal(last: Raw) -> str:
 
 
 def _user_changed(old: Raw, new: Raw) -> bool:
-    """Return whether a user changed labels or spec; a replay does not read annotations."""
+    """Return whether labels, spec or finalizers changed; a replay does not read annotations."""
+    if set(holding(finalizers(old))) != set(holding(finalizers(new))):
+        return True
     if part(old, "spec") != part(new, "spec"):
         before, after = dict(part(old, "spec")), dict(part(new, "spec"))
         before.pop("nodeName", None)
@@ -255,6 +262,11 @@ def _user_changed(old: Raw, new: Raw) -> bool:
             return True
     old_labels, new_labels = part(meta(old), "labels"), part(meta(new), "labels")
     return old_labels != new_labels and _user_labels(old_labels) != _user_labels(new_labels)
+
+
+def _without_finalizers(raw: Raw) -> Raw:
+    updated = _user_update(raw)
+    return {**updated, "metadata": {**meta(updated), "finalizers": []}}
 
 
 def _user_labels(labels: Raw) -> Raw:

@@ -145,9 +145,8 @@ class RunObjects:
         if not owner_uid:
             return
         # As JobState.count: a pod that had ended when it was first seen was counted before.
-        was_counted = (
-            change.type is ChangeType.ADDED and JOB_TRACKING not in pod.metadata.finalizers
-        )
+        is_tracked = JOB_TRACKING in pod.metadata.finalizers
+        was_counted = change.type is ChangeType.ADDED and not is_tracked
         if pod.status.phase == "Succeeded" and not was_counted:
             self._succeeded.setdefault(owner_uid, {})[uid] = index_of(pod)
         if change.type is ChangeType.DELETED:

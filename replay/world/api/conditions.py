@@ -84,8 +84,8 @@ def ready_since_ns(status: pod_pb2.PodStatus) -> int:
 def bound_since_ns(pod: pod_pb2.Pod) -> int:
     """Return when a pod was bound to its node, ns since the Unix epoch.
 
-    It is the time of its condition PodScheduled; a pod without it, such as a static one, counts from
-    its creation.
+    It is the time of its condition PodScheduled; a pod without it, such as a static one, counts
+    from its creation.
     """
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "True":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from replay.world.api.conditions import set_pod_condition
@@ -95,12 +96,8 @@ class PodRecord:
 
     @property
     def finalizers(self) -> list[str]:
-        """Return the finalizers that hold the pod once it terminates.
-
-        Those that the Job controller and the garbage collector remove do not: nothing waits for
-        them here.
-        """
-        return [each for each in self.message.metadata.finalizers if each not in _REMOVED_AT_ONCE]
+        """Return the finalizers that hold the pod once it terminates."""
+        return holding(self.message.metadata.finalizers)
 
     @property
     def grace_s(self) -> int:
@@ -139,6 +136,11 @@ class PodRecord:
         if self._ref is None:
             self._ref = object_ref("Pod", self.message.metadata)
         return self._ref
+
+
+def holding(finalizers: Iterable[str]) -> list[str]:
+    """Return the finalizers that hold a pod: those that no controller of Kubernetes removes."""
+    return [name for name in finalizers if name not in _REMOVED_AT_ONCE]
 
 
 def object_ref(

@@ -1,4 +1,4 @@
-"""The lives of nodes: added, cordoned, silent, reporting again, deleted; and what their pods see of it.
+"""The lives of nodes: added, cordoned, silent, reporting again, deleted.
 
 A node's kubelet does not act while the trace says that it does not (Ready is Unknown, or False:
 kubelet/silence.py), and from when the run lets it fail until it recovers; what a trace says of a
@@ -6,7 +6,8 @@ node's readiness meanwhile does not end a failure that the run has caused. The p
 stay as they are; those that are deleted are terminating until the node reports again, or the pod
 garbage collector removes them (pod_gc.py). No pod of a node that is Unknown is ready.
 
-The pods of a node that was deleted, or never was, are collected after `pod_gc_ns`. Drains, which
+The pods of a deleted node are collected after `pod_gc_ns`. Pods of a node that the trace never had
+run as they are: a list without it is likelier than a snapshot within its minute. Drains, which
 cordon nodes, are in drains.py; what the node lifecycle controller does is in node_monitor.py.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go, processPod;
@@ -50,6 +51,15 @@ NODE_ACTION_KINDS = frozenset(
     {*_ACTION_KINDS.values(), ActionKind.COLLECT, ActionKind.MONITOR, ActionKind.TAINT_NODE}
 )
 """The kinds of actions of nodes, except those of their eviction managers."""
+_TERMINATES = (
+    "a pod terminates on a node whose kubelet does not act: it stays until the node is ready, is "
+    "deleted, or has the taint node.kubernetes.io/out-of-service"
+)
+_NOT_READY = {
+    Hold.ALL: "a node of the trace is not ready: its pods neither start nor end until it is",
+    Hold.STARTS: "the pod network of a node of the trace is not ready: no pod starts there",
+}
+_MISSING = "pods are on a node that is not in the trace: they run and stay as they are"
 
 
 class NodeLifecycle:
@@ -65,6 +75,7 @@ class NodeLifecycle:
         self._monitor = NodeMonitor(state)
         self._silent = SilentKubelets(state.cluster, state.timeline)
         self._failed: dict[str, None] = {}
+        self._missing: dict[str, None] = {}
         self._cordoned: dict[str, None] = {}
         pressure.is_silent = self.is_silent
 
@@ -83,6 +94,7 @@ class NodeLifecycle:
         self._cluster.put_node(now_ns, node)
         if is_new:
             self._timeline.cancel(ActionKind.COLLECT, name)
+            self._missing.pop(name, None)
         self._listen(now_ns, name)
         self._pressure.node_changed(now_ns, name)
         for after_ns, action in actions:
@@ -100,7 +112,12 @@ class NodeLifecycle:
         self._failed.pop(name, None)
         self._monitor.reports(name)
         self._cluster.remove_node(now_ns, name)
-        self._orphan(now_ns, name)
+        self._missing[name] = None
+        self._silent.set(now_ns, name, Hold.ALL)
+        if self._models.pod_gc_ns:
+            self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
+        else:
+            self._collect(now_ns, name)
 
     def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
         """Apply a node action of the trace, but a drain; return why it is refused, "" if not."""
@@ -130,7 +147,11 @@ class NodeLifecycle:
 
     def holds_back(self, action: Action, pod: PodRecord) -> bool:
         """Return whether a pod's action waits for its kubelet, and keep it for later if it does."""
-        return self._silent.holds_back(action, pod)
+        if not self._silent.holds_back(action, pod):
+            return False
+        if action.kind is ActionKind.STOPPED and pod.is_terminating:
+            self._journal.note("silent-node", _TERMINATES)
+        return True
 
     @property
     def all_report(self) -> bool:
@@ -142,21 +163,18 @@ class NodeLifecycle:
         return name in self._silent
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Process changed pods of nodes that are Unknown or do not exist, and changed nodes."""
+        """Process changed pods of nodes that are Unknown or not in the trace, and changed nodes."""
         for uid, message in list(changed.pods.items()):
             name = message.spec.node_name
             if not name:
                 continue
-            is_silent, node = self.is_silent(name), self._cluster.nodes.get(name)
-            if is_silent is (node is None):
-                continue  # A node that acts, or one whose pods are to be collected already.
-            pod = self._cluster.pods.get(uid)
-            if pod is None or (pod.is_terminal and pod.is_terminating):
-                continue
+            node = self._cluster.nodes.get(name)
             if node is None:
-                self._orphan(now_ns, name)
-            elif ready_status(node) == "Unknown":
-                self._monitor.mark_not_ready(now_ns, pod)
+                self._note_missing(name)
+            elif self.is_silent(name) and ready_status(node) == "Unknown":
+                pod = self._cluster.pods.get(uid)
+                if pod is not None:
+                    self._monitor.mark_not_ready(now_ns, pod)
         self._monitor.reconcile(now_ns, changed.nodes)
 
     def cordon(self, now_ns: int, name: str) -> bool:
@@ -220,6 +238,8 @@ class NodeLifecycle:
         hold = Hold.ALL if name in self._failed else hold_by_condition(node)
         was = self._silent.hold_of(name)
         self._silent.set(now_ns, name, hold)
+        if hold is not None and hold is not was and name not in self._failed:
+            self._journal.note("silent-node", _NOT_READY[hold])
         pods = list(self._cluster.active_by_node.get(name, {}).values())
         if hold is Hold.ALL and ready_status(node) == "Unknown":
             for pod in pods:
@@ -240,16 +260,14 @@ class NodeLifecycle:
 
     # Nodes that do not exist
 
-    def _orphan(self, now_ns: int, name: str) -> None:
-        """Plan the collection of the pods of a node that does not exist."""
-        self._silent.set(now_ns, name, Hold.ALL)
-        if self._models.pod_gc_ns:
-            self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
-        else:
-            self._collect(now_ns, name)
+    def _note_missing(self, name: str) -> None:
+        """Note once that pods are on a node that was never there."""
+        if name not in self._missing:
+            self._missing[name] = None
+            self._journal.note("missing-node", _MISSING)
 
     def _collect(self, now_ns: int, name: str) -> None:
-        """Remove the pods of a node that does not exist."""
+        """Remove the pods of a node that was deleted and not added again."""
         self._silent.drop(name)
         for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
             self._lifecycle.lose(now_ns, pod)

@@ -7,8 +7,8 @@ its zone (zones.py); those of one zone follow in the order of their creation. Wh
 lost all of their nodes the taints are removed and no more are set: the fault is likely the control
 plane's. A node that is ready again loses its NoExecute taints at the next look.
 
-Upstream taints within 100 ms of the look, and nodes of one zone in no particular order. The state of
-the controller at a snapshot is not known: every zone begins with a token.
+Upstream taints within 100 ms of the look, and nodes of one zone in no particular order. What the
+controller had done just before a snapshot is not known: every zone begins with a token.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go,
 monitorNodeHealth, tryUpdateNodeHealth, processTaintBaseEviction, doNoExecuteTaintingPass,

@@ -6,8 +6,7 @@ It runs every 20 s, at whole multiples of 20 s, and only while there is somethin
   Upstream sends the deletions in parallel; here they are in order.
 - Terminating pods are removed from a node that is not ready and has the taint
   node.kubernetes.io/out-of-service.
-- Terminating pods without a node are removed: those that are left are held by finalizers, and become
-  Failed.
+- Terminating pods without a node are removed; those that finalizers hold become Failed.
 
 The pods of nodes that do not exist are collected by node_lifecycle.py, whose quarantine is a model.
 

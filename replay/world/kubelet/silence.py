@@ -1,7 +1,7 @@
 """Kubelets that do not act: which actions of pods wait, and until when.
 
 - A kubelet that does not report (Ready is Unknown, or the run let it fail) carries out nothing
-  that a watch would see. Nor does that of a node that does not exist.
+  that a watch would see. Nor does that of a node that was deleted.
 - One that reports Ready=False acts by the reason that its message names. While the container
   runtime is down or its pod lifecycle event generator (PLEG) is not healthy, it synchronizes no
   pod. While only the pod network is not ready, it starts no pod but those of the host's network,
@@ -95,7 +95,7 @@ class SilentKubelets:
         if not name or action.kind is ActionKind.TAINT:
             return False
         hold = self._holds.get(name)
-        if hold is None and name in self._cluster.nodes:
+        if hold is None:
             return False
         is_start = action.kind in _STARTS and not pod.message.spec.host_network
         if hold is Hold.STARTS and not is_start:

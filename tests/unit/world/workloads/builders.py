@@ -68,18 +68,12 @@ def _templated(template: workloads_pb2.PodTemplateSpec, name: str, image: str) -
 
 
 def place(world: World, now_ns: int, node: str = "n") -> None:
-    """Bind all pending pods to a node, or to the one that they are pinned to, and let them run.
-
-    A node that the world lacks is made.
-    """
+    """Bind all pending pods to a node, or to the one that they are pinned to, and let them run."""
     for pod in list(world.cluster.pending.values()):
         terms = pod.message.spec.affinity.node_affinity
         required = terms.required_during_scheduling_ignored_during_execution
         pinned = [each.match_fields[0].values[0] for each in required.node_selector_terms]
-        name = pinned[0] if pinned else node
-        if name not in world.cluster.nodes:
-            world.cluster.put_node(now_ns, make_node(name))
-        world.cluster.bind(now_ns, pod, name)
+        world.cluster.bind(now_ns, pod, pinned[0] if pinned else node)
         world.lifecycle.bound(now_ns, pod)
     world.run_until(now_ns)
 
