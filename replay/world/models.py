@@ -224,7 +224,7 @@ _MODELS = (
     _time(
         "node-grace",
         "from a node's last report until it is unreachable",
-        "kube-controller-manager v1.34, --node-monitor-grace-period",
+        "kube-controller-manager v1.34, --node-monitor-grace-period (40s before v1.32)",
     ),
     Model(
         name="taint-eviction",

@@ -125,28 +125,36 @@ def test_a_pod_that_is_not_ready_goes_where_its_budget_is_healthy_without_it() -
         assert world.pod("p").is_terminating is gone
 
 
-def test_a_silent_node_is_tainted_after_forty_seconds_and_loses_its_pods_after_300_more() -> None:
-    """Its pods terminate and are replaced; they are gone once it has come back."""
+def test_a_silent_node_is_unknown_after_fifty_seconds_and_loses_its_pods_after_305_more() -> None:
+    """It falls silent at 1 s: Unknown at the look at 55 s, tainted at the next, 300 s tolerated.
+
+    Its pods terminate and are replaced; they are gone once it has come back.
+    """
     world = World()
-    world.feed(0, create(make_node()), create(make_replica_set(replicas=1)))
+    world.feed(0, create(make_node()), create(make_node("other")))
+    world.feed(0, create(make_replica_set(replicas=1)))
     place(world, 0)
     (first,) = world.names()
     world.feed(S, action(FAIL))
-    world.run_until(40 * S)
+    world.run_until(54 * S)
     assert (taints(world), phases(world)) == (set(), {first: "Running"})
-    world.run_until(41 * S)
-    assert taints(world) == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
+    world.run_until(55 * S)
+    assert taints(world) == {(UNREACHABLE, "NoSchedule")}
     states = {each.type: each.status for each in world.cluster.nodes["n"].status.conditions}
     assert (states, world.pod(first).is_ready) == ({"Ready": "Unknown"}, False)
-    world.run_until(340 * S)
+    world.run_until(60 * S)
+    assert taints(world) == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
+    world.run_until(359 * S)
     assert phases(world) == {first: "Running"}
-    world.run_until(341 * S)
+    world.run_until(360 * S)
     assert sorted(phases(world).values()) == ["Pending", "Terminating"]
     world.run_until(900 * S)
     assert first in world.names()
-    world.feed(1000 * S, action(RECOVER))
-    world.run_until(1000 * S)
+    world.feed(1001 * S, action(RECOVER))
+    world.run_until(1001 * S)
     assert first not in world.names()
+    assert taints(world) == {(UNREACHABLE, "NoExecute")}
+    world.run_until(1005 * S)
     assert taints(world) == set()
 
 
@@ -251,7 +259,9 @@ def test_conditions_become_taints(status: str, key: str) -> None:
     world = World()
     node = make_node()
     node.status.conditions.add(type="Ready", status=status)
-    world.feed(0, create(node))
+    world.feed(S, create(node), create(make_node("other")))
+    assert taints(world) == {(key, "NoSchedule")}
+    world.run_until(5 * S)
     assert taints(world) == {(key, "NoSchedule"), (key, "NoExecute")}
 
 
@@ -260,14 +270,14 @@ def test_annotations_say_when_a_node_is_drained_fails_and_recovers() -> None:
     world = World()
     node = make_node()
     node.metadata.annotations["reprieve/fail-at"] = "10s"
-    node.metadata.annotations["reprieve/recover-at"] = "1m"
-    node.metadata.annotations["reprieve/drain-at"] = "2m"
-    world.feed(5 * S, create(node), running("p"))
-    world.run_until(55 * S)
+    node.metadata.annotations["reprieve/recover-at"] = "2m"
+    node.metadata.annotations["reprieve/drain-at"] = "2m10s"
+    world.feed(5 * S, create(node), create(make_node("other")), running("p"))
+    world.run_until(70 * S)
     assert (UNREACHABLE, "NoExecute") in taints(world)
-    world.run_until(65 * S)
+    world.run_until(130 * S)
     assert taints(world) == set()
-    world.run_until(125 * S)
+    world.run_until(135 * S)
     assert phases(world) == {"p": "Terminating"}
 
 
