@@ -23,6 +23,7 @@ from replay.world.api.node_health import (
     NO_EXECUTE,
     NO_SCHEDULE,
     READY_TAINTS,
+    UNSCHEDULABLE,
     drop_taints,
     mark_reporting,
     mark_unknown,
@@ -196,7 +197,7 @@ class NodeLifecycle:
         node = self._cluster.nodes[name]
         self._cordoned.pop(name, None)
         node.spec.unschedulable = False
-        remove_taints(node, UNSCHEDULABLE)
+        drop_taints(node, (UNSCHEDULABLE,), NO_SCHEDULE)
         self._cluster.put_node(now_ns, node)
 
     # Silence
