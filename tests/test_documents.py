@@ -95,3 +95,14 @@ def test_the_page_of_commands_names_every_command() -> None:
     assert [
         each for each in names if not re.search(rf"^\|.*`(reprieve )?{each}\b", page, re.M)
     ] == []
+
+
+def test_the_page_of_fidelity_has_every_controller_of_upstream_that_is_followed() -> None:
+    """Each package of upstream's controllers that a source line names is in the page's table."""
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in ROOT.glob("replay/world/**/*.py")]
+    followed = {
+        name for text in sources for name in re.findall(r"pkg/controller/([a-z]+)[/;,. \n]", text)
+    }
+    assert {"deployment", "disruption", "podgc"} <= followed
+    assert {name for name in followed if f"pkg/controller/{name}" not in page} == set()
