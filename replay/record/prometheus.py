@@ -18,14 +18,16 @@ from replay.record.api import ApiServer
 from replay.record.backoff import retry_after_s
 from replay.record.http_client import pool_manager
 from replay.record.kubeconfig import without_user
-from replay.record.usage import MALFORMED, NodeUsage, ResourceUsage
+from replay.record.usage import MALFORMED, NodeUsage, PodUsage, ResourceUsage, total_usage
 
 _OF_PODS = 'container!="",pod!=""'
 _POD_QUERIES = {
-    "memory_bytes": f"sum by (namespace, pod) (container_memory_working_set_bytes{{{_OF_PODS}}})",
-    "cpu_milli": "1000 * sum by (namespace, pod) "
+    # A container that was restarted may have two series for a while.
+    "memory_bytes": "max by (namespace, pod, container) "
+    f"(container_memory_working_set_bytes{{{_OF_PODS}}})",
+    "cpu_milli": "1000 * sum by (namespace, pod, container) "
     f"(rate(container_cpu_usage_seconds_total{{{_OF_PODS}}}[5m]))",
-    "storage_bytes": f"sum by (namespace, pod) (container_fs_usage_bytes{{{_OF_PODS}}})",
+    "storage_bytes": f"sum by (namespace, pod, container) (container_fs_usage_bytes{{{_OF_PODS}}})",
 }
 _NODE_QUERIES = {
     "memory_bytes": 'max by (node) (container_memory_working_set_bytes{id="/",node!=""})',
@@ -76,8 +78,14 @@ class PrometheusUsage:
             for (node,), amounts in of_nodes.items()
             if node in wanted
         ]
-        of_pods = self._gathered(self._pod_queries, "namespace", "pod")
-        pods = {(key[0], key[1]): ResourceUsage(**amounts) for key, amounts in of_pods.items()}
+        containers: dict[tuple[str, str], dict[str, ResourceUsage]] = {}
+        gathered = self._gathered(self._pod_queries, "namespace", "pod", "container")
+        for (namespace, pod, container), amounts in gathered.items():
+            containers.setdefault((namespace, pod), {})[container] = ResourceUsage(**amounts)
+        pods = {
+            key: PodUsage(whole=total_usage(list(each.values())), containers=each)
+            for key, each in containers.items()
+        }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _gathered(

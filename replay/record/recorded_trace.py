@@ -18,13 +18,14 @@ from replay.importers.registry import open_trace
 from replay.kube.changes import time_ns
 from replay.kube.documents import read_json
 from replay.record.frames import USAGE, RecordingFolder
-from replay.record.usage import USAGE_FIELDS
+from replay.record.usage import CONTAINERS, USAGE_FIELDS
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, Marker, PodLife, Record, UsageProfile
 
 NO_USAGE = "usage was not recorded: no kubelet evicts a pod in a replay of this trace"
 WINDOWS_MAX = 512
-_Usage = dict[str, int]
+_BY_CONTAINER = ("cpu_milli", "memory_bytes")
+_Usage = dict[str, Any]
 _Window = tuple[int, _Usage]
 
 
@@ -199,7 +200,10 @@ class _Profiles:
             offset_ns = max(0, sampled_ns - start_ns) if profile.segments else 0
             if not offset_ns:
                 del profile.segments[:]
-            profile.segments.add(offset_ns=offset_ns, **amounts)
+            segment = profile.segments.add(offset_ns=offset_ns, **amounts)
+            for name, used in usage.get(CONTAINERS, {}).items():
+                reported = {each: used[each] for each in _BY_CONTAINER if each in used}
+                segment.containers.add(name=name, **reported)
         if profile.segments:
             self._count += 1
             yield self._numbering.record(at_ns, usage=profile)
@@ -219,4 +223,9 @@ def _halved(windows: list[_Window]) -> list[_Window]:
 
 def _larger(one: _Usage, other: _Usage) -> _Usage:
     names = {**one, **other}
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in names}
+    return {
+        name: _larger(one.get(name, {}), other.get(name, {}))
+        if isinstance(names[name], dict)
+        else max(one.get(name, 0), other.get(name, 0))
+        for name in names
+    }

@@ -48,12 +48,29 @@ USAGE_FIELDS = tuple(each.name for each in fields(ResourceUsage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodUsage:
+    """The usage of a pod, and of its containers by name, as far as the source reports them."""
+
+    whole: ResourceUsage
+    containers: Mapping[str, ResourceUsage] = field(default_factory=dict)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the reported amounts by name, those of containers under "containers"."""
+        containers = {name: each.to_mapping() for name, each in self.containers.items() if each}
+        return self.whole.to_mapping() | ({CONTAINERS: containers} if containers else {})
+
+
+CONTAINERS = "containers"
+"""The name of a pod's usage by container, in a line of UsageLog."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
     """The usage of a whole node, and of its pods by (namespace, name)."""
 
     node: str
     whole: ResourceUsage
-    pods: Mapping[tuple[str, str], ResourceUsage] = field(default_factory=dict)
+    pods: Mapping[tuple[str, str], PodUsage] = field(default_factory=dict)
 
 
 class UsageSource(Protocol):
@@ -176,9 +193,10 @@ def name_of(raw: Raw) -> tuple[str, str]:
 class UsageLog:
     """Logs samples of the usage of nodes and pods.
 
-    Lines {"arrival": TIME, "nodes": {NAME: AMOUNTS}, "pods": {UID: AMOUNTS}}. A node's amounts are
-    without those of its pods. `source` is sampled until `ending` is set; `run` is the body of a
-    thread. `samples` counts lines; `problem` is the last failure, "" after a success.
+    Lines {"arrival": TIME, "nodes": {NAME: AMOUNTS}, "pods": {UID: AMOUNTS}}; a pod's amounts may
+    have those of its containers. A node's amounts are without those of its pods. `source` is
+    sampled until `ending` is set; `run` is the body of a thread. `samples` counts lines; `problem`
+    is the last failure, "" after a success.
     """
 
     source: UsageSource
@@ -226,16 +244,16 @@ class UsageLog:
             return max(self.every_s, self.backoff.wait_s(asked_s))
         return self.every_s
 
-    def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, int]]]:
-        pods: dict[str, dict[str, int]] = {}
+    def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, Any]]]:
+        pods: dict[str, dict[str, Any]] = {}
         by_node: dict[str, list[ResourceUsage]] = {}
         for each in found:
             for (namespace, name), amounts in each.pods.items():
                 pod = self.index.pod(namespace, name)
                 if pod is None:
                     continue
-                pods[self._shown(pod.uid)] = amounts.to_mapping()
-                by_node.setdefault(each.node or pod.node, []).append(amounts)
+                pods[self._shown(pod.uid)] = self._of_pod(amounts)
+                by_node.setdefault(each.node or pod.node, []).append(amounts.whole)
         nodes = {
             self._shown(each.node): usage_without_pods(
                 each.whole, total_usage(by_node.get(each.node, ()))
@@ -244,6 +262,14 @@ class UsageLog:
             if each.node and each.whole
         }
         return {"nodes": nodes, "pods": pods}
+
+    def _of_pod(self, usage: PodUsage) -> dict[str, Any]:
+        """Return a pod's amounts; the names of containers are redacted as all names are."""
+        amounts = usage.to_mapping()
+        if CONTAINERS in amounts:
+            containers = amounts[CONTAINERS].items()
+            amounts[CONTAINERS] = {self._shown(name): each for name, each in containers}
+        return amounts
 
     def _shown(self, text: str) -> str:
         return self.redactor.text(text) if self.redactor else text

@@ -22,6 +22,7 @@ from replay.record.usage import (
     AMOUNT_MAX,
     MALFORMED,
     NodeUsage,
+    PodUsage,
     ResourceUsage,
     UsageSource,
     number_at,
@@ -191,8 +192,8 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
     pods = {}
     for each in parts(summary, "pods"):
         named = part(each, "podRef")
-        if amounts := _of_pod(each):
-            pods[str(named.get("namespace")), str(named.get("name"))] = amounts
+        if (usage := _of_pod(each)).whole:
+            pods[str(named.get("namespace")), str(named.get("name"))] = usage
     whole = ResourceUsage(
         cpu_milli=_milli(number_at(own, "cpu", "usageNanoCores")),
         memory_bytes=number_at(own, "memory", "workingSetBytes"),
@@ -203,18 +204,20 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
     return NodeUsage(node=node, whole=whole, pods=pods)
 
 
-def _of_pod(raw: Raw) -> ResourceUsage:
+def _of_pod(raw: Raw) -> PodUsage:
     # The pod's cgroup counts more than its containers; some systems do not report it.
-    containers = total_usage([_of_container(each) for each in parts(raw, "containers")])
+    by_name = {str(each.get("name")): _of_container(each) for each in parts(raw, "containers")}
+    containers = total_usage(list(by_name.values()))
     memory = number_at(raw, "memory", "workingSetBytes")
     cpu = number_at(raw, "cpu", "usageNanoCores")
-    return ResourceUsage(
+    whole = ResourceUsage(
         cpu_milli=containers.cpu_milli if cpu is None else _milli(cpu),
         memory_bytes=containers.memory_bytes if memory is None else memory,
         storage_bytes=number_at(raw, "ephemeral-storage", "usedBytes"),
         inodes=number_at(raw, "ephemeral-storage", "inodesUsed"),
         processes=number_at(raw, "process_stats", "process_count"),
     )
+    return PodUsage(whole=whole, containers=by_name)
 
 
 def _of_container(raw: Raw) -> ResourceUsage:
@@ -259,9 +262,7 @@ class MetricsUsage:
             if _item_name(each) in wanted
         ]
         pods = {
-            (str(meta(each).get("namespace")), _item_name(each)): total_usage(
-                [_metric_amounts(container.get("usage")) for container in parts(each, "containers")]
-            )
+            (str(meta(each).get("namespace")), _item_name(each)): _metrics_of_pod(each)
             for each in self._items(self._pod_paths)
         }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
@@ -277,6 +278,14 @@ class MetricsUsage:
         if failed and len(failed) == len(paths):
             raise failed[0]
         return found
+
+
+def _metrics_of_pod(raw: Raw) -> PodUsage:
+    containers = {
+        str(each.get("name")): _metric_amounts(each.get("usage"))
+        for each in parts(raw, "containers")
+    }
+    return PodUsage(whole=total_usage(list(containers.values())), containers=containers)
 
 
 def _item_name(raw: Raw) -> str:
