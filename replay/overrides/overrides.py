@@ -51,7 +51,7 @@ from replay.overrides.usage import (
     refuse_unmatched,
 )
 from replay.overrides.workloads import WorkloadChange, change_workloads, workload_changes
-from replay.world.kubelet.annotations import UsageRule
+from replay.world.kubelet.annotations import MEMORY, UsageRule
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
@@ -254,9 +254,10 @@ class Overrides:
         if assignments and not evicts:
             problem = "has no effect: --no-eviction is given"
             raise OverrideError(f"--set {assignments[0].text} {problem}")
-        if self.usage and not evicts:
-            rule = next(iter(self.usage))
-            raise OverrideError(f"--usage {rule!r} has no effect: --no-eviction is given")
+        for option, rule in self.usage.items():
+            # Memory has limits, which the kernel enforces.
+            if rule.resource != MEMORY and not evicts:
+                raise OverrideError(f"--usage {option!r} has no effect: --no-eviction is given")
         return kubelet_text(text, assignments)
 
     def scheduler(self, text: str, *, samples: bool) -> str:

@@ -77,6 +77,9 @@ def parse_usage(text: str) -> UsageRule:
 def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2.Record]) -> None:
     """Raise OverrideError where a rule matches no pod of `records` or of their controllers."""
     open_rules = dict(rules)
+    containers: dict[str, set[str]] = {
+        text: set() for text, rule in rules.items() if rule.container
+    }
     labels: set[frozenset[tuple[str, str]]] = set()
     names: set[str] = set()
     for pod, is_made in _pods(records):
@@ -86,7 +89,13 @@ def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
             names.add(f"{meta.namespace}/{meta.name}" + ("-..." if is_made else ""))
         for text in [text for text, rule in open_rules.items() if _may_match(rule, pod, is_made)]:
             del open_rules[text]
+        for text in containers:
+            if _may_match(replace(rules[text], container=""), pod, is_made):
+                containers[text] |= _containers(pod)
     for text, rule in open_rules.items():
+        if known := containers.get(text):
+            problem = f"the containers of these pods are {shown_names(known, 'none')}"
+            raise OverrideError(f"--usage {text!r} has no effect: {problem}")
         problem = (
             f"there are {shown_names(names, 'no pods')}"
             if rule.name
@@ -119,6 +128,8 @@ def _annotations(record: trace_pb2.Record) -> Iterator[str]:
 
 def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
     """Return whether a rule may match a pod, or a pod that a controller makes of that template."""
+    if rule.container and rule.container not in _containers(pod):
+        return False
     if not is_made:
         return rule.matches(pod)
     meta = pod.metadata
@@ -131,7 +142,7 @@ def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
 
 
 def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bool]]:
-    """Yield pods and pod templates of controllers, with their metadata only, and which it is."""
+    """Yield pods and pod templates of controllers, metadata and containers, and which it is."""
     templates: dict[int, pod_pb2.Pod] = {}
     for record in records:
         match record.WhichOneof("record"):
@@ -141,7 +152,9 @@ def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bo
                 create = record.pod_create
                 template = templates.get(create.template_id)
                 labels = [template.metadata.labels] if template is not None else []
-                yield _pattern(create.pod.metadata, [*labels, create.pod.metadata.labels]), False
+                spec = create.pod.spec if template is None else template.spec
+                made = _pattern(create.pod.metadata, [*labels, create.pod.metadata.labels], spec)
+                yield made, False
             case "create" | "update" as case:
                 yield from _of_object(getattr(record, case))
 
@@ -150,13 +163,23 @@ def _of_object(message: object_pb2.KubernetesObject) -> Iterator[tuple[pod_pb2.P
     template = pod_template(message)
     if template is not None:
         held = getattr(message, message.WhichOneof("object") or "")
-        yield _pattern(held.metadata, [template.metadata.labels]), True
+        yield _pattern(held.metadata, [template.metadata.labels], template.spec), True
     elif message.HasField("pod"):
-        yield _pattern(message.pod.metadata, [message.pod.metadata.labels]), False
+        meta = message.pod.metadata
+        yield _pattern(meta, [meta.labels], message.pod.spec), False
 
 
-def _pattern(meta: meta_pb2.ObjectMeta, labels: Sequence[Mapping[str, str]]) -> pod_pb2.Pod:
+def _containers(pod: pod_pb2.Pod) -> set[str]:
+    """Return the names of a pod's containers, init containers included."""
+    return {each.name for each in (*pod.spec.containers, *pod.spec.init_containers)}
+
+
+def _pattern(
+    meta: meta_pb2.ObjectMeta, labels: Sequence[Mapping[str, str]], spec: pod_pb2.PodSpec
+) -> pod_pb2.Pod:
     pod = pod_pb2.Pod()
+    for container in (*spec.containers, *spec.init_containers):
+        pod.spec.containers.add(name=container.name)
     pod.metadata.namespace = meta.namespace or "default"
     pod.metadata.name = meta.name
     for each in labels:

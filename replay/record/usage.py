@@ -56,7 +56,9 @@ class PodUsage:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the reported amounts by name, those of containers under "containers"."""
-        containers = {name: each.to_mapping() for name, each in self.containers.items() if each}
+        containers = {
+            name: each.to_mapping() for name, each in self.containers.items() if name and each
+        }
         return self.whole.to_mapping() | ({CONTAINERS: containers} if containers else {})
 
 

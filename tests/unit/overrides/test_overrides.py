@@ -282,8 +282,9 @@ def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> 
 
 
 def test_usage_without_eviction_touches_nothing() -> None:
-    """As thresholds do not."""
-    overrides = Overrides.parse(usage=("tier memory 1Gi",))
+    """As thresholds do not; but for memory, which has limits."""
+    assert Overrides.parse(usage=("tier memory 1Gi",)).kubelet("", evicts=False) == ""
+    overrides = Overrides.parse(usage=("tier ephemeral-storage 1Gi",))
     with pytest.raises(OverrideError, match="has no effect: --no-eviction is given"):
         overrides.kubelet("", evicts=False)
 

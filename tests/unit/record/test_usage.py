@@ -127,6 +127,44 @@ def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> No
     assert pod.segments[0].memory_bytes == 200 * MI
     assert pod.segments[0].cpu_milli == 101
     assert own.segments[0].memory_bytes == 400 * MI
+    assert by_container(pod) == [{"a": 100, "b": 100}]
+
+
+def by_container(profile: UsageProfile) -> list[dict[str, int]]:
+    """Return the memory of containers in each segment, MiB."""
+    return [
+        {each.name: each.memory_bytes // MI for each in segment.containers}
+        for segment in profile.segments
+    ]
+
+
+def test_kubelets_report_containers(tmp_path: Path) -> None:
+    """Beside the pod's cgroup, which holds more than they do."""
+    told = summary()
+    told["pods"][0]["containers"] = [
+        {"name": "web", "memory": {"workingSetBytes": 600 * MI}},
+        {"name": "mesh", "memory": {"workingSetBytes": 400 * MI}},
+        {"name": "unknown", "memory": {}},
+    ]
+    with ApiServerDouble(scripts(), answers={SUMMARY: told}) as server:
+        records = trace(server, tmp_path / "f", usage="auto", samples=1)
+    _, pod = profiles(records)
+    assert pod.segments[0].memory_bytes == GI
+    assert by_container(pod) == [{"web": 600, "mesh": 400}]
+
+
+def test_merged_windows_keep_the_larger_amounts_of_each_container() -> None:
+    """Those of a container that is in one window only, too."""
+    history = UsageHistory()
+    for number in range(WINDOWS_MAX + 1):
+        containers = {"web": {"memory_bytes": number % 2}, f"c{number % 2}": {"memory_bytes": 1}}
+        history.add(number, {"pods": {"p": {"memory_bytes": number, "containers": containers}}})
+    _, merged = history.pods["p"][0]
+    assert merged["containers"] == {
+        "web": {"memory_bytes": 1},
+        "c0": {"memory_bytes": 1},
+        "c1": {"memory_bytes": 1},
+    }
 
 
 def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
@@ -140,7 +178,8 @@ def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
     with ApiServerDouble(scripts()) as server:
         server.series = {
             "container_memory_working_set_bytes{container": [
-                series(pod, str(GI)),
+                series(pod | {"container": "web"}, str(GI - 24 * MI)),
+                series(pod | {"container": "mesh"}, str(24 * MI)),
                 series({"namespace": "x", "pod": "y"}, "1"),
             ],
             "container_memory_working_set_bytes{id": [series({"node": "n"}, str(3 * GI))],
@@ -149,6 +188,7 @@ def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
         records = trace(server, tmp_path / "f", usage=f"prometheus={server.url}", samples=1)
     own, used = profiles(records)
     assert (own.segments[0].memory_bytes, used.segments[0].memory_bytes) == (2 * GI, GI)
+    assert by_container(used) == [{"web": 1000, "mesh": 24}]
     assert not used.segments[0].HasField("cpu_milli")
 
 
