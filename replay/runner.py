@@ -164,8 +164,6 @@ def run_replay(
             )
             for name, process in services.embedded.processes.items()
         }
-        summary = attempt.summary()
-        run.write_summary(summary.to_mapping())
         header = attempt.header
         stopped_ns = {
             ReplayEnd.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
@@ -173,6 +171,8 @@ def run_replay(
         }
         end, replay = attempt.end, attempt.replay
         end_ns = max(replay.now_ns, stopped_ns.get(end, 0))
+        summary = attempt.summary(end_ns)
+        run.write_summary(summary.to_mapping())
         run.write_manifest(manifest.ended(end.value, header.kubernetes_version, end_ns=end_ns))
         run.remove_resume_point()
         return FinishedReplay(
@@ -249,13 +249,14 @@ class _Attempt:
         self.end = self.replay.run(_noting(records, self.header), limits)
         self.delivery = self.recorder.close()
 
-    def summary(self) -> Summary:
-        """Return the figures of the run, after its end."""
+    def summary(self, end_ns: int) -> Summary:
+        """Return the figures of the run, which ended at `end_ns`."""
         scheduler, eviction = self._services.scheduler, self._services.eviction
         return summarize(
             self.recorder.tally,
             run=str(self._settings.run_path or self._run.path),
             end=self.end.value,
+            end_ns=end_ns,
             wall_ns=self.recorder.wall_ns,
             notes=self.replay.journal.notes,
             eviction_not_judged=self.replay.pressure.not_judged,

@@ -49,6 +49,21 @@ _PLAIN = frozenset(
         ("replay.results.summary.tally", "Tally"),
         ("replay.results.summary.tally", "UnboundPod"),
         ("replay.results.summary.tally", "_Series"),
+        ("replay.results.summary.workloads", "WorkloadTally"),
+        *(
+            ("replay.results.summary.workloads", name)
+            for name in (
+                "_Budgets",
+                "_Counts",
+                "_DaemonNodes",
+                "_History",
+                "_Numbers",
+                "_Pod",
+                "_Spells",
+                "_Workload",
+                "_WorkloadChange",
+            )
+        ),
         ("services.rpc.kube.spec", "PodSpecInterner"),
         ("services.telemetry.span", "SinkPosition"),
         ("services.telemetry.span", "SpanContext"),

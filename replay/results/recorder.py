@@ -148,6 +148,7 @@ class Recorder:
         self._round_log.write(round_)
         self.tally.sent(round_)
         for event in round_.events:
+            self.tally.workloads.sent(event)
             match event.WhichOneof("event"):
                 case "add":
                     if event.add.HasField("pod"):
@@ -199,6 +200,7 @@ class Recorder:
 
     def object_changed(self, event: scheduler_pb2.Event) -> None:
         """Record the change of an object that the scheduler does not receive in full."""
+        self.tally.workloads.object_changed(event)
         self._objects_log = self._objects_log or self._run.objects_log()
         self._objects_log.write(scheduler_pb2.Round(at_ns=event.at_ns, events=[event]))
 

@@ -13,6 +13,7 @@ from typing import Any
 from replay.results.durations import DurationHistogram, Quantiles
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.tally import EvictionLoop, Tally
+from replay.results.summary.workloads import WorkloadVerdict
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}
@@ -133,7 +134,8 @@ class Summary:
 
     namespaces: those of the pods. services: where each ran, an address or how it was started.
     messages: those to the scheduler; one may hold a window of several rounds. windows: how many, by
-    what ended them.
+    what ended them. unavailable: desired pods of workloads that are not ready at the end.
+    workloads: those that were not whole all the time, worst first.
     """
 
     run: str
@@ -154,6 +156,8 @@ class Summary:
     decided: Decided
     unbound: Unbound
     waits: tuple[PriorityWait, ...]
+    unavailable: int
+    workloads: tuple[WorkloadVerdict, ...]
     latencies: tuple[StepLatency, ...]
     spans: SpanCount
     notes: tuple[NoteCount, ...]
@@ -188,6 +192,7 @@ def summarize(
     *,
     run: str,
     end: str,
+    end_ns: int = 0,
     wall_ns: int,
     notes: Mapping[tuple[str, str], int],
     eviction_not_judged: str = "",
@@ -200,6 +205,7 @@ def summarize(
 ) -> Summary:
     """Return the summary of a run that has ended.
 
+    end_ns: when the run ended, where that is after its last round.
     notes: the journal's, by (kind, text). eviction_not_judged: why no eviction could be decided, ""
     where one could. services: where each service ran. warnings: the services', about their
     configuration. messages: how many were sent to the scheduler. windows_ended: those of several
@@ -208,6 +214,7 @@ def summarize(
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
     noted.update({("scheduler", text): count for text, count in tally.warnings.items()})
+    workloads = tally.workloads.verdicts(max(end_ns, tally.last_ns))
     return Summary(
         run=run,
         end=end,
@@ -227,6 +234,8 @@ def summarize(
         decided=_decided(tally, eviction_not_judged),
         unbound=_unbound(tally),
         waits=_waits(tally),
+        unavailable=sum(each.unavailable for each in workloads),
+        workloads=tuple(each for each in workloads if not each.was_whole),
         latencies=tuple(
             StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
             for name, step in sorted(tally.steps.items())

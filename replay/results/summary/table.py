@@ -18,9 +18,11 @@ from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
+from replay.results.summary.workloads import WorkloadVerdict
 from services.terminal import one_line
 
 _SHOWN, _DRAINS_SHOWN = 5, 20
+WORKLOADS_SHOWN = 10
 FORMATS = ("table", "wide", "json", "yaml")
 
 
@@ -34,6 +36,7 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
     shown = None if wide else _SHOWN
     _print_head(summary, console)
     _print_decided(summary, console, shown)
+    _print_workloads(summary, console, shown)
     _print_unbound(summary, console, shown)
     _print_times(summary, console)
     if wide:
@@ -150,6 +153,32 @@ def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:
     nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
     every = durations.simulated(loop.every_ns)
     return escape(loop.owner), f"{loop.evictions:,}", escape(loop.signal), every, escape(nodes)
+
+
+def _print_workloads(summary: Summary, console: Console, shown: int | None) -> None:
+    """Print the workloads that were not whole all the time, worst first."""
+    print_rows(
+        console,
+        ("WORKLOAD", "READY", "LEAST", "BELOW ITS BUDGET", "BELOW DESIRED"),
+        summary.workloads,
+        lambda each: map(escape, workload_cells(each, summary.start_ns)),
+        None if shown is None else WORKLOADS_SHOWN,
+        title="Workloads that were not whole",
+    )
+
+
+def workload_cells(verdict: WorkloadVerdict, start_ns: int) -> tuple[str, ...]:
+    """Return a verdict as a row: name, ready, least ready, and the times below budget and desired.
+
+    `start_ns` is the run's start, from which times are counted.
+    """
+    return (
+        verdict.key,
+        f"{verdict.ready:,} of {verdict.desired:,}",
+        f"{verdict.least_ready:,} of {verdict.least_desired:,}",
+        verdict.below_budget.text(start_ns) or "-",
+        verdict.below.text(start_ns) or "-",
+    )
 
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:

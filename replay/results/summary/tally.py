@@ -11,6 +11,7 @@ from replay.results.durations import DurationHistogram
 from replay.results.run.decision_log import Steps, pods_of
 from replay.results.summary.drains import DrainedNodes
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
+from replay.results.summary.workloads import WorkloadTally
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -53,6 +54,7 @@ class Tally(DecisionCounts):
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
     waiting: the pods that have no node now, by UID.
+    workloads: how whole each workload is and was.
     """
 
     def __init__(self) -> None:
@@ -74,6 +76,7 @@ class Tally(DecisionCounts):
         self.preempted_priorities: Counter[tuple[int, int]] = Counter()
         self.loops = EvictionLoops()
         self.drains = DrainedNodes()
+        self.workloads = WorkloadTally()
         self.waited_ns: dict[int, DurationHistogram] = {}
         self.waiting: dict[str, UnboundPod] = {}
         self.steps: dict[str, StepTime] = {}
