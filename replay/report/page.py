@@ -18,6 +18,7 @@ from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.notes import notes
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
+from replay.report.workloads import workloads
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
@@ -25,10 +26,21 @@ from replay.results.run.manifest import Manifest
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
 
-_COUNTED = ("pods", "bound", "preempted", "evicted", "oom_killed", "pending", "failed_attempts")
+_COUNTED = (
+    "pods",
+    "bound",
+    "preempted",
+    "evicted",
+    "oom_killed",
+    "pending",
+    "refused",
+    "unavailable",
+    "failed_attempts",
+)
 _NODES = "SELECT count(*) FROM nodes"
 _PREEMPTORS = "SELECT count(DISTINCT by_uid) FROM preemptions"
 SECTIONS = (
+    workloads,
     utilisation,
     pending,
     waiting,
@@ -160,6 +172,8 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
         ("preempted", preempted),
         ("evicted", f"{counts['evicted']:,}"),
         ("pending at the end", f"{counts['pending']:,}"),
+        ("refused", f"{counts['refused']:,}"),
+        ("not ready at the end", f"{counts['unavailable']:,}"),
         ("failed attempts", f"{counts['failed_attempts']:,}"),
     ]
     if counts["oom_killed"]:

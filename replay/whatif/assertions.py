@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
 from replay.results.summary.figures import ALLOCATED, FIGURES
-from replay.whatif.comparison import PodFacts, RunFacts
+from replay.whatif.comparison import Described, RunFacts
 
 _EXACT = frozenset({"signal", "resource"})
 """Labels that choose a signal or a resource in place of pods."""
@@ -148,8 +148,8 @@ def figure_value(run: RunFacts, name: str, conditions: Sequence[LabelCondition] 
     filters = [each for each in conditions if each.label not in _EXACT]
     if name == ALLOCATED:
         _check_resource(run, chosen)
-    pods = [pod for pod in run.pods.values() if all(_meets(pod, each) for each in filters)]
-    return float(FIGURES[name].of(run.population(pods), chosen))
+    population = run.population(lambda one: all(_meets(one, each) for each in filters))
+    return float(FIGURES[name].of(population, chosen))
 
 
 def _exact(condition: LabelCondition) -> str:
@@ -164,7 +164,7 @@ def _check_resource(run: RunFacts, resource: str) -> None:
         raise FigureError(f"{ALLOCATED} needs a resource of the nodes: {resources}")
 
 
-def _meets(pod: PodFacts, condition: LabelCondition) -> bool:
+def _meets(pod: Described, condition: LabelCondition) -> bool:
     if condition.label == "priority":
         try:
             wanted = int(condition.value)
@@ -176,6 +176,8 @@ def _meets(pod: PodFacts, condition: LabelCondition) -> bool:
         "namespace": pod.namespace,
         "name": pod.name,
         "node": pod.node,
+        "workload": pod.workload,
+        "kind": pod.kind,
     }[condition.label]
     match condition.operator:
         case "==":

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
-from reprieve.kube.v1beta1 import pod_pb2
+from replay.results.summary.workloads import WorkloadTally, WorkloadVerdict
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 _S = 1e9
 
@@ -25,13 +28,16 @@ class PodFacts:
     """What happened to the pods of one name; times are ns.
 
     node: where it was bound last, "" where never. pending: it exists at the end and has no node.
-    waited_ns: for each of its bindings, the time since its entry into the queue.
+    waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
+    what it belongs to, such as Deployment and web; "" for a pod without a controller.
     """
 
     namespace: str
     name: str
     priority: int
     priority_class: str
+    kind: str = ""
+    workload: str = ""
     node: str = ""
     pending: bool = False
     pending_since_ns: int = 0
@@ -44,13 +50,62 @@ class PodFacts:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """A workload, with what conditions on pods ask of it: it has neither a name nor a node."""
+
+    verdict: WorkloadVerdict
+    name: str = ""
+    node: str = ""
+
+    @property
+    def priority(self) -> int:
+        """Return the priority of its pods."""
+        return self.verdict.priority
+
+    @property
+    def priority_class(self) -> str:
+        """Return the class of its pods."""
+        return self.verdict.priority_class
+
+    @property
+    def namespace(self) -> str:
+        """Return its namespace."""
+        return self.verdict.namespace
+
+    @property
+    def kind(self) -> str:
+        """Return its kind."""
+        return self.verdict.kind
+
+    @property
+    def workload(self) -> str:
+        """Return its own name."""
+        return self.verdict.name
+
+
+Described = PodFacts | WorkloadFacts
+"""What the labels of a condition are about."""
+
+
+def _anything(_: Described) -> bool:
+    return True
+
+
 @dataclass(slots=True, kw_only=True)
 class RunFacts:
-    """The pods of a run by key; allocatable and allocated at its end by resource."""
+    """The pods of a run by key; allocatable and allocated at its end by resource.
+
+    refused: pods without a controller that were refused, by key. workloads: those at the run's end,
+    by name. nodes: the names of all nodes that there were.
+    """
 
     start_ns: int = 0
     end_ns: int = 0
     pods: dict[str, PodFacts] = field(default_factory=dict)
+    refused: dict[str, PodFacts] = field(default_factory=dict)
+    workloads: dict[str, WorkloadFacts] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
 
@@ -58,14 +113,25 @@ class RunFacts:
         """Return how long a pod without a node has waited by the end, 0 for any other."""
         return self.end_ns - pod.pending_since_ns if pod.pending else 0
 
-    def population(self, pods: Sequence[PodFacts]) -> Population:
-        """Return the sum over some of the run's pods."""
+    def described(self) -> Iterator[Described]:
+        """Yield all that a condition may choose: pods, refused ones included, and workloads."""
+        return chain(self.pods.values(), self.refused.values(), self.workloads.values())
+
+    def population(self, chosen: Callable[[Described], bool] = _anything) -> Population:
+        """Return the sum over the pods and workloads that are chosen."""
+        pods = [pod for pod in self.pods.values() if chosen(pod)]
+        refused = [pod for pod in self.refused.values() if chosen(pod)]
+        verdicts = [each.verdict for each in self.workloads.values() if chosen(each)]
         counts = DecisionCounts()
-        for pod in pods:
+        for pod in (*pods, *refused):
             counts.add(pod.counts)
         return Population(
             pods=len(pods),
             bound=sum(bool(pod.waited_ns) for pod in pods),
+            refused=counts.refused_pods + sum(each.refused for each in verdicts),
+            not_created=sum(pod.key not in self.pods for pod in refused)
+            + sum(each.not_created for each in verdicts),
+            unavailable=sum(each.unavailable for each in verdicts),
             counts=counts,
             waited_ns=[wait for pod in pods for wait in pod.waited_ns],
             still_waiting_s=[self.still_waiting_ns(pod) / _S for pod in pods if pod.pending],
@@ -76,7 +142,7 @@ class RunFacts:
 
 def all_figures(run: RunFacts) -> dict[str, float]:
     """Return every figure of all pods; `allocated` once for each resource that nodes have."""
-    everything = run.population(list(run.pods.values()))
+    everything = run.population()
     found = {
         name: float(figure.of(everything, ""))
         for name, figure in FIGURES.items()
@@ -91,7 +157,32 @@ def all_figures(run: RunFacts) -> dict[str, float]:
 
 def read_facts(run: RunDirectory) -> RunFacts:
     """Read a run. Raises RunError where its files are missing or broken."""
-    found, state, by_uid = RunFacts(), ClusterState(), dict[str, PodFacts]()
+    found, workloads = RunFacts(), WorkloadTally()
+    for recorded in run.object_rounds():
+        for event in recorded.events:
+            workloads.object_changed(event)
+    by_uid = _read_rounds(run, found, workloads)
+    for decision in run.decisions():
+        observed = decision.observed
+        pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
+        if kind == "refused":
+            pod = _note_refused(found, observed, workloads)
+        if decision.refused or pod is None or kind is None:
+            continue
+        pod.counts.count(kind, observed)
+        if kind == "scheduled":
+            pod.node = observed.scheduled.node_name
+            pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+    for verdict in workloads.verdicts(found.end_ns):
+        found.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
+    return found
+
+
+def _read_rounds(
+    run: RunDirectory, found: RunFacts, workloads: WorkloadTally
+) -> dict[str, PodFacts]:
+    """Read a run's history; return the pods by UID."""
+    state, by_uid = ClusterState(), dict[str, PodFacts]()
     played_ns = run.manifest().end_ns
     is_first = True
     for round_ in run.rounds():
@@ -99,28 +190,38 @@ def read_facts(run: RunDirectory) -> RunFacts:
             found.start_ns, is_first = round_.at_ns, False
         found.end_ns = max(round_.at_ns, played_ns)
         for event in round_.events:
+            workloads.sent(event)
             change = state.take(event)
             if change is not None and isinstance(change.message, pod_pb2.Pod):
-                _note_pod(found, by_uid, change, change.message)
-    for decision in run.decisions():
-        observed = decision.observed
-        pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
-        if decision.refused or pod is None or kind is None:
-            continue
-        pod.counts.count(kind, observed)
-        if kind == "scheduled":
-            pod.node = observed.scheduled.node_name
-            pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+                _note_pod(found, by_uid, change, change.message, workloads)
+            elif change is not None and isinstance(change.message, node_pb2.Node):
+                found.nodes[change.message.metadata.name] = None
     for use in state.nodes.values():
         found.allocatable.update(use.node.allocatable)
         found.allocated.update(use.requested)
     for uid, active in state.pods.items():
         by_uid[uid].pending |= not active.node_name
-    return found
+    return by_uid
+
+
+def _note_refused(
+    found: RunFacts, observed: trace_pb2.Observed, workloads: WorkloadTally
+) -> PodFacts | None:
+    """Note a refusal; return the pod if it has no controller that the refusal counts for."""
+    if observed.refused.HasField("owner"):
+        workloads.refused(observed.refused.owner.uid, observed.refused.pods)
+        return None
+    meta = observed.object
+    pod = PodFacts(namespace=meta.namespace, name=meta.name, priority=0, priority_class="")
+    return found.refused.setdefault(pod.key, pod)
 
 
 def _note_pod(
-    found: RunFacts, by_uid: dict[str, PodFacts], change: ObjectChange, pod: pod_pb2.Pod
+    found: RunFacts,
+    by_uid: dict[str, PodFacts],
+    change: ObjectChange,
+    pod: pod_pb2.Pod,
+    workloads: WorkloadTally,
 ) -> None:
     if change.type is not ChangeType.ADDED or pod.metadata.uid in by_uid:
         return
@@ -134,6 +235,10 @@ def _note_pod(
             priority=spec.priority,
             priority_class=spec.priority_class_name,
         )
+        for owner in meta.owner_references:
+            if owner.controller:
+                top = workloads.top_of(owner.uid)
+                facts.kind, facts.workload = top or (owner.kind, owner.name)
     facts.pending_since_ns = change.at_ns
     facts.node = spec.node_name or facts.node
     by_uid[meta.uid] = facts

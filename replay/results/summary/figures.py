@@ -17,7 +17,9 @@ from reprieve.trace.v1beta1 import trace_pb2
 LOCAL_STORAGE = "local storage limit"
 """Stands for the signal of an eviction that no signal caused."""
 ALLOCATED = "allocated"
-POD_LABELS = ("priority", "class", "namespace", "name", "node")
+WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
+"""Labels that choose workloads, and pods by their workload."""
+POD_LABELS = ("priority", "class", "namespace", "name", "node", "workload", "kind")
 """Labels that choose pods."""
 _S = 1e9
 
@@ -27,10 +29,10 @@ class DecisionCounts:
 
     decisions: by kind, a field of reprieve.trace.v1beta1.Observed. nominations: those for a node,
     not the cleared ones. against_budget: preemptions that violated a disruption budget. evicted: by
-    signal. ended: by the pod's phase.
+    signal. ended: by the pod's phase. refused_pods: those that admission refused.
     """
 
-    __slots__ = ("against_budget", "decisions", "ended", "evicted", "nominations")
+    __slots__ = ("against_budget", "decisions", "ended", "evicted", "nominations", "refused_pods")
 
     def __init__(self) -> None:
         self.decisions: Counter[str] = Counter()
@@ -38,6 +40,7 @@ class DecisionCounts:
         self.against_budget = 0
         self.evicted: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
+        self.refused_pods = 0
 
     def count(self, kind: str, observed: trace_pb2.Observed) -> None:
         """Count a decision; `kind` is the field that is set."""
@@ -51,6 +54,8 @@ class DecisionCounts:
                 self.against_budget += observed.preempted.violates_budget
             case "evicted":
                 self.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
+            case "refused":
+                self.refused_pods += observed.refused.pods
 
     def add(self, other: DecisionCounts) -> None:
         """Add another pod's counts."""
@@ -59,6 +64,7 @@ class DecisionCounts:
         self.against_budget += other.against_budget
         self.evicted.update(other.evicted)
         self.ended.update(other.ended)
+        self.refused_pods += other.refused_pods
 
     @property
     def bindings(self) -> int:
@@ -78,15 +84,20 @@ class DecisionCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """Some pods of a run, summed up, and the resources of all its nodes at the end.
+    """Some pods and workloads of a run, summed up, and the resources of all its nodes at the end.
 
-    pods: their number. bound: those that got a node. waited_ns: the time in the queue of each
-    binding. still_waiting_s: for each pod without a node at the end, how long it has waited.
-    allocatable: what the nodes have; allocated: what their pods request. cpu in thousandths.
+    pods: the number of pods. bound: those that got a node. refused: pods that admission refused.
+    not_created: those of them that are missing at the end. unavailable: desired pods that are not
+    ready at the end. waited_ns: the time in the queue of each binding. still_waiting_s: for each
+    pod without a node at the end, how long it has waited. allocatable: what the nodes have;
+    allocated: what their pods request. cpu in thousandths.
     """
 
     pods: int
     bound: int
+    refused: int
+    not_created: int
+    unavailable: int
     counts: DecisionCounts
     waited_ns: Sequence[int]
     still_waiting_s: Sequence[float]
@@ -144,10 +155,27 @@ FIGURES: Mapping[str, Figure] = {
         "bindings; a pod that is bound again counts each time", "", lambda p, _: p.counts.bindings
     ),
     "pending": Figure(
-        "pods without a node at the end",
+        "pods without a node at the end, and pods that were refused and not created by then",
         "pods",
-        lambda p, _: len(p.still_waiting_s),
-        sql="SELECT count(*) FROM pods WHERE ending = 'Pending'",
+        lambda p, _: len(p.still_waiting_s) + p.not_created,
+        sql="SELECT (SELECT count(*) FROM pods WHERE ending = 'Pending')"
+        " + (SELECT coalesce(sum(not_created), 0) FROM workloads)"
+        " + (SELECT count(DISTINCT (r.namespace, r.name)) FROM refusals AS r"
+        " WHERE r.owner IS NULL AND NOT EXISTS (FROM pods AS p"
+        " WHERE p.namespace = r.namespace AND p.name = r.name))",
+    ),
+    "refused": Figure(
+        "pods that admission refused, a pod that stays refused once",
+        "pods",
+        lambda p, _: p.refused,
+        sql="SELECT coalesce(sum(pods), 0) FROM refusals",
+    ),
+    "unavailable": Figure(
+        "desired pods of workloads that are not ready at the end",
+        "pods",
+        lambda p, _: p.unavailable,
+        labels=WORKLOAD_LABELS,
+        sql="SELECT coalesce(sum(greatest(desired - ready, 0)), 0) FROM workloads",
     ),
     "preempted": Figure(
         "preemptions, by their victims",

@@ -6,7 +6,7 @@ Lists are ordered by count, then by name, so that equal runs have equal summarie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,6 +56,8 @@ class Decided:
     eviction_not_judged: why no eviction could be decided, "" where one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
     refused: decisions that could not be carried out.
+    loops: controllers whose pods were evicted again and again.
+    refused: decisions that could not be carried out. refused_pods: pods that admission refused.
     """
 
     bound: int
@@ -73,6 +75,7 @@ class Decided:
     drains: tuple[DrainedNode, ...]
     ended: tuple[NamedCount, ...]
     refused: int
+    refused_pods: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +85,11 @@ class Unbound:
     messages: kube-scheduler's message at the last attempt, with the pods that got it.
     reasons: the plugins' messages in those, with the pods that have a node refused for it.
     untried: pods without an attempt (gated, another scheduler's, or created too late).
+    not_created: pods beside these, which were refused and not created by the end.
     """
 
     pods: int
+    not_created: int
     untried: int
     messages: tuple[NamedCount, ...]
     reasons: tuple[NamedCount, ...]
@@ -232,7 +237,7 @@ def summarize(
         batches=tally.batches,
         wall_ns=wall_ns,
         decided=_decided(tally, eviction_not_judged),
-        unbound=_unbound(tally),
+        unbound=_unbound(tally, workloads),
         waits=_waits(tally),
         unavailable=sum(each.unavailable for each in workloads),
         workloads=tuple(each for each in workloads if not each.was_whole),
@@ -276,13 +281,16 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         drains=tally.drains.rows(),
         ended=_counts(tally.ended),
         refused=tally.refused.total(),
+        refused_pods=tally.refused_pods,
     )
 
 
-def _unbound(tally: Tally) -> Unbound:
+def _unbound(tally: Tally, workloads: Sequence[WorkloadVerdict]) -> Unbound:
     waiting = tally.waiting.values()
+    not_created = len(tally.refused_alone) + sum(each.not_created for each in workloads)
     return Unbound(
         pods=len(waiting),
+        not_created=not_created,
         untried=sum(not pod.message for pod in waiting),
         messages=_counts(Counter(pod.message for pod in waiting if pod.message)),
         reasons=_counts(

@@ -96,6 +96,8 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
     optional = [
         ("OOM-killed", decided.oom_killed, "containers at a memory limit; each kill counts"),
         ("never tried", summary.unbound.untried, "gated, another scheduler's, or created too late"),
+        ("refused by admission", decided.refused_pods, _missing_note(summary)),
+        ("not ready at the end", summary.unavailable, "desired by their workloads"),
         ("failed attempts", decided.failed_attempts, ""),
         ("refused decisions", decided.refused, "reported back to the scheduler"),
     ]
@@ -147,6 +149,11 @@ def _drain_cells(drain: DrainedNode, start_ns: int) -> tuple[str, ...]:
     took = durations.simulated(drain.took_ns) if is_over else "-"
     cells = (drain.node, after, drain.step, took, f"{drain.evicted:,}", drain.message)
     return tuple(map(escape, cells))
+
+
+def _missing_note(summary: Summary) -> str:
+    missing = summary.unbound.not_created
+    return f"{missing:,} of them not created by the end" if missing else ""
 
 
 def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ class Tally(DecisionCounts):
     waited_ns: by priority, from a pod's first entry into the queue to its binding, simulated time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
-    waiting: the pods that have no node now, by UID.
+    waiting: the pods that have no node now, by UID. refused_alone: pods without a controller that
+    admission refused and that do not exist, by namespace/name.
     workloads: how whole each workload is and was.
     """
 
@@ -79,6 +80,7 @@ class Tally(DecisionCounts):
         self.workloads = WorkloadTally()
         self.waited_ns: dict[int, DurationHistogram] = {}
         self.waiting: dict[str, UnboundPod] = {}
+        self.refused_alone: dict[str, None] = {}
         self.steps: dict[str, StepTime] = {}
         self._priorities: dict[str, int] = {}
 
@@ -95,6 +97,8 @@ class Tally(DecisionCounts):
         """Count a pod that was created."""
         uid, priority = pod.metadata.uid, pod.spec.priority
         self.pods += 1
+        if self.refused_alone:
+            self.refused_alone.pop(f"{pod.metadata.namespace}/{pod.metadata.name}", None)
         self.namespaces[pod.metadata.namespace] = None
         self._priorities[uid] = priority
         for owner in pod.metadata.owner_references:
@@ -193,6 +197,11 @@ class Tally(DecisionCounts):
                 self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
             case "node_drain":
                 self.drains.take(decision)
+            case "refused" if observed.refused.HasField("owner"):
+                self.workloads.refused(observed.refused.owner.uid, observed.refused.pods)
+            case "refused":
+                named = observed.object
+                self.refused_alone[f"{named.namespace}/{named.name}"] = None
 
     def failed(self, attempts: Sequence[FailedAttempt]) -> None:
         """Count attempts that bound nothing."""

@@ -18,6 +18,7 @@ disruption/disruption.go, updatePdbStatus.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from typing import Any
 
 from replay.results.durations import simulated
 from replay.results.run.cluster import TERMINAL_PHASES
+from replay.world.api.admission import AdmissionError, PriorityAdmission
 from replay.world.api.cluster import replicas
 from replay.world.api.pod_record import controller_uid
 from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
@@ -65,6 +67,8 @@ class Shortfall:
         """Return it for people, such as "from 12m4s for 5m"; times are since the run's start."""
         if not self.times:
             return ""
+        if not self.total_ns:
+            return "at the end"
         since, lasted = simulated(self.longest_from_ns - start_ns), simulated(self.longest_ns)
         text = f"from {since} for {lasted}"
         if self.times > 1:
@@ -76,7 +80,8 @@ class Shortfall:
 class WorkloadVerdict:
     """How whole a workload was over a run.
 
-    desired, pods, ready: its numbers of pods at the run's end; pods exist and do not terminate.
+    priority: of its pods, as admission resolves it. desired, pods, ready: its numbers of pods at
+    the run's end; pods exist and do not terminate. refused: pods that admission refused.
     least_ready of least_desired: when most pods were missing; of several such moments the first.
     below: the times with fewer ready pods than desired; below_budget: those in which it also had
     fewer healthy pods than its budgets require, which `budgets` names.
@@ -86,11 +91,13 @@ class WorkloadVerdict:
     namespace: str
     name: str
     priority_class: str = ""
+    priority: int = 0
     desired: int
     pods: int
     ready: int
     least_ready: int
     least_desired: int
+    refused: int = 0
     below: Shortfall = Shortfall()
     below_budget: Shortfall = Shortfall()
     budgets: tuple[str, ...] = ()
@@ -104,6 +111,11 @@ class WorkloadVerdict:
     def unavailable(self) -> int:
         """Return how many desired pods are not ready at the run's end."""
         return max(0, self.desired - self.ready)
+
+    @property
+    def not_created(self) -> int:
+        """Return how many desired pods do not exist at the run's end since they were refused."""
+        return max(0, self.desired - self.pods) if self.refused else 0
 
     @property
     def was_whole(self) -> bool:
@@ -153,11 +165,14 @@ class WorkloadTally:
         self._nodes: dict[str, node_pb2.Node] = {}
         self._daemon_sets: dict[str, _DaemonNodes] = {}
         self._budgets = _Budgets()
+        self._admission = PriorityAdmission()
+        self._refused: Counter[str] = Counter()
         self._changed: dict[str, None] = {}
         self._short: dict[str, None] = {}
 
     def object_changed(self, event: scheduler_pb2.Event) -> None:
         """Take a change of an object that the scheduler does not receive in full."""
+        self._note_class(event)
         change = _workload_change(event)
         if change is not None:
             self._ahead.append(change)
@@ -176,6 +191,21 @@ class WorkloadTally:
                 self._put(event.update, is_new=False)
             case "remove":
                 self._remove(event.remove)
+
+    def refused(self, owner_uid: str, pods: int) -> None:
+        """Count a controller's pods that admission refused."""
+        self._refused[owner_uid] += pods
+
+    def top_of(self, owner_uid: str) -> tuple[str, str] | None:
+        """Return kind and name of the workload that a pod's controller belongs to, None for none.
+
+        Of a ReplicaSet that is its Deployment.
+        """
+        workload = self._workloads.get(owner_uid)
+        if workload is None:
+            return None
+        top = self._workloads.get(workload.owner_uid, workload)
+        return top.kind, top.name
 
     def verdicts(self, end_ns: int) -> list[WorkloadVerdict]:
         """Return the verdicts on all workloads that exist at the run's end, worst first."""
@@ -229,6 +259,7 @@ class WorkloadTally:
             self._changed |= self._children.get(uid, {})
             self._daemon_sets.pop(uid, None)
             self._short.pop(uid, None)
+            self._refused.pop(uid, None)
             if uid in self._counts and not self._counts[uid].all:
                 del self._counts[uid]
             return
@@ -285,20 +316,40 @@ class WorkloadTally:
 
     def _verdict(self, uid: str, workload: _Workload, end_ns: int) -> WorkloadVerdict:
         numbers, history = self._numbers(uid, workload), workload.history
+        admitted = self._admitted(workload)
         return WorkloadVerdict(
             kind=workload.kind,
             namespace=workload.namespace,
             name=workload.name,
-            priority_class=workload.priority_class,
+            priority_class=admitted.priority_class_name,
+            priority=admitted.priority,
             desired=numbers.desired,
             pods=numbers.pods,
             ready=numbers.ready,
+            refused=sum(self._refused[each] for each in (uid, *self._children.get(uid, {}))),
             least_ready=history.least.ready if history.least else numbers.ready,
             least_desired=history.least.desired if history.least else numbers.desired,
             below=history.below.shortfall(end_ns),
             below_budget=history.below_budget.shortfall(end_ns),
             budgets=tuple(history.budgets),
         )
+
+    def _note_class(self, event: scheduler_pb2.Event) -> None:
+        case = event.WhichOneof("event")
+        if case == "remove" and event.remove.kind == "PriorityClass":
+            self._admission.remove_class(event.remove.name)
+        elif case in ("add", "update") and getattr(event, case).HasField("priority_class"):
+            self._admission.put_class(getattr(event, case).priority_class)
+
+    def _admitted(self, workload: _Workload) -> pod_pb2.PodSpec:
+        """Return class and priority of the pods that the workload would create now."""
+        pod = pod_pb2.Pod()
+        pod.spec.priority_class_name = workload.priority_class
+        if workload.priority is not None:
+            pod.spec.priority = workload.priority
+        with contextlib.suppress(AdmissionError):
+            self._admission.admit(pod)
+        return pod.spec
 
     # Pods, nodes and budgets
 
@@ -506,6 +557,7 @@ class _Workload:
     owner_uid: str
     labels: dict[str, str]
     priority_class: str
+    priority: int | None
     wanted: int = 0
     completions: int | None = None
     succeeded: int = 0
@@ -572,6 +624,7 @@ def _workload_change(event: scheduler_pb2.Event) -> _WorkloadChange | None:
         owner_uid=controller_uid(meta),
         labels=dict(template.metadata.labels),
         priority_class=template.spec.priority_class_name,
+        priority=template.spec.priority if template.spec.HasField("priority") else None,
     )
     match message:
         case workloads_pb2.Job():

@@ -24,6 +24,7 @@ from replay.results.run.cluster import (
     NodeUse,
     ObjectChange,
 )
+from replay.results.summary.workloads import WorkloadTally, WorkloadVerdict
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
@@ -42,13 +43,14 @@ class HistoryRows:
     """Writes the rows that follow from a run's rounds.
 
     Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None where there was
-    no round.
+    no round. Each event is passed on to `workloads`.
     """
 
-    def __init__(self, write: Write, *, sample_ns: int) -> None:
+    def __init__(self, write: Write, workloads: WorkloadTally, *, sample_ns: int) -> None:
         self.start_ns: int | None = None
         self.end_ns = 0
         self._write = write
+        self._workloads = workloads
         self._sample_ns = sample_ns
         self._next_sample_ns = 0
         self._state = ClusterState()
@@ -58,6 +60,7 @@ class HistoryRows:
         for round_ in rounds:
             for event in round_.events:
                 self._reach(event.at_ns)
+                self._workloads.sent(event)
                 change = self._state.take(event)
                 if change is not None:
                     self._write_change(change)
@@ -134,6 +137,24 @@ class HistoryRows:
             "started_ns": (time_ns(status.start_time) or at_ns) if runs else None,
             "phase": status.phase if status.phase in TERMINAL_PHASES else None,
         }
+
+
+def workload_row(place: int, verdict: WorkloadVerdict) -> dict[str, Any]:
+    """Return the row of a workload; `place` is 1 for the worst."""
+    row: dict[str, Any] = {
+        "place": place,
+        **asdict(verdict),
+        "priority_class": verdict.priority_class or None,
+        "not_created": verdict.not_created,
+        "budgets": ", ".join(verdict.budgets) or None,
+    }
+    for name in ("below", "below_budget"):
+        times = getattr(verdict, name)
+        row |= {f"{name}_times": times.times, f"{name}_ns": times.total_ns}
+        since_ns = times.longest_from_ns if times.times else None
+        row |= {f"{name}_longest_from_ns": since_ns, f"{name}_longest_ns": times.longest_ns}
+        del row[name]
+    return row
 
 
 def _node_row(at_ns: int, node: Node) -> dict[str, Any]:

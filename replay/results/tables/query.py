@@ -27,14 +27,24 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, TABLES_DRAFT
 from replay.results.run.log_file import whole_lines
 from replay.results.schema import TABLES, Table
-from replay.results.tables.history_rows import HistoryRows
-from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, SELECTS
+from replay.results.summary.workloads import WorkloadTally
+from replay.results.tables.history_rows import HistoryRows, workload_row
+from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, REFUSED_BY_OWNER, SELECTS
 
 _SAMPLES = 240
 """Moments at which free capacity is sampled."""
 _LINE_BYTES_MAX = 1 << 24
 _ROWS_PER_GROUP = 122_880
-_DRAFTS = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
+_DRAFTS = (
+    "pods",
+    "workloads",
+    "nodes",
+    "node_usage",
+    "free_capacity",
+    "latencies",
+    "latency_buckets",
+    "run",
+)
 _MEMORY = "1GB"
 _THREADS = 2
 _T = TypeVar("_T")
@@ -108,9 +118,18 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
         def write(name: str, row: Mapping[str, Any]) -> None:
             files[name].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
-        rows = HistoryRows(write, sample_ns=max(1, (last - first) // _SAMPLES))
+        workloads = WorkloadTally()
+        for recorded in run.object_rounds():
+            for event in recorded.events:
+                workloads.object_changed(event)
+        rows = HistoryRows(write, workloads, sample_ns=max(1, (last - first) // _SAMPLES))
         rows.take(run.rounds())
+        for owner_uid, pods in connection.execute(REFUSED_BY_OWNER).fetchall():
+            workloads.refused(owner_uid, pods)
         manifest = run.manifest()
+        end_ns = max(rows.end_ns, last, manifest.end_ns)
+        for place, verdict in enumerate(workloads.verdicts(end_ns), 1):
+            write("workloads", workload_row(place, verdict))
         run_row = {
             "start_ns": rows.start_ns if rows.start_ns is not None else first,
             "end_ns": max(rows.end_ns, last),

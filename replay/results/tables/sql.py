@@ -228,6 +228,17 @@ SELECT log.*, pod.priority, {_OWNER.format("pod")} AS owner,
 FROM log LEFT JOIN draft_pods AS pod ON pod.uid = log.uid
 WHERE kind = 'oomKilled'
 """  # noqa: S608 - made of this module's own constants
+_REFUSALS = """
+SELECT *, o.refused.message AS message, o.refused.pods AS pods,
+    o.refused.owner.kind || ' ' || o.refused.owner.namespace || '/' || o.refused.owner.name AS owner
+FROM log WHERE kind = 'refused'
+"""
+
+REFUSED_BY_OWNER = """
+SELECT o.refused.owner.uid, CAST(sum(o.refused.pods) AS BIGINT) FROM log
+WHERE kind = 'refused' AND o.refused.owner IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+"""Refused pods by the UID of the controller that asked for them."""
 
 _NODES = """
 SELECT node.* EXCLUDE (removed_ns), gone.removed_ns
@@ -244,6 +255,8 @@ SELECTS: Mapping[str, str] = {
     "preemptions": _PREEMPTIONS,
     "evictions": _EVICTIONS,
     "oom_kills": _OOM_KILLS,
+    "refusals": _REFUSALS,
+    "workloads": "FROM draft_workloads",
     "nodes": _NODES,
     "node_usage": "FROM draft_node_usage",
     "free_capacity": "FROM draft_free_capacity",
