@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from services.rpc.kube.spec import PodSpecInterner
 
-_PACKAGES = ("replay.world.", "services.kube.")
+_PACKAGES = ("replay.results.workloads.", "replay.world.", "services.kube.")
 _PLAIN = frozenset(
     {
         ("array", "array"),
@@ -49,21 +49,6 @@ _PLAIN = frozenset(
         ("replay.results.summary.tally", "Tally"),
         ("replay.results.summary.tally", "UnboundPod"),
         ("replay.results.summary.tally", "_Series"),
-        ("replay.results.summary.workloads", "WorkloadTally"),
-        *(
-            ("replay.results.summary.workloads", name)
-            for name in (
-                "_Budgets",
-                "_Counts",
-                "_DaemonNodes",
-                "_History",
-                "_Numbers",
-                "_Pod",
-                "_Spells",
-                "_Workload",
-                "_WorkloadChange",
-            )
-        ),
         ("services.rpc.kube.spec", "PodSpecInterner"),
         ("services.telemetry.span", "SinkPosition"),
         ("services.telemetry.span", "SpanContext"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.report.section import Cell, ReportSection, ReportTables
-from replay.results.summary.workloads import Shortfall
+from replay.results.workloads.verdict import Shortfall
 
 _SHOWN_MAX = 200
 _WORKLOADS = """

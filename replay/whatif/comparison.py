@@ -16,7 +16,8 @@ from typing import Any
 from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
-from replay.results.summary.workloads import WorkloadTally, WorkloadVerdict
+from replay.results.workloads.tally import WorkloadTally
+from replay.results.workloads.verdict import WorkloadVerdict
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 

@@ -110,7 +110,9 @@ def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
     mine, theirs = ((tmp_path / each / "decisions.jsonl").read_bytes() for each in RUNS)
     assert mine == theirs
     assert list(disturbed.run.rounds()) == list(calm.run.rounds())
-    assert disturbed.summary.to_mapping()["decided"] == calm.summary.to_mapping()["decided"]
+    mapping, undisturbed = (each.summary.to_mapping() for each in (disturbed, calm))
+    assert mapping["decided"] == undisturbed["decided"]
+    assert mapping["workloads"] == undisturbed["workloads"] != ()
     assert not (tmp_path / "run" / "resume.zst").exists()
 
 
@@ -139,9 +141,11 @@ def test_a_world_of_every_kind_is_saved_and_restored(
                 until_ns=600 * SECOND_NS,
                 **more,  # type: ignore[arg-type] # fields of the settings
             )
-            run_replay(settings, records, progress)
+            finished = run_replay(settings, records, progress)
+            verdicts[name] = finished.summary.workloads
             return (tmp_path / name / "decisions.jsonl").read_bytes()
 
+        verdicts: dict[str, object] = {}
         calls = itertools.count()
         lost_at = {3, 9, 15}
 
@@ -152,6 +156,7 @@ def test_a_world_of_every_kind_is_saved_and_restored(
         calm = replayed("calm", lambda *_: None)
         assert replayed("run", lost, checkpoint_every_ns=10_000_000) == calm
     assert next(calls) > max(lost_at)
+    assert verdicts["run"] == verdicts["calm"]
 
 
 @pytest.mark.e2e

@@ -13,7 +13,7 @@ from typing import Any
 from replay.results.durations import DurationHistogram, Quantiles
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.tally import EvictionLoop, Tally
-from replay.results.summary.workloads import WorkloadVerdict
+from replay.results.workloads.verdict import WorkloadVerdict
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}

@@ -18,7 +18,7 @@ from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
-from replay.results.summary.workloads import WorkloadVerdict
+from replay.results.workloads.verdict import WorkloadVerdict
 from services.terminal import one_line
 
 _SHOWN, _DRAINS_SHOWN = 5, 20

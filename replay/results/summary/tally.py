@@ -11,7 +11,7 @@ from replay.results.durations import DurationHistogram
 from replay.results.run.decision_log import Steps, pods_of
 from replay.results.summary.drains import DrainedNodes
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
-from replay.results.summary.workloads import WorkloadTally
+from replay.results.workloads.tally import WorkloadTally
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

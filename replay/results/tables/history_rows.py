@@ -24,7 +24,8 @@ from replay.results.run.cluster import (
     NodeUse,
     ObjectChange,
 )
-from replay.results.summary.workloads import WorkloadTally, WorkloadVerdict
+from replay.results.workloads.tally import WorkloadTally
+from replay.results.workloads.verdict import WorkloadVerdict
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node

@@ -27,9 +27,9 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, TABLES_DRAFT
 from replay.results.run.log_file import whole_lines
 from replay.results.schema import TABLES, Table
-from replay.results.summary.workloads import WorkloadTally
 from replay.results.tables.history_rows import HistoryRows, workload_row
 from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, REFUSED_BY_OWNER, SELECTS
+from replay.results.workloads.tally import WorkloadTally
 
 _SAMPLES = 240
 """Moments at which free capacity is sampled."""

@@ -245,7 +245,9 @@ def _counted(tally: Tally) -> dict[str, object]:
     counted = {name: getattr(tally, name) for name in DecisionCounts.__slots__}
     steps = {name: (each.pods, each.wall.count) for name, each in tally.steps.items()}
     loops = pickle.dumps(tally.loops)
+    workloads = tally.workloads.verdicts(tally.last_ns)
     rest = vars(tally) | {"steps": steps, "waited_ns": waited, "loops": loops}
+    rest |= {"workloads": workloads}
     return counted | rest
 
 

@@ -1,0 +1,49 @@
+"""The disruption budgets that are not met, and the workloads that they cover.
+
+Source: kubernetes v1.34 pkg/controller/disruption/disruption.go, updatePdbStatus.
+"""
+
+from __future__ import annotations
+
+from reprieve.kube.v1beta1 import policy_pb2
+from services.kube.selector import LabelSelector, LabelSelectors
+from services.rpc.kube.codec import budget_from_message
+
+
+class Budgets:
+    """The disruption budgets, by namespace and name, and which have too few healthy pods."""
+
+    def __init__(self) -> None:
+        self._selectors: dict[str, LabelSelectors[str]] = {}
+        self._selector_of: dict[tuple[str, str], LabelSelector | None] = {}
+        self._below: dict[tuple[str, str], None] = {}
+
+    def put(self, message: policy_pb2.PodDisruptionBudget) -> bool:
+        """Add or replace a budget; return whether a workload may be judged otherwise for it."""
+        key = message.metadata.namespace, message.metadata.name
+        status = message.status
+        is_below = bool(status.expected_pods) and status.current_healthy < status.desired_healthy
+        was_below, selector = key in self._below, budget_from_message(message).selector
+        is_new = key not in self._selector_of or self._selector_of[key] != selector
+        if is_new:
+            self._selectors.setdefault(key[0], LabelSelectors()).put(key[1], selector)
+            self._selector_of[key] = selector
+        if is_below:
+            self._below[key] = None
+        else:
+            self._below.pop(key, None)
+        return is_new or was_below != is_below
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a budget; an unknown one is accepted."""
+        self._selector_of.pop((namespace, name), None)
+        self._below.pop((namespace, name), None)
+        if namespace in self._selectors:
+            self._selectors[namespace].remove(name)
+
+    def below(self, namespace: str, labels: dict[str, str]) -> list[str]:
+        """Return the names of the budgets that cover pods with these labels and are not met."""
+        selectors = self._selectors.get(namespace)
+        if selectors is None or not self._below:
+            return []
+        return [name for name in selectors.matching(labels) if (namespace, name) in self._below]

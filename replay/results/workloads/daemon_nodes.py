@@ -1,0 +1,63 @@
+"""The nodes on which the pods of a DaemonSet should run, and on which they do.
+
+Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, updateDaemonSetStatus.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from replay.results.workloads.workload import OwnedPod
+from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun
+from reprieve.kube.v1beta1 import node_pb2
+
+
+class DaemonNodes:
+    """The nodes on which a DaemonSet's pods should run, and its pods on them.
+
+    desired: nodes that should have a pod, or have one that may stay. ready_nodes: those of them
+    with a ready one.
+    """
+
+    def __init__(self, should_run: NodeShouldRun) -> None:
+        self._should_run = should_run
+        self._nodes: dict[str, ShouldRun] = {}
+        self._parts: dict[str, tuple[bool, bool]] = {}
+        self.pods: Counter[str] = Counter()
+        self.ready: Counter[str] = Counter()
+        self.desired = 0
+        self.ready_nodes = 0
+
+    def put(self, node: node_pb2.Node) -> bool:
+        """Add or replace a node; return whether a number has changed."""
+        self._nodes[node.metadata.name] = self._should_run.on(node)
+        return self._recount(node.metadata.name)
+
+    def remove(self, name: str) -> bool:
+        """Remove a node; return whether a number has changed."""
+        self._nodes.pop(name, None)
+        return self._recount(name)
+
+    def count(self, pod: OwnedPod, sign: int) -> None:
+        """Count a pod that is not over, or no longer."""
+        for counter, amount in ((self.pods, 1), (self.ready, int(pod.is_ready))):
+            counter[pod.node_name] += sign * amount
+            if not counter[pod.node_name]:
+                del counter[pod.node_name]
+        self._recount(pod.node_name)
+
+    def _recount(self, name: str) -> bool:
+        should_run = self._nodes.get(name, ShouldRun.NO)
+        stays = should_run is ShouldRun.CONTINUE and name in self.pods
+        is_desired = should_run is ShouldRun.YES or stays
+        was = self._parts.get(name, (False, False))
+        now = is_desired, is_desired and name in self.ready
+        if was == now:
+            return False
+        self.desired += now[0] - was[0]
+        self.ready_nodes += now[1] - was[1]
+        if any(now):
+            self._parts[name] = now
+        else:
+            del self._parts[name]
+        return True

@@ -1,0 +1,173 @@
+"""How whole a workload was over a run: the times below a number of pods, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from replay.results.durations import simulated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """When a workload was below a number of pods: how often, and how long in total, ns.
+
+    longest_from_ns, longest_ns: when the longest time began, since the Unix epoch, and how long it
+    was. lasts: it is below at the run's end.
+    """
+
+    times: int = 0
+    total_ns: int = 0
+    longest_from_ns: int = 0
+    longest_ns: int = 0
+    lasts: bool = False
+
+    def text(self, start_ns: int) -> str:
+        """Return it for people, such as "from 12m4s for 5m"; times are since the run's start."""
+        if not self.times:
+            return ""
+        if not self.total_ns:
+            return "at the end"
+        since, lasted = simulated(self.longest_from_ns - start_ns), simulated(self.longest_ns)
+        text = f"from {since} for {lasted}"
+        if self.times > 1:
+            return f"{self.times:,} times, longest {text}"
+        return f"{text}, to the end" if self.lasts else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadVerdict:
+    """How whole a workload was over a run.
+
+    priority: of its pods, as admission resolves it. desired, pods, ready: its numbers of pods at
+    the run's end; pods exist and do not terminate. refused: pods that admission refused.
+    least_ready of least_desired: when most pods were missing; of several such moments the first.
+    below: the times with fewer ready pods than desired; below_budget: those in which it also had
+    fewer healthy pods than its budgets require, which `budgets` names.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    priority_class: str = ""
+    priority: int = 0
+    desired: int
+    pods: int
+    ready: int
+    least_ready: int
+    least_desired: int
+    refused: int = 0
+    below: Shortfall = Shortfall()
+    below_budget: Shortfall = Shortfall()
+    budgets: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return its name, such as "StatefulSet shop/kafka"."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def unavailable(self) -> int:
+        """Return how many desired pods are not ready at the run's end."""
+        return max(0, self.desired - self.ready)
+
+    @property
+    def not_created(self) -> int:
+        """Return how many desired pods do not exist at the run's end since they were refused."""
+        return max(0, self.desired - self.pods) if self.refused else 0
+
+    @property
+    def was_whole(self) -> bool:
+        """Return whether it had its desired pods all the time."""
+        return not (self.below.times or self.unavailable)
+
+    def sentence(self, start_ns: int) -> str:
+        """Return it for people, such as "2 of 3, below its budget from 12m4s for 5m"."""
+        text = f"{self.ready:,} of {self.desired:,}"
+        if self.below_budget.times:
+            return f"{text}, below its budget {self.below_budget.text(start_ns)}"
+        if self.below.times:
+            return f"{text}, below desired {self.below.text(start_ns)}"
+        return text
+
+
+def worst_first(verdicts: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
+    """Return verdicts: below a budget at the end, by missing pods, by the time below, by name."""
+    return sorted(
+        verdicts,
+        key=lambda each: (
+            not each.below_budget.lasts,
+            -each.unavailable,
+            -each.below_budget.total_ns,
+            -each.below.total_ns,
+            each.namespace,
+            each.name,
+            each.kind,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Pods of a workload at one moment; `pods` exist and do not terminate."""
+
+    desired: int
+    pods: int
+    ready: int
+
+
+@dataclass(slots=True)
+class Spells:
+    """The times during which a condition held; since_ns: of the present one, None for none."""
+
+    since_ns: int | None = None
+    times: int = 0
+    total_ns: int = 0
+    longest_from_ns: int = 0
+    longest_ns: int = 0
+
+    def note(self, now_ns: int, *, holds: bool) -> None:
+        """Note whether the condition holds from now on."""
+        if holds and self.since_ns is None:
+            self.since_ns = now_ns
+        elif not holds and self.since_ns is not None:
+            self._add(self.since_ns, now_ns)
+            self.since_ns = None
+
+    def drop(self) -> None:
+        """Forget the present time."""
+        self.since_ns = None
+
+    def _add(self, since_ns: int, now_ns: int) -> None:
+        lasted_ns = now_ns - since_ns
+        self.times += 1
+        self.total_ns += lasted_ns
+        if self.times == 1 or lasted_ns > self.longest_ns:
+            self.longest_from_ns, self.longest_ns = since_ns, lasted_ns
+
+    def shortfall(self, end_ns: int) -> Shortfall:
+        """Return the times until the run's end, the present one included."""
+        whole = Spells(None, self.times, self.total_ns, self.longest_from_ns, self.longest_ns)
+        if self.since_ns is not None:
+            whole._add(self.since_ns, max(end_ns, self.since_ns))
+        return Shortfall(
+            times=whole.times,
+            total_ns=whole.total_ns,
+            longest_from_ns=whole.longest_from_ns,
+            longest_ns=whole.longest_ns,
+            lasts=self.since_ns is not None,
+        )
+
+
+@dataclass(slots=True)
+class History:
+    """What a workload has been through; starts: it has not been whole yet, and begins from nothing.
+
+    least: its numbers when most pods were missing.
+    """
+
+    starts: bool | None = None
+    least: Numbers | None = None
+    below: Spells = field(default_factory=Spells)
+    below_budget: Spells = field(default_factory=Spells)
+    budgets: dict[str, None] = field(default_factory=dict)

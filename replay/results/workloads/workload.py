@@ -1,0 +1,158 @@
+"""A workload as its object has it, and its pods as they are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from replay.results.run.cluster import TERMINAL_PHASES
+from replay.results.workloads.verdict import History, Numbers
+from replay.world.api.cluster import replicas
+from replay.world.api.pod_record import controller_uid
+from replay.world.controllers.job_state import JobState
+from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+
+KINDS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job")
+_FIELDS = {
+    "deployment": "Deployment",
+    "stateful_set": "StatefulSet",
+    "daemon_set": "DaemonSet",
+    "replica_set": "ReplicaSet",
+    "replication_controller": "ReplicationController",
+    "job": "Job",
+}
+"""The kinds by their fields of KubernetesObject."""
+_JOB_ENDS = frozenset({"Complete", "Failed"})
+
+
+@dataclass(slots=True)
+class PodCounts:
+    """Pods of one controller; `pods` and `ready` neither terminate nor are over."""
+
+    all: int = 0
+    pods: int = 0
+    ready: int = 0
+    ready_also_terminating: int = 0
+    succeeded: int = 0
+
+
+NO_PODS = PodCounts()
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnedPod:
+    """A pod with a controller; node_name: of a DaemonSet's, where it is or should be."""
+
+    owner_uid: str
+    node_name: str = ""
+    is_terminating: bool = False
+    is_over: bool = False
+    has_succeeded: bool = False
+    is_ready: bool = False
+
+    def take(self, status: pod_pb2.PodStatus) -> None:
+        """Take a new status."""
+        self.is_over = status.phase in TERMINAL_PHASES
+        self.has_succeeded = status.phase == "Succeeded"
+        self.is_ready = not self.is_over and any(
+            each.type == "Ready" and each.status == "True" for each in status.conditions
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Workload:
+    """A workload as its object has it: `wanted` replicas, of a Job those that may run at once.
+
+    completions: of a Job, None where one success completes it. succeeded: of a Job, those that its
+    status had. is_idle: a Job that is over or suspended. template: a DaemonSet's.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    owner_uid: str
+    labels: dict[str, str]
+    priority_class: str
+    priority: int | None
+    wanted: int = 0
+    completions: int | None = None
+    succeeded: int = 0
+    is_idle: bool = False
+    template: workloads_pb2.PodTemplateSpec | None = None
+    history: History = field(default_factory=History)
+
+    def job_pods(self, counts: PodCounts) -> int:
+        """Return how many pods of a Job should run, as replay.world.controllers.jobs has it."""
+        if self.is_idle:
+            return 0
+        succeeded = self.succeeded + counts.succeeded
+        if self.completions is None:
+            return counts.pods if succeeded else self.wanted
+        return max(0, min(self.completions - succeeded, self.wanted))
+
+    def judge(self, now_ns: int, numbers: Numbers, budgets: list[str]) -> None:
+        """Note the numbers from now on, and the budgets that it is below."""
+        history, is_short = self.history, numbers.ready < numbers.desired
+        if history.starts is None:
+            history.starts = is_short and not numbers.ready
+        elif history.starts and not is_short:
+            history.starts = False
+            history.least = None
+            history.below.drop()
+            history.below_budget.drop()
+            history.budgets.clear()
+        history.below.note(now_ns, holds=is_short)
+        history.below_budget.note(now_ns, holds=bool(budgets))
+        history.budgets |= dict.fromkeys(budgets)
+        least = history.least
+        missing = numbers.desired - numbers.ready
+        if is_short and (least is None or missing > least.desired - least.ready):
+            history.least = numbers
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadChange:
+    """A workload that was put, or removed where `workload` is None."""
+
+    at_ns: int
+    uid: str
+    workload: Workload | None
+
+
+def workload_change(event: scheduler_pb2.Event) -> WorkloadChange | None:
+    """Return the change of a workload; None for that of another object."""
+    case = event.WhichOneof("event")
+    if case == "remove":
+        if event.remove.kind not in KINDS:
+            return None
+        return WorkloadChange(event.at_ns, event.remove.uid, None)
+    if case not in ("add", "update"):
+        return None
+    holder = getattr(event, case)
+    name = holder.WhichOneof("object") or ""
+    if name not in _FIELDS:
+        return None
+    message: Any = getattr(holder, name)
+    meta, template = message.metadata, message.spec.template
+    workload = Workload(
+        kind=_FIELDS[name],
+        namespace=meta.namespace,
+        name=meta.name,
+        owner_uid=controller_uid(meta),
+        labels=dict(template.metadata.labels),
+        priority_class=template.spec.priority_class_name,
+        priority=template.spec.priority if template.spec.HasField("priority") else None,
+    )
+    match message:
+        case workloads_pb2.Job():
+            job = JobState.of(message)
+            workload.wanted, workload.completions = job.parallelism, job.completions
+            workload.succeeded = len(job.completed_indexes) if job.is_indexed else job.succeeded
+            workload.is_idle = bool(job.condition) or message.spec.suspend
+        case workloads_pb2.DaemonSet():
+            workload.template = workloads_pb2.PodTemplateSpec()
+            workload.template.CopyFrom(template)
+        case _:
+            workload.wanted = replicas(message.spec)
+    return WorkloadChange(event.at_ns, meta.uid, workload)
