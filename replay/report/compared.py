@@ -26,6 +26,7 @@ from replay.whatif.compared import Compared, figure_cells, input_changes
 from replay.whatif.comparison import PodEffect, PodFacts, RunFacts, pod_effects
 
 _PODS_MAX = 2_000
+_WORKLOADS_MAX = 500
 _PRIORITIES_MAX = 8
 _RESOURCES_MAX = 6
 _ROWS = 40
@@ -47,6 +48,7 @@ def compared_page(compared: Compared) -> str:
         sections = [
             _inputs(compared),
             _divergence(compared),
+            _workloads(compared),
             _figures(compared),
             notes_of_two(compared.run_a, compared.run_b),
             _pods(compared),
@@ -58,7 +60,7 @@ def compared_page(compared: Compared) -> str:
 
 def _head(compared: Compared) -> ReportHead:
     names = [each.path.resolve().name for each in (compared.run_a, compared.run_b)]
-    wanted = {"pods", "bound", "pending", "preempted", "evicted", "failed_attempts"}
+    wanted = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
         (each.name.replace("_", " "), f"{each.a:,.5g} → {each.b:,.5g}")
         for each in compared.comparison.figures
@@ -87,7 +89,7 @@ def _divergence(compared: Compared) -> ReportSection:
     moment, *decisions = compared.divergence_lines()
     rows: list[Sequence[Cell]] = [[each[:1], each[2:3].upper() + each[3:]] for each in decisions]
     rows += [["Why" if not index else "", each] for index, each in enumerate(compared.reasons)]
-    judged = " ".join(compared.not_judged_lines())
+    judged = " ".join((*compared.not_judged_lines(), *compared.end_lines()))
     return ReportSection(
         key="divergence",
         title="The first different decision",
@@ -96,6 +98,25 @@ def _divergence(compared: Compared) -> ReportSection:
         columns=("Run", "Decision"),
         rows=rows,
         tabular=True,
+    )
+
+
+def _workloads(compared: Compared) -> ReportSection:
+    workloads = compared.comparison.workloads
+    left = len(workloads) - _WORKLOADS_MAX
+    return ReportSection(
+        key="workloads",
+        title="Workloads",
+        note="Ready pods of those desired at each run's end, and when fewer were ready than the "
+        "workload or its disruption budget requires. Changed workloads first, the worst in B "
+        "first; workloads that were whole in both runs are left out.",
+        empty="Every workload had its desired pods all the time, in both runs.",
+        columns=("Workload", "Ready in A", "Ready in B"),
+        rows=[(each.key, each.text_a, each.text_b) for each in workloads[:_WORKLOADS_MAX]],
+        left_out=f"{left:,} more" if left > 0 else "",
+        wide=True,
+        tabular=True,
+        search="Find workloads",
     )
 
 

@@ -35,6 +35,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 GROUPS_SHOWN = 12
 REASONS_SHOWN = 5
 NOTES_SHOWN = 12
+WORKLOADS_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,13 @@ class Compared:
         for why, names in by_reason.items():
             yield f"Eviction was not judged in {' and '.join(names)}: {why}."
 
+    def end_lines(self) -> Iterator[str]:
+        """Yield a sentence where the runs end at different times."""
+        lengths = [each.length_ns for each in (self.facts_a, self.facts_b)]
+        if lengths[0] != lengths[1]:
+            ends = "A ends at {} and B at {}".format(*map(simulated, lengths))
+            yield f"{ends}: figures are of each run's end, effects on waiting pods of the earlier."
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
         found = self.divergence
@@ -102,7 +110,8 @@ class Compared:
         moment, *decisions = self.divergence_lines()
         lines = [plain(moment), *(f"- {plain(each)}" for each in decisions)]
         lines += [f"- {plain(each)}" for each in self.reasons[:REASONS_SHOWN]]
-        lines += ["", *(f"{plain(each)}\n" for each in self.not_judged_lines())]
+        notes = [*self.not_judged_lines(), *self.end_lines()]
+        lines += ["", *(f"{plain(each)}\n" for each in notes)]
         changed = [each for each in self.comparison.groups if each.counts]
         if changed:
             columns = ("Priority class", "Namespace", "Effect in B", "Pods")
@@ -112,6 +121,15 @@ class Compared:
             lines += [f"and {left:,} more groups of pods\n"] if left > 0 else []
         else:
             lines += ["No pod was affected.\n"]
+        workloads = self.comparison.workloads
+        if workloads:
+            cells = [
+                (code(each.key), plain(each.text_a), plain(each.text_b))
+                for each in workloads[:WORKLOADS_SHOWN]
+            ]
+            lines += [markdown_table(("Workload", "Ready in A", "Ready in B"), cells)]
+            left = len(workloads) - WORKLOADS_SHOWN
+            lines += [f"and {counted(left, 'more workload')}\n"] if left > 0 else []
         figures = [each for each in self.comparison.figures if each.change]
         if figures:
             rows = [tuple(map(plain, figure_cells(each))) for each in figures]

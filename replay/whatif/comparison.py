@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
+from replay.results.run.cluster import TERMINAL_PHASES, ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
 from replay.results.workloads.tally import WorkloadTally
-from replay.results.workloads.verdict import WorkloadVerdict
+from replay.results.workloads.verdict import WorkloadVerdict, worst_first
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -29,6 +29,8 @@ class PodFacts:
     """What happened to the pods of one name; times are ns.
 
     node: where it was bound last, "" where never. pending: it exists at the end and has no node.
+    uid: of the last one. pending_until_ns: when that one got its node or went without, None where
+    it is pending; it has been pending since pending_since_ns.
     waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
     what it belongs to, such as Deployment and web; "" for a pod without a controller.
     """
@@ -41,7 +43,9 @@ class PodFacts:
     workload: str = ""
     node: str = ""
     pending: bool = False
+    uid: str = ""
     pending_since_ns: int = 0
+    pending_until_ns: int | None = None
     waited_ns: list[int] = field(default_factory=list)
     counts: DecisionCounts = field(default_factory=DecisionCounts)
 
@@ -113,6 +117,17 @@ class RunFacts:
     def still_waiting_ns(self, pod: PodFacts) -> int:
         """Return how long a pod without a node has waited by the end, 0 for any other."""
         return self.end_ns - pod.pending_since_ns if pod.pending else 0
+
+    @property
+    def length_ns(self) -> int:
+        """Return the simulated time of the run."""
+        return self.end_ns - self.start_ns
+
+    def waiting_ns(self, pod: PodFacts, offset_ns: int) -> int:
+        """Return how long a pod has waited at a moment, 0 for one that does not wait then."""
+        at_ns, until_ns = self.start_ns + offset_ns, pod.pending_until_ns
+        waits = pod.pending_since_ns <= at_ns and (until_ns is None or at_ns < until_ns)
+        return at_ns - pod.pending_since_ns if waits else 0
 
     def described(self) -> Iterator[Described]:
         """Yield all that a condition may choose: pods, refused ones included, and workloads."""
@@ -224,7 +239,12 @@ def _note_pod(
     pod: pod_pb2.Pod,
     workloads: WorkloadTally,
 ) -> None:
-    if change.type is not ChangeType.ADDED or pod.metadata.uid in by_uid:
+    known = by_uid.get(pod.metadata.uid)
+    if change.type is not ChangeType.ADDED or known is not None:
+        is_over = change.type is ChangeType.DELETED or pod.status.phase in TERMINAL_PHASES
+        is_present = known is not None and known.uid == pod.metadata.uid
+        if known is not None and is_present and (is_over or pod.spec.node_name):
+            known.pending_until_ns = known.pending_until_ns or change.at_ns
         return
     meta, spec = pod.metadata, pod.spec
     key = f"{meta.namespace}/{meta.name}"
@@ -240,7 +260,8 @@ def _note_pod(
             if owner.controller:
                 top = workloads.top_of(owner.uid)
                 facts.kind, facts.workload = top or (owner.kind, owner.name)
-    facts.pending_since_ns = change.at_ns
+    facts.uid, facts.pending_since_ns = meta.uid, change.at_ns
+    facts.pending_until_ns = change.at_ns if spec.node_name else None
     facts.node = spec.node_name or facts.node
     by_uid[meta.uid] = facts
 
@@ -249,7 +270,7 @@ _SAMPLES = 5
 WAITED_LONGER, WAITED_SHORTER = "waited longer", "waited shorter"
 """Of pods that were bound in both runs: the time until their bindings."""
 STILL_LONGER, STILL_SHORTER = "still waiting longer", "still waiting shorter"
-"""Of pods without a node at the end of a run: the time until then; 0 in a run with a node."""
+"""Of pods without a node when the first of both runs ends: the time until then; 0 with a node."""
 EFFECTS = (
     "moved",
     "got a node",
@@ -321,11 +342,35 @@ class PodGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadChange:
+    """The verdicts on a workload in both runs, None where a run does not end with it.
+
+    text_a, text_b: the verdicts as sentences, "-" for none.
+    """
+
+    key: str
+    a: WorkloadVerdict | None
+    b: WorkloadVerdict | None
+    text_a: str
+    text_b: str
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether the verdicts differ."""
+        return self.text_a != self.text_b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """The differences between A and B; groups with most changes first."""
+    """The differences between A and B; groups with most changes first.
+
+    workloads: those that were not whole in a run, and those with other verdicts in B, which come
+    first; the worst in B first.
+    """
 
     figures: tuple[FigureChange, ...]
     groups: tuple[PodGroup, ...]
+    workloads: tuple[WorkloadChange, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
@@ -335,6 +380,9 @@ class RunComparison:
                 for each in self.figures
             },
             "groups": [dataclasses.asdict(group) for group in self.groups],
+            "workloads": [
+                dataclasses.asdict(each) | {"changed": each.is_changed} for each in self.workloads
+            ],
         }
 
 
@@ -353,6 +401,7 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
         for each in pod_effects(key, a, b):
             group.note(each, key)
     return RunComparison(
+        workloads=tuple(_workloads(a, b)),
         figures=tuple(_figures(all_figures(a), all_figures(b))),
         groups=tuple(
             sorted(
@@ -361,6 +410,24 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
             )
         ),
     )
+
+
+def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
+    """Return the workloads that changed or were not whole: changed ones first, then worst first."""
+    worst = worst_first(each.verdict for each in (a.workloads | b.workloads).values())
+    found = []
+    for key in (verdict.key for verdict in worst):
+        one, other = (each.workloads.get(key) for each in (a, b))
+        change = WorkloadChange(
+            key=key,
+            a=one and one.verdict,
+            b=other and other.verdict,
+            text_a=one.verdict.sentence(a.start_ns) if one else "-",
+            text_b=other.verdict.sentence(b.start_ns) if other else "-",
+        )
+        if change.is_changed or (change.b is not None and not change.b.was_whole):
+            found.append(change)
+    return sorted(found, key=lambda each: not each.is_changed)
 
 
 def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> list[FigureChange]:
@@ -388,7 +455,8 @@ def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
     if one.waited_ns and other.waited_ns:
         change_ns = sum(other.waited_ns) - sum(one.waited_ns)
         yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)
-    change_ns = b.still_waiting_ns(other) - a.still_waiting_ns(one)
+    offset_ns = min(a.length_ns, b.length_ns)
+    change_ns = b.waiting_ns(other, offset_ns) - a.waiting_ns(one, offset_ns)
     yield from _changed(STILL_LONGER, STILL_SHORTER, change_ns)
 
 

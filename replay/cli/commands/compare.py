@@ -29,13 +29,14 @@ from replay.whatif.compared import (
     GROUPS_SHOWN,
     NOTES_SHOWN,
     REASONS_SHOWN,
+    WORKLOADS_SHOWN,
     Compared,
     compare_runs,
     figure_cells,
     group_effects,
 )
-from replay.whatif.comparison import FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
+from replay.whatif.comparison import FigureChange, PodGroup, WorkloadChange
 from replay.whatif.sweep import CellError, run_into
 
 
@@ -137,13 +138,14 @@ def show(compared: Compared, output: str) -> None:
     console = TerminalConsole()
     paths = (escape(str(each.path)) for each in (compared.run_a, compared.run_b))
     console.print("A: {}\nB: {}\n".format(*paths), highlight=False)
-    sentences = list(compared.not_judged_lines())
+    sentences = [*compared.not_judged_lines(), *compared.end_lines()]
     for each in sentences:
         console.print(escape(each), highlight=False)
     if sentences:
         console.print()
     _print_divergence(compared, console, wide=output == "wide")
     _print_groups(compared.comparison.groups, console, wide=output == "wide")
+    _print_workloads(compared.comparison.workloads, console, wide=output == "wide")
     _print_figures(compared.comparison.figures, console, wide=output == "wide")
     _print_notes(compared, console, wide=output == "wide")
 
@@ -182,6 +184,21 @@ def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool)
         table.add_row(*map(escape, cells), "\n".join(effects))
     console.print(table)
     print_left_out(len(changed), shown, console)
+    console.print()
+
+
+def _print_workloads(
+    workloads: tuple[WorkloadChange, ...], console: Console, *, wide: bool
+) -> None:
+    """Print the verdicts of both runs; changed ones come first."""
+    if not workloads:
+        return
+    table = plain_table("WORKLOAD", "READY IN A", "READY IN B")
+    shown = None if wide else WORKLOADS_SHOWN
+    for each in workloads[:shown]:
+        table.add_row(*map(escape, (each.key, each.text_a, each.text_b)))
+    console.print(table)
+    print_left_out(len(workloads), shown, console)
     console.print()
 
 
