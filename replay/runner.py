@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -26,7 +26,7 @@ from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
-from replay.sessions import Services, WantedServices
+from replay.sessions import Services, WantedServices, open_services
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
@@ -178,6 +178,20 @@ def run_replay(
         return FinishedReplay(
             run=run, replay=replay, summary=summary, delivery=attempt.delivery, usage=usage
         )
+
+
+def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
+    """Raise what run_replay raises before it makes its run directory; nothing is left behind.
+
+    Services without an address are looked for within this process.
+    """
+    for _ in itertools.islice(open_records(), _SMALL):
+        pass
+    if settings.run_path is not None and not settings.resumes:
+        RunDirectory.check(settings.run_path, force=settings.force)
+    wanted = _wanted(settings, lambda _done, _all: None, warms_up=False)
+    with contextlib.ExitStack() as stack:
+        open_services(stack, replace(wanted, in_process=True))
 
 
 class _Attempt:

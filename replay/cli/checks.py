@@ -19,6 +19,7 @@ from replay.results.run.files import DRAFT
 from replay.whatif.assertions import Assertion, FigureError, check, parse_assertion
 from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
 from replay.whatif.comparison import RunFacts, all_figures, read_facts
+from replay.whatif.selectors import MatchedChecks
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of a GitHub step's summary."""
@@ -27,9 +28,13 @@ _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """The checks of a command, and the files of their results; None for no file."""
+    """The checks of a command, and the files of their results; None for no file.
+
+    allows_no_effect: check also what no pod and no workload meets the conditions of.
+    """
 
     assertions: tuple[Assertion, ...] = ()
+    allows_no_effect: bool = False
     junit: Path | None = None
     summary: Path | None = None
 
@@ -40,7 +45,19 @@ class Checks:
 
     def results(self, place: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
         """Check a run; `other` is A where two are compared. Raises FigureError."""
+        matches = MatchedChecks()
+        matches.look(self.assertions, [run] if other is None else [run, other])
+        self.refuse_unmatched(matches)
         return [CheckResult.of(check(each, run, other), place) for each in self.assertions]
+
+    def results_at(self, point: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
+        """Check the run at a point of a grid; `other` is its baseline. Raises FigureError."""
+        return [CheckResult.of(check(each, run, other), point, point) for each in self.assertions]
+
+    def refuse_unmatched(self, matches: MatchedChecks) -> None:
+        """Raise FigureError for a check that chooses nothing, unless that is allowed."""
+        if not self.allows_no_effect:
+            matches.refuse()
 
     def conclude(
         self, suite: str, results: Sequence[CheckResult], describe: Callable[[], str]
@@ -101,6 +118,15 @@ def _append(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+no_effect_option = click.option(
+    "--allow-no-effect",
+    "allows_no_effect",
+    is_flag=True,
+    help="Check also what no pod and no workload meets the conditions of; by default such a check "
+    "is refused.",
+)
 
 
 def check_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -297,6 +297,7 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--allow-no-effect",
         "allows_no_effect",
         is_flag=True,
-        help="Ignore overrides that change nothing in this trace; by default they are refused.",
+        help="Allow overrides that change nothing in this trace, and checks whose conditions no "
+        "pod and no workload meets; by default they are refused.",
     ),
 )

@@ -26,7 +26,7 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally
-from replay.runner import FinishedReplay, ReplaySettings, run_replay
+from replay.runner import FinishedReplay, ReplaySettings, look_at_replay, run_replay
 from replay.trace.reading import watched
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import LoopError
@@ -221,6 +221,16 @@ def play(
             return run_replay(settings, records, progress, progress.print, progress.compiling)
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error
+
+
+def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
+    """Look at a replay that is to run later. Raises ExitError where it would be refused."""
+    names = profile_names(settings.scheduler.kube_scheduler_configuration)
+    with refusing(RunError, TelemetryError, OverrideError):
+        look_at_replay(
+            settings,
+            lambda: overrides.records(lambda: trace.records(names), settings.scheduler.seed),
+        )
 
 
 def profile_names(configuration: str) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
-from replay.results.summary.figures import ALLOCATED, FIGURES
+from replay.results.summary.figures import ALLOCATED, FIGURES, LOCAL_STORAGE, SIGNALS
 from replay.whatif.comparison import Described, RunFacts
 
-_EXACT = frozenset({"signal", "resource"})
+EXACT_LABELS = frozenset({"signal", "resource"})
 """Labels that choose a signal or a resource in place of pods."""
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": eq,
@@ -70,8 +70,13 @@ class CheckedAssertion:
     @property
     def sentence(self) -> str:
         """Return the result for people."""
+        return self.sentence_at("")
+
+    def sentence_at(self, place: str) -> str:
+        """Return the result for people, with the place of a grid where one is named."""
         result = "holds" if self.holds else "failed"
-        return f"{result}: {self.assertion.text} (it is {self.found})"
+        at = f" at {place}" if place else ""
+        return f"{result}{at}: {self.assertion.text} (it is {self.found})"
 
     @property
     def found(self) -> str:
@@ -123,12 +128,33 @@ def _validate(assertion: Assertion) -> None:
                 f"{assertion.text}: {assertion.figure} has no label {condition.label!r}; "
                 f"its labels are {', '.join(figure.labels)}"
             )
+        _validate_condition(assertion, condition)
+
+
+def _validate_condition(assertion: Assertion, condition: LabelCondition) -> None:
+    """Raise FigureError for an operator or a value that the label does not take."""
+    label, operator = condition.label, condition.operator
+    if label == "priority":
+        try:
+            int(condition.value)
+        except ValueError:
+            problem = f"priority {condition.value!r} is not a whole number"
+            raise FigureError(f"{assertion.text}: {problem}") from None
+    elif label in EXACT_LABELS and operator != "==":
+        raise FigureError(f"{assertion.text}: {label} takes only =")
+    elif operator not in ("==", "!="):
+        raise FigureError(f"{assertion.text}: {label} takes only = and !=")
+    if label == "signal" and condition.value not in (*SIGNALS, LOCAL_STORAGE):
+        raise FigureError(
+            f"{assertion.text}: {condition.value!r} is not a signal; "
+            f"signals are {', '.join(SIGNALS)}, {LOCAL_STORAGE}"
+        )
 
 
 def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) -> CheckedAssertion:
     """Check a run; `other` is A where two are compared.
 
-    Raises FigureError for a change without `other`, and for a value that a label does not take.
+    Raises FigureError for a change without `other`, and for a resource that no node has.
     """
     value = figure_value(run, assertion.figure, assertion.conditions)
     if assertion.is_change:
@@ -142,20 +168,14 @@ def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) ->
 def figure_value(run: RunFacts, name: str, conditions: Sequence[LabelCondition] = ()) -> float:
     """Return a figure, one of FIGURES, of the pods that meet all conditions.
 
-    Raises FigureError for a condition that its label does not take.
+    Raises FigureError for a resource that no node has.
     """
-    chosen = ([_exact(each) for each in conditions if each.label in _EXACT] or [""])[-1]
-    filters = [each for each in conditions if each.label not in _EXACT]
+    chosen = ([each.value for each in conditions if each.label in EXACT_LABELS] or [""])[-1]
+    filters = [each for each in conditions if each.label not in EXACT_LABELS]
     if name == ALLOCATED:
         _check_resource(run, chosen)
-    population = run.population(lambda one: all(_meets(one, each) for each in filters))
+    population = run.population(lambda one: all(meets(one, each) for each in filters))
     return float(FIGURES[name].of(population, chosen))
-
-
-def _exact(condition: LabelCondition) -> str:
-    if condition.operator != "==":
-        raise FigureError(f"{condition.label} takes only =")
-    return condition.value
 
 
 def _check_resource(run: RunFacts, resource: str) -> None:
@@ -164,24 +184,27 @@ def _check_resource(run: RunFacts, resource: str) -> None:
         raise FigureError(f"{ALLOCATED} needs a resource of the nodes: {resources}")
 
 
-def _meets(pod: Described, condition: LabelCondition) -> bool:
-    if condition.label == "priority":
-        try:
-            wanted = int(condition.value)
-        except ValueError:
-            raise FigureError(f"priority {condition.value!r} is not a whole number") from None
-        return OPERATORS[condition.operator](pod.priority, wanted)
-    actual = {
-        "class": pod.priority_class,
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "node": pod.node,
-        "workload": pod.workload,
-        "kind": pod.kind,
-    }[condition.label]
-    match condition.operator:
-        case "==":
-            return actual == condition.value
-        case "!=":
-            return actual != condition.value
-    raise FigureError(f"{condition.label} takes only = and !=")
+def label_value(one: Described, label: str) -> str | int:
+    """Return the value of a label, one of POD_LABELS; "" where there is none."""
+    match label:
+        case "priority":
+            return one.priority
+        case "class":
+            return one.priority_class
+        case "namespace":
+            return one.namespace
+        case "name":
+            return one.name
+        case "node":
+            return one.node
+        case "workload":
+            return one.workload
+    return one.kind
+
+
+def meets(one: Described, condition: LabelCondition) -> bool:
+    """Return whether a pod or a workload meets a condition on a label of POD_LABELS."""
+    actual = label_value(one, condition.label)
+    if isinstance(actual, int):
+        return OPERATORS[condition.operator](actual, int(condition.value))
+    return (actual == condition.value) == (condition.operator == "==")

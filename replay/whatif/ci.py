@@ -37,13 +37,13 @@ class CheckResult:
     error: str = ""
 
     @classmethod
-    def of(cls, checked: CheckedAssertion, place: str) -> CheckResult:
-        """Return the result of a check that was made."""
+    def of(cls, checked: CheckedAssertion, place: str, point: str = "") -> CheckResult:
+        """Return the result of a check that was made, at a point of a grid if there is one."""
         return cls(
             name=checked.assertion.text,
             place=place,
             found=checked.found,
-            failure="" if checked.holds else checked.sentence,
+            failure="" if checked.holds else checked.sentence_at(point),
         )
 
     @property

@@ -62,14 +62,21 @@ CellReport = Callable[[FinishedCell, int, int], None]
 
 
 def run_sweep(
-    folder: Path, grid: Sequence[SweepCell], *, workers: int, dask: str, report: CellReport
+    folder: Path,
+    grid: Sequence[SweepCell],
+    *,
+    workers: int,
+    dask: str,
+    report: CellReport,
+    force: bool = False,
 ) -> list[FinishedCell]:
     """Run the cells that are not finished and return all, in the grid's order.
 
-    `dask` is the address of a Dask scheduler, "" for local processes. Raises RunError where the
+    `dask` is the address of a Dask scheduler, "" for local processes. `force` removes the runs of a
+    former sweep in the folder first. Raises RunError where the
     folder cannot be written or is not a sweep's, and GridError where Dask is not available.
     """
-    _prepare(folder, grid)
+    _prepare(folder, grid, force=force)
     ended: dict[str, FinishedCell] = {}
     missing = []
     for cell in grid:
@@ -146,10 +153,20 @@ def _on_dask(folder: Path, missing: Sequence[SweepCell], address: str) -> Iterat
             raise
 
 
-def _prepare(folder: Path, grid: Sequence[SweepCell]) -> None:
+def refuse_folder(folder: Path) -> None:
+    """Raise RunError where a folder holds anything but a sweep; nothing is changed."""
     try:
         if folder.is_dir() and any(folder.iterdir()) and not (folder / GRID).is_file():
             raise RunError(f"{folder} holds files that are not of a sweep; nothing was changed")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def _prepare(folder: Path, grid: Sequence[SweepCell], *, force: bool) -> None:
+    refuse_folder(folder)
+    try:
+        if force and (folder / CELLS).is_dir():
+            shutil.rmtree(folder / CELLS)
         folder.mkdir(parents=True, exist_ok=True)
         text = [
             {"cell": cell.name, "place": dict(cell.place), "arguments": cell.arguments}
@@ -268,14 +285,20 @@ def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[
 
 
 def run_into(
-    run: Path, arguments: Sequence[str], log: Path, replays: ReplayProcesses | None = None
+    run: Path,
+    arguments: Sequence[str],
+    log: Path,
+    replays: ReplayProcesses | None = None,
+    *,
+    force: bool = False,
 ) -> None:
     """Replay into a run directory, in a child process, one of `replays` if given.
 
-    Raises CellError where the replay fails, and OSError where `log` cannot be written.
+    `force` replaces a former run in it. Raises CellError where the replay fails, and OSError where `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--in-process", "--run", str(run), "-q", "--no-report"]
+    options += ["--force"] if force else []
     with log.open("wb") as file:
         code = (replays or ReplayProcesses()).run([*arguments, *options], file)
     if code:

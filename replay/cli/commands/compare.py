@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from replay.cli.checks import Checks, check_options
+from replay.cli.checks import Checks, check_options, no_effect_option
 from replay.cli.console import TerminalConsole
+from replay.cli.early import look, refuse_folders
 from replay.cli.errors import REFUSED, SERVICE, ExitError, refusing
 from replay.cli.parameters import (
     FOLDER,
@@ -39,6 +43,8 @@ from replay.whatif.notes import compared_notes
 from replay.whatif.comparison import FigureChange, PodGroup, WorkloadChange
 from replay.whatif.sweep import CellError, run_into
 
+_NAMES = "ab"
+
 
 @click.command(name="compare")
 @click.argument("paths", metavar="RUN_A RUN_B | TRACE... [-- REPLAY OPTIONS]", nargs=-1)
@@ -50,8 +56,10 @@ from replay.whatif.sweep import CellError, run_into
     type=FOLDER,
     help="Folder for the two runs of a trace, as a and b. Default: runs/compare-N.",
 )
+@click.option("--force", is_flag=True, help="Replace former runs in --run.")
 @click.option("--no-explain", is_flag=True, help="Do not replay the runs to find why they diverge.")
 @check_options
+@no_effect_option
 @output_option("table", "wide", "json", meaning="For people, with names of pods, or for programs.")
 @html_option
 @quiet_option
@@ -62,8 +70,10 @@ def command(
     options_a: str,
     options_b: str,
     folder: Path | None,
+    force: bool,
     no_explain: bool,
     checks: Checks,
+    allows_no_effect: bool,
     output: str,
     html: Path | None,
     quiet: bool,
@@ -82,8 +92,11 @@ def command(
       reprieve compare runs/a runs/b --html differences.html
       reprieve compare runs/a runs/b -q --assert 'pending == 0' --junit checks.xml
     """
+    checks = replace(checks, allows_no_effect=allows_no_effect)
     if options_a or options_b:
-        path_a, path_b = _runs(paths, options_a, options_b, folder)
+        chosen = [_arguments(paths, options) for options in (options_a, options_b)]
+        _look_at(chosen, folder, checks, force=force)
+        path_a, path_b = _runs(chosen, folder, force=force)
     elif len(paths) == 2 and all((Path(each) / MANIFEST).is_file() for each in paths):
         path_a, path_b = map(Path, paths)
     else:
@@ -100,27 +113,50 @@ def command(
     checks.conclude("reprieve compare", results, compared.to_markdown)
 
 
-def _runs(
-    paths: tuple[str, ...], options_a: str, options_b: str, folder: Path | None
-) -> tuple[Path, Path]:
-    """Replay the trace twice and return the paths of the two runs."""
+def _arguments(paths: tuple[str, ...], options: str) -> list[str]:
+    try:
+        return [*paths, *shlex.split(options)]
+    except ValueError as error:
+        raise click.UsageError(f"{options!r}: {error}") from error
+
+
+def _look_at(
+    chosen: Sequence[Sequence[str]], folder: Path | None, checks: Checks, *, force: bool
+) -> None:
+    """Refuse what either replay would refuse, and folders that they could not use."""
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
 
-    chosen = []
-    for options in (options_a, options_b):
-        try:
-            chosen.append([*paths, *shlex.split(options)])
-        except ValueError as error:
-            raise click.UsageError(f"{options!r}: {error}") from error
-        replay_command.make_context("replay", list(chosen[-1]))
+    if folder is not None:
+        refuse_folders((folder / name for name in _NAMES), force=force)
+    for name, arguments in zip(_NAMES, chosen, strict=True):
+        look(replay_command, arguments, f"the replay of {name.upper()} is refused", checks)
+
+
+def _runs(
+    chosen: Sequence[Sequence[str]], folder: Path | None, *, force: bool
+) -> tuple[Path, Path]:
+    """Replay the trace twice and return the paths of the two runs.
+
+    Where a replay fails, what both have left is removed, so that the folder can be used again.
+    """
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")
-        for name, arguments in zip("ab", chosen, strict=True):
+        for name, arguments in zip(_NAMES, chosen, strict=True):
             try:
-                run_into(base / name, arguments, base / f"{name}.log")
+                run_into(base / name, arguments, base / f"{name}.log", force=force)
             except CellError as error:
+                _remove(base)
                 raise _failed(name.upper(), error) from error
     return base / "a", base / "b"
+
+
+def _remove(base: Path) -> None:
+    """Remove both runs and their logs, and the folder where nothing else is in it."""
+    for name in _NAMES:
+        shutil.rmtree(base / name, ignore_errors=True)
+        (base / f"{name}.log").unlink(missing_ok=True)
+    if not any(base.iterdir()):
+        base.rmdir()
 
 
 def _failed(name: str, error: CellError) -> ExitError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import click
 from replay.cli.checks import Checks, check_options
 from replay.cli.commands.resume import resumed
 from replay.cli.console import TerminalConsole
+from replay.cli.early import checks_of_look, refuse_unknown
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
 from replay.cli.parameters import (
     DURATION,
@@ -23,7 +24,7 @@ from replay.cli.parameters import (
     quiet_option,
     shows,
 )
-from replay.cli.progress import play
+from replay.cli.progress import look_at, play
 from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
@@ -241,6 +242,7 @@ def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **va
       reprieve replay cluster.ktr --set priorityClass.batch.value=50
     """
     options = ReplayOptions(**values)
+    checks = replace(checks, allows_no_effect=overrides.allows_no_effect)
     settings = _settings(options, trace, overrides)
     if options.compare_recorded:
         if (options.run_path is not None or options.until_ns is not None) and not options.free_run:
@@ -251,12 +253,19 @@ def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **va
                 "--compare-recorded judges recorded decisions: leave overrides, --assert and "
                 "--follow-until out"
             )
+        if checks_of_look() is not None:
+            return
         from replay.cli.commands.recorded_comparison import compare_trace  # noqa: PLC0415 - loaded when needed
 
         compare_trace(settings, trace, options.output, plays=options.free_run, quiet=options.quiet)
         return
     if options.free_run:
         raise click.UsageError("--free-run needs --compare-recorded; every other replay is free")
+    later = checks_of_look()
+    refuse_unknown(checks if later is None else later, trace.records)
+    if later is not None:
+        look_at(settings, trace, overrides)
+        return
     finished = play(settings, trace, overrides, quiet=options.quiet)
     if options.reports:
         _report(finished.run, quiet=options.quiet)

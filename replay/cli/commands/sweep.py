@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from replay.cli.baseline import is_baseline, own_values
-from replay.cli.checks import Checks, check_options
+from replay.cli.checks import Checks, check_options, no_effect_option
 from replay.cli.console import TerminalConsole
+from replay.cli.early import look
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
 from replay.cli.parameters import FOLDER, html_option, quiet_option
 from replay.cli.progress import counted
@@ -24,6 +25,7 @@ from replay.results.summary.table import escape, plain_table, right_aligned
 from replay.whatif.assertions import FigureError
 from replay.whatif.ci import CheckResult
 from replay.whatif.comparison import RunFacts, read_facts
+from replay.whatif.selectors import MatchedChecks
 from replay.whatif.sweep import (
     CELLS,
     RUN,
@@ -33,6 +35,7 @@ from replay.whatif.sweep import (
     SweepCell,
     cells,
     parse_axis,
+    refuse_folder,
     run_sweep,
 )
 from replay.whatif.sweep_table import SweepRow, cells_csv, columns, markdown, plot, table, table_csv
@@ -80,7 +83,11 @@ _PROBLEMS_SHOWN = 3
     metavar="ADDRESS",
     help='Run on the Dask cluster of this scheduler, such as tcp://host:8786 ("reprieve[sweep]").',
 )
+@click.option(
+    "--force", is_flag=True, help="Replay the points of a former sweep in the folder again, too."
+)
 @check_options
+@no_effect_option
 @html_option
 @quiet_option
 @refusing(GridError, RunError, FigureError)
@@ -92,7 +99,9 @@ def command(
     figures: tuple[str, ...],
     workers: int,
     dask: str,
+    force: bool,
     checks: Checks,
+    allows_no_effect: bool,
     html: Path | None,
     quiet: bool,
 ) -> None:
@@ -116,8 +125,11 @@ def command(
     for name in shown:
         if name.partition("{")[0] not in FIGURES:
             raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
+    checks = dataclasses.replace(checks, allows_no_effect=allows_no_effect)
     grid = _grid([parse_axis(each) for each in axes], replay)
-    finished = _run(output, grid, workers, dask, quiet=quiet)
+    refuse_folder(output)
+    _look_at(grid, checks)
+    finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
     rows = table(finished)
     _refuse_unknown(shown, rows)
     (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")
@@ -148,7 +160,7 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
     own = own_values(axes, replay)
     scales = {each for each in own if each[0] == "scale-nodes"}
     return [
-        replace(
+        dataclasses.replace(
             cell,
             options=("--allow-no-effect",) if scales & set(cell.place) else (),
             is_baseline=is_baseline(cell, own),
@@ -157,8 +169,16 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
     ]
 
 
+def _look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
+    """Refuse a grid of which a replay would be refused. Points that differ by seed are one."""
+    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+
+    for cell in {each.group: each for each in reversed(grid)}.values():
+        look(replay_command, cell.command_line, cell.label, checks)
+
+
 def _run(
-    output: Path, grid: Sequence[SweepCell], workers: int, dask: str, *, quiet: bool
+    output: Path, grid: Sequence[SweepCell], workers: int, dask: str, *, quiet: bool, force: bool
 ) -> list[FinishedCell]:
     with counted("replays", quiet=quiet) as shown:
         return run_sweep(
@@ -167,6 +187,7 @@ def _run(
             workers=workers,
             dask=dask,
             report=lambda _finished, ended, total: shown(ended, total),
+            force=force,
         )
 
 
@@ -180,7 +201,10 @@ def _refuse_unknown(shown: Sequence[str], rows: Sequence[SweepRow]) -> None:
 def _checked(
     folder: Path, finished: Sequence[FinishedCell], checks: Checks
 ) -> Iterator[CheckResult]:
-    """Yield the checks of each cell; those of a cell that failed are errors."""
+    """Yield the checks of each cell; those of a cell that failed are errors.
+
+    Raises FigureError for a check that chooses nothing in any cell.
+    """
     baselines = {each.cell.seed: each.cell for each in finished if each.cell.is_baseline}
     compares = any(each.is_change for each in checks.assertions)
     if compares and not baselines:
@@ -190,6 +214,7 @@ def _checked(
     def facts(cell: SweepCell) -> RunFacts:
         return read_facts(RunDirectory.open(folder / CELLS / cell.name / RUN))
 
+    matches = MatchedChecks()
     ordered = sorted(finished, key=lambda each: each.cell.seed) if compares else finished
     for each in ordered if checks.assertions else ():
         if each.problem:
@@ -198,7 +223,9 @@ def _checked(
             continue
         own = read_facts(RunDirectory.open(folder / CELLS / each.cell.name / RUN))
         other = facts(baselines[each.cell.seed]) if compares else None
-        yield from checks.results(each.cell.label, own, other)
+        matches.look(checks.assertions, [own] if other is None else [own, other])
+        yield from checks.results_at(each.cell.label, own, other)
+    checks.refuse_unmatched(matches)
 
 
 def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> None:

@@ -16,6 +16,21 @@ from reprieve.trace.v1beta1 import trace_pb2
 
 LOCAL_STORAGE = "local storage limit"
 """Stands for the signal of an eviction that no signal caused."""
+SIGNALS = (
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+)
+"""The signals of a kubelet, by the names that its configuration uses.
+
+Source: kubernetes v1.34 pkg/kubelet/eviction/api/types.go.
+"""
 ALLOCATED = "allocated"
 WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
 """Labels that choose workloads, and pods by their workload."""

@@ -1,0 +1,126 @@
+"""What a replay would refuse is refused before anything runs: its options, files, overrides, names.
+
+`compare` and `sweep` look at every one of their replays before they begin with the first. The
+replay's own command does it, up to where its services have accepted their configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from replay.cli.checks import Checks
+from replay.cli.errors import ExitError, refusing
+from replay.results.run.directory import RunDirectory
+from replay.trace.validate import pod_template
+from replay.whatif.assertions import FigureError
+from replay.whatif.comparison import PodFacts, RunFacts
+from replay.whatif.selectors import refuse_unmatched
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import SYSTEM_CLASSES
+
+_LOOK = "replay.cli.early.look"
+_KNOWN = frozenset({"namespace", "class", "workload"})
+"""Labels whose values follow from a trace before it is replayed."""
+Records = Callable[[], Iterator[trace_pb2.Record]]
+
+
+def look(command: click.Command, arguments: Sequence[str], where: str, checks: Checks) -> None:
+    """Look at a replay that is to run later; `checks` are those that will be made of it.
+
+    Raises what the replay would raise, its text beginning with `where`.
+    """
+    try:
+        context = command.make_context("replay", list(arguments))
+        context.meta[_LOOK] = checks
+        with context:
+            command.invoke(context)
+    except click.UsageError as error:
+        raise click.UsageError(f"{where}: {error.format_message()}") from error
+    except ExitError as error:
+        raise ExitError(error.code, f"{where}: {error}") from error
+
+
+def checks_of_look() -> Checks | None:
+    """Return the checks where a replay is only looked at, None where it runs."""
+    checks: Checks | None = click.get_current_context().meta.get(_LOOK)
+    return checks
+
+
+def refuse_folders(folders: Iterable[Path], *, force: bool) -> None:
+    """Refuse folders that hold anything that a run would have to replace, without `force`."""
+    for folder in folders:
+        RunDirectory.check(folder, force=force)
+
+
+def refuse_unknown(checks: Checks, records: Records) -> None:
+    """Refuse checks of names that the trace does not have. Raises ExitError."""
+    named = [
+        each
+        for each in checks.assertions
+        if any(condition.label in _KNOWN for condition in each.conditions)
+    ]
+    if checks.allows_no_effect or not named:
+        return
+    facts, labels = _names(records())
+    with refusing(FigureError):
+        for assertion in named:
+            for label in sorted(labels):
+                refuse_unmatched(assertion, [facts], (label,))
+
+
+def _names(records: Iterable[trace_pb2.Record]) -> tuple[RunFacts, frozenset[str]]:
+    """Return the names of a trace, as pods, and the labels of which it has every name.
+
+    Jobs that CronJobs create have names that only the run has.
+    """
+    facts, labels = RunFacts(), _KNOWN
+    templates: dict[int, pod_pb2.Pod] = {}
+    for each in SYSTEM_CLASSES:
+        _note(facts, "", each.name)
+    for record in records:
+        match record.WhichOneof("record"):
+            case "template":
+                templates[record.template.id] = record.template.pod
+            case "pod_create":
+                pod = record.pod_create.pod
+                template = templates.get(record.pod_create.template_id)
+                spec = pod.spec if template is None else template.spec
+                _note_pod(facts, pod.metadata, spec)
+            case "create" | "update" as case:
+                message = getattr(record, case)
+                _note_object(facts, message)
+                if message.HasField("cron_job"):
+                    labels = labels - {"workload"}
+    return facts, labels
+
+
+def _note_object(facts: RunFacts, message: object_pb2.KubernetesObject) -> None:
+    template = pod_template(message)
+    if template is not None:
+        meta = getattr(message, message.WhichOneof("object") or "").metadata
+        _note(facts, meta.namespace or "default", template.spec.priority_class_name, meta.name)
+    elif message.HasField("pod"):
+        _note_pod(facts, message.pod.metadata, message.pod.spec)
+    elif message.HasField("priority_class"):
+        _note(facts, "", message.priority_class.metadata.name)
+
+
+def _note_pod(facts: RunFacts, meta: meta_pb2.ObjectMeta, spec: pod_pb2.PodSpec) -> None:
+    owners = [each.name for each in meta.owner_references if each.controller]
+    namespace = meta.namespace or "default"
+    for owner in owners or [""]:
+        _note(facts, namespace, spec.priority_class_name, owner)
+
+
+def _note(facts: RunFacts, namespace: str, class_name: str, workload: str = "") -> None:
+    """Note names together; equal ones once, so that memory is bounded by the names."""
+    facts.pods.setdefault(
+        f"{namespace}/{class_name}/{workload}",
+        PodFacts(
+            namespace=namespace, name="", priority=0, priority_class=class_name, workload=workload
+        ),
+    )
