@@ -18,7 +18,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DRAFT
 from replay.whatif.assertions import Assertion, FigureError, check, parse_assertion
 from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
-from replay.whatif.comparison import RunFacts, all_figures, read_facts
+from replay.whatif.facts import RunFacts, all_figures, read_facts
 from replay.whatif.selectors import MatchedChecks
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"

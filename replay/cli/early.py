@@ -16,7 +16,7 @@ from replay.cli.errors import ExitError, refusing
 from replay.results.run.directory import RunDirectory
 from replay.trace.validate import pod_template
 from replay.whatif.assertions import FigureError
-from replay.whatif.comparison import PodFacts, RunFacts
+from replay.whatif.facts import PodFacts, RunFacts
 from replay.whatif.selectors import refuse_unmatched
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2

@@ -23,7 +23,8 @@ from replay.report.section import (
 from replay.results import durations
 from replay.results.tables.query import RunTables
 from replay.whatif.compared import Compared, figure_cells, input_changes
-from replay.whatif.comparison import PodEffect, PodFacts, RunFacts, pod_effects
+from replay.whatif.comparison import PodEffect, pod_effects
+from replay.whatif.facts import PodFacts, RunFacts
 
 _PODS_MAX = 2_000
 _WORKLOADS_MAX = 500

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
 from replay.results.summary.figures import ALLOCATED, FIGURES, LOCAL_STORAGE, SIGNALS
-from replay.whatif.comparison import Described, RunFacts
+from replay.whatif.facts import Described, RunFacts
 
 EXACT_LABELS = frozenset({"signal", "resource"})
 """Labels that choose a signal or a resource in place of pods."""

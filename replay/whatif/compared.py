@@ -13,15 +13,7 @@ from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
 from replay.whatif.ci import code, figure_name, markdown_table, plain
-from replay.whatif.comparison import (
-    EFFECTS,
-    FigureChange,
-    PodGroup,
-    RunComparison,
-    RunFacts,
-    compare,
-    read_facts,
-)
+from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
 from replay.whatif.divergence import (
     ComparedRun,
     Divergence,
@@ -30,6 +22,7 @@ from replay.whatif.divergence import (
     sentence_of,
 )
 from replay.whatif.notes import compared_notes
+from replay.whatif.facts import RunFacts, read_facts
 from reprieve.trace.v1beta1 import trace_pb2
 
 GROUPS_SHOWN = 12

@@ -17,7 +17,7 @@ from replay.explain.explanation import NodeCandidate, PodExplanation, Preemption
 from replay.explain.target import ExplainQuery, attempt_of
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
-from replay.whatif.comparison import RunFacts
+from replay.whatif.facts import RunFacts
 from replay.world.loop.replay import ReplayEnd
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration

@@ -17,7 +17,7 @@ from replay.whatif.assertions import (
     label_value,
     meets,
 )
-from replay.whatif.comparison import Described, RunFacts
+from replay.whatif.facts import Described, RunFacts
 
 _SHOWN = 8
 _NAMED = {

@@ -30,7 +30,7 @@ import orjson
 
 from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
-from replay.whatif.comparison import all_figures, read_facts
+from replay.whatif.facts import all_figures, read_facts
 
 GRID = "sweep.json"
 CELLS = "cells"
@@ -294,7 +294,8 @@ def run_into(
 ) -> None:
     """Replay into a run directory, in a child process, one of `replays` if given.
 
-    `force` replaces a former run in it. Raises CellError where the replay fails, and OSError where `log` cannot be written.
+    `force` replaces a former run in it. Raises CellError where the replay fails, and OSError where
+    `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--in-process", "--run", str(run), "-q", "--no-report"]

@@ -24,7 +24,7 @@ from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, right_aligned
 from replay.whatif.assertions import FigureError
 from replay.whatif.ci import CheckResult
-from replay.whatif.comparison import RunFacts, read_facts
+from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.selectors import MatchedChecks
 from replay.whatif.sweep import (
     CELLS,

@@ -8,13 +8,13 @@ import pytest
 
 from replay.results.summary.figures import FIGURES
 from replay.whatif.assertions import FigureError, check, parse_assertion
-from replay.whatif.comparison import PodFacts, RunFacts, all_figures
+from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
 
 def facts(preempted: int = 1) -> RunFacts:
     """Return a run of two pods."""
     low = PodFacts(namespace="prod", name="low", priority=10, priority_class="batch")
-    low.pending, low.waited_ns = True, [4_000_000_000]
+    low.pending_until_ns, low.waited_ns = None, [4_000_000_000]
     low.counts.decisions["preempted"] = preempted
     high = PodFacts(namespace="prod", name="high", priority=1000, priority_class="web")
     high.waited_ns, high.counts.evicted["memory.available"] = [1_500_000_000], 2

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from replay.whatif.comparison import PodFacts, RunFacts, compare
+from replay.whatif.comparison import compare
+from replay.whatif.facts import PodFacts, RunFacts
 
 
 def pod(name: str, node: str = "", **what: int) -> PodFacts:
     """Return a pod, of one class, that waited `waited` seconds."""
     found = PodFacts(namespace="prod", name=name, priority=0, priority_class="web", node=node)
     found.waited_ns = [what.get("waited", 0) * 10**9] if node else []
-    found.pending, found.pending_since_ns = not node, what.get("came", 0) * 10**9
+    found.pending_since_ns = what.get("came", 0) * 10**9
+    bound_ns = found.pending_since_ns + sum(found.waited_ns)
+    found.pending_until_ns = bound_ns if node else None
     found.counts.decisions["preempted"] = what.get("preempted", 0)
     found.counts.evicted["memory.available"] = what.get("evicted", 0)
     return found

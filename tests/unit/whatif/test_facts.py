@@ -8,7 +8,7 @@ import pytest
 
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from replay.whatif.comparison import all_figures, read_facts
+from replay.whatif.facts import all_figures, read_facts
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
