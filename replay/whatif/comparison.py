@@ -167,8 +167,8 @@ def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
         one, other = (each.workloads.get(key) for each in (a, b))
         change = WorkloadChange(
             key=key,
-            a=one and one.verdict,
-            b=other and other.verdict,
+            a=one.verdict if one else None,
+            b=other.verdict if other else None,
             text_a=one.verdict.sentence(a.start_ns) if one else "-",
             text_b=other.verdict.sentence(b.start_ns) if other else "-",
         )

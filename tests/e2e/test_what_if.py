@@ -96,7 +96,7 @@ def test_a_threshold_is_named_where_it_flips_an_eviction(tmp_path: Path, elsewhe
 def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
     tmp_path: Path, elsewhere: str
 ) -> None:
-    """A larger grid runs what is missing; a cell that fails is named."""
+    """A larger grid runs what is missing; with --force all of it again."""
     tail = ("-o", "out", "--workers", "2", "--", *elsewhere.split())
     reprieve_process(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
@@ -106,10 +106,130 @@ def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
     assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 3
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     assert (tmp_path / "out" / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
-    values = ("--over", "set:priorityClass.none.value=1")
-    arguments = ("sweep", NGINX, *values, "-o", "bad", "--", "--spans", "off")
-    failed = reprieve_process(tmp_path, *arguments, code=1)
-    assert "has no effect: the trace has high-priority" in failed.stderr
+    reprieve_process(tmp_path, "sweep", NGINX, "--over", "seed=1..2", "--force", *tail)
+    again = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
+    assert again.keys() == before.keys()
+    assert not set(again.values()) & set(before.values())
+
+
+def test_a_cell_that_fails_is_named_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is run again the next time."""
+    arguments = ("sweep", NGINX, "--over", "seed=1..2", "-o", "out", "--", "--spans", "off")
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_CHILD", _CRASHES)
+        failed = reprieve(tmp_path, *arguments, code=1)
+    assert "1 of 2 replays failed\nseed=2: lost" in failed.stderr
+    assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 1
+    reprieve(tmp_path, *arguments)
+
+
+_CRASHES = """
+import sys
+if sys.argv[sys.argv.index("--seed") + 1] == "2":
+    sys.exit("lost")
+from replay.cli.main import child_main
+child_main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--set priorityClass.none.value=1", "has no effect: the trace has high-priority"),
+        ("--scheduler-config absent.yaml", "File 'absent.yaml' does not exist"),
+        ("--scheduler-config bad.yaml", 'plugin "Nope" does not exist'),
+        ("--drop-nodes zone=a", "has no effect"),
+        ("--no-such-option", "No such option '--no-such-option'"),
+        ("--model pod-gc=never", "is not a duration"),
+        ("--usage 'app=none memory 1Gi'", "has no effect"),
+    ],
+)
+def test_what_would_be_refused_of_b_is_refused_before_a_runs(
+    tmp_path: Path, options: str, told: str
+) -> None:
+    """Options, files, configurations, and overrides of the trace; no folder is made."""
+    (tmp_path / "bad.yaml").write_text(_UNKNOWN_PLUGIN, encoding="utf-8")
+    done = reprieve(tmp_path, "compare", NGINX, "--b", options, "--run", "x", code=2)
+    assert "the replay of B is refused: " in done.stderr
+    assert told in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+_UNKNOWN_PLUGIN = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {enabled: [{name: Nope}]}}
+"""
+
+
+def test_a_point_of_a_grid_that_would_be_refused_is_named_before_any_runs(tmp_path: Path) -> None:
+    """As the last of its values."""
+    axis = ("--over", "set:priorityClass.high-priority.value=5,many")
+    done = reprieve(tmp_path, "sweep", NGINX, *axis, "-o", "out", code=2)
+    assert "set:priorityClass.high-priority.value=many: " in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_comparison_that_was_made_is_replaced_with_force_alone(tmp_path: Path) -> None:
+    """And one that failed leaves a folder that can be used again."""
+    arguments = ("compare", NGINX, "--b", "--seed 2", "--run", "x", "-q", "--no-explain")
+    reprieve(tmp_path, *arguments)
+    assert "--force replaces it" in reprieve(tmp_path, *arguments, code=2).stderr
+    reprieve(tmp_path, *arguments, "--force")
+
+
+def test_a_comparison_that_fails_leaves_a_folder_that_can_be_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether A or B fails: nothing is left of either."""
+    arguments = ("compare", NGINX, "--a", "--seed 1", "--b", "--seed 2", "--run", "x", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_CHILD", _CRASHES)
+        assert "the replay of B failed" in reprieve(tmp_path, *arguments, code=3).stderr
+    assert not (tmp_path / "x").exists()
+    reprieve(tmp_path, *arguments, "--no-explain")
+
+
+@pytest.mark.parametrize("command", ["replay", "compare", "sweep"])
+def test_a_check_of_a_name_that_the_trace_does_not_have_is_refused_before_a_run(
+    tmp_path: Path, command: str
+) -> None:
+    """Unless that is allowed; it would hold whatever happens."""
+    check = ("--assert", "preempted{namespace=defualt} == 0")
+    tail: tuple[str, ...] = ("--run", "x")
+    if command == "compare":
+        tail = ("--b", "--seed 2", "--run", "x", "--no-explain")
+    elif command == "sweep":
+        tail = ("--over", "seed=1", "-o", "x")
+    done = reprieve(tmp_path, command, NGINX, *tail, *check, "-q", code=2)
+    assert "no pod is in namespace defualt; did you mean default?; namespaces: default" in (
+        done.stderr
+    )
+    assert not (tmp_path / "x").exists()
+    reprieve(tmp_path, command, NGINX, *tail, *check, "-q", "--allow-no-effect")
+
+
+def test_a_check_of_a_pod_that_never_was_is_refused_instead_of_judged(tmp_path: Path) -> None:
+    """Names of pods are known at the end of the run, before there is a verdict."""
+    tail = ("--run", "x", "-q", "--force", "--spans", "off", "--in-process")
+    for check, told in (
+        ("preempted{name=nginx-q} == 0", "no pod is named nginx-q; did you mean nginx-"),
+        ("preempted{priority>2000000} == 0", "no pod has priority>2000000; priorities: "),
+        ("bound{node=worker} == 0", "there is no node worker; "),
+    ):
+        done = reprieve(tmp_path, "replay", NGINX, *tail, "--assert", check, code=2)
+        assert f"{check}: {told}" in done.stderr
+    reprieve(tmp_path, "replay", NGINX, *tail, "--assert", "bound{node=test-worker} >= 0")
+
+
+def test_a_failed_check_of_a_sweep_names_its_point(tmp_path: Path) -> None:
+    """As the table and JUnit do."""
+    arguments = ("sweep", NGINX, "--over", "seed=4", "-o", "out", "-q", "--", "--spans", "off")
+    done = reprieve(tmp_path, *arguments[:4], "--assert", "bound == 0", *arguments[4:], code=1)
+    assert done.stderr.startswith("Error: failed at seed=4: bound == 0 (it is ")
 
 
 def test_a_compared_replay_that_is_refused_is_reported_once(tmp_path: Path) -> None:
@@ -167,7 +287,8 @@ def test_the_baselines_own_value_is_no_error_in_a_grid(tmp_path: Path) -> None:
     assert first.split()[0] == "1.0"
     assert first.endswith("baseline")
     assert not second.endswith("baseline")
-    assert done.stderr == "Error: failed: pending.change <= -1 (it is 0 pods)\n"
+    point = "scale-nodes=1.0, set:priorityClass.high-priority.value=1000000"
+    assert done.stderr == f"Error: failed at {point}: pending.change <= -1 (it is 0 pods)\n"
     assert 'tests="2" failures="1"' in (tmp_path / "x.xml").read_text(encoding="utf-8")
     summary = (tmp_path / "s.md").read_text(encoding="utf-8")
     assert summary.startswith("**1 of 2 checks failed**")
