@@ -55,8 +55,6 @@ class Decided:
     oom_killed: kills of containers at a memory limit.
     eviction_not_judged: why no eviction could be decided, "" where one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
-    refused: decisions that could not be carried out.
-    loops: controllers whose pods were evicted again and again.
     refused: decisions that could not be carried out. refused_pods: pods that admission refused.
     """
 
