@@ -227,10 +227,8 @@ def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Override
     """Look at a replay that is to run later. Raises ExitError where it would be refused."""
     names = profile_names(settings.scheduler.kube_scheduler_configuration)
     with refusing(RunError, TelemetryError, OverrideError):
-        look_at_replay(
-            settings,
-            lambda: overrides.records(lambda: trace.records(names), settings.scheduler.seed),
-        )
+        plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
+        look_at_replay(settings, lambda: plan.records(settings.scheduler.seed))
 
 
 def profile_names(configuration: str) -> tuple[str, ...]:
