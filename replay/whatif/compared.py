@@ -21,8 +21,8 @@ from replay.whatif.divergence import (
     first_divergence,
     sentence_of,
 )
-from replay.whatif.notes import compared_notes
 from replay.whatif.facts import RunFacts, read_facts
+from replay.whatif.notes import compared_notes
 from reprieve.trace.v1beta1 import trace_pb2
 
 GROUPS_SHOWN = 12

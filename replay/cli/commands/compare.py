@@ -39,8 +39,8 @@ from replay.whatif.compared import (
     figure_cells,
     group_effects,
 )
-from replay.whatif.notes import compared_notes
 from replay.whatif.comparison import FigureChange, PodGroup, WorkloadChange
+from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
 
 _NAMES = "ab"

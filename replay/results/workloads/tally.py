@@ -33,7 +33,8 @@ from replay.results.workloads.workload import (
     WorkloadChange,
     workload_change,
 )
-from replay.world.api.admission import AdmissionError, PriorityAdmission
+from replay.world.api.admission.priority import PriorityAdmission
+from replay.world.api.admission.refusal import AdmissionError
 from replay.world.controllers.daemon_sets import NodeShouldRun, target, tolerant
 from replay.world.controllers.job_state import TRACKING
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, workloads_pb2
