@@ -35,8 +35,8 @@ from replay.results.workloads.workload import (
 )
 from replay.world.api.admission.priority import PriorityAdmission
 from replay.world.api.admission.refusal import AdmissionError
+from replay.world.api.pod_record import JOB_TRACKING
 from replay.world.controllers.daemon_sets import NodeShouldRun, target, tolerant
-from replay.world.controllers.job_state import TRACKING
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
@@ -287,7 +287,7 @@ class WorkloadTally:
         pod.take(message.status)
         self._count(pod, 1)
         # As JobState.count: a pod that had ended when it was first seen was counted before.
-        was_counted = is_new and TRACKING not in message.metadata.finalizers
+        was_counted = is_new and JOB_TRACKING not in message.metadata.finalizers
         has_succeeded = before is not None and before.has_succeeded
         if pod.has_succeeded and not has_succeeded and not was_counted:
             self._counts[pod.owner_uid].succeeded += 1
