@@ -24,6 +24,7 @@ from services.telemetry.span import Sampling
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_extenders import extender
 from tests.extenders import Json, webhook
+from tests.unit.world.admission.test_quotas import make_quota
 from tests.unit.world.builders import (
     S,
     create,
@@ -126,7 +127,7 @@ def _pod(random: Random, number: int, grain_ns: int, crowd: float) -> trace_pb2.
 def _rare(random: Random, nodes: Sequence[object], pods: int) -> trace_pb2.Record:
     """Return something that ends a window."""
     name = f"n{random.randrange(len(nodes))}"
-    match random.randrange(7):
+    match random.randrange(8):
         case 0:
             return delete("Pod", f"p{random.randrange(pods)}")
         case 1:
@@ -140,6 +141,8 @@ def _rare(random: Random, nodes: Sequence[object], pods: int) -> trace_pb2.Recor
             return create(make_budget("of-db", max_unavailable=1, labels={"app": "db"}))
         case 5:
             return create(make_deployment(f"d{random.randrange(3)}", random.randrange(1, 4)))
+        case 6:
+            return create(make_quota({"pods": str(random.randrange(2, 20))}))
         case _:
             return update(make_node(name, f"{random.randrange(8, 20)}Gi"))
 

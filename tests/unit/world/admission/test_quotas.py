@@ -252,3 +252,11 @@ def test_a_limit_on_other_objects_is_noted() -> None:
     assert [text for kind, text in world.journal.notes if kind == "not-simulated"] == [
         "ResourceQuota default/q limits services, too: only pods are counted and checked"
     ]
+
+
+def test_no_pod_is_admitted_ahead_of_its_time_where_there_is_a_quota() -> None:
+    """What is used at that time is not known yet."""
+    world, record = World(), create_pod(make_pod())
+    assert world.inputs.admit_ahead(S, record) is not None
+    world.feed(0, create(make_quota({"pods": "9"})))
+    assert world.inputs.admit_ahead(S, create_pod(make_pod("later"))) is None
