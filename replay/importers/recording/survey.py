@@ -63,6 +63,7 @@ class ObjectFacts:
     created_ns: int
     bound_ns: int | None = None
     running_ns: int | None = None
+    ready_ns: int | None = None
     deletion_requested_ns: int | None = None
     ended_ns: int | None = None
     removed_ns: int | None = None
@@ -200,6 +201,8 @@ class _Surveyor:
             )
         if facts.running_ns is None and reached == "Running":
             facts.running_ns = _earliest_ns(transition, _started_at(raw))
+        if facts.ready_ns is None and condition(raw, "Ready").get("status") == "True":
+            facts.ready_ns = facts.running_ns if transition.initial else at_ns
         if facts.deletion_requested_ns is None and is_being_deleted(raw):
             facts.deletion_requested_ns = (
                 min(at_ns, deletion_requested_ns(raw) or at_ns) if transition.initial else at_ns
@@ -263,6 +266,9 @@ def was_listed(raw: Raw, at_ns: int) -> bool:
 def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
     """Return the life of a pod; None without any recorded time. `end_ns` ends the recording.
 
+    The time from Running to Ready is that of a pod whose becoming ready was recorded, where it did
+    not come with Running.
+
     The service time is from Running to the end. It is censored, a lower bound, for a pod that was
     deleted or evicted, or that still ran at the end of the recording.
     """
@@ -277,6 +283,8 @@ def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
         )
         ended_by_itself = facts.ended_ns == stop_ns and not was_deleted
         life.censored = not ended_by_itself or facts.evicted
+        if facts.ready_ns is not None and facts.ready_ns > ran_ns:
+            life.ready_delay_ns = facts.ready_ns - ran_ns
         life.fails = ended_by_itself and facts.failed and not facts.evicted
         if facts.bound_ns is not None and facts.bound_ns >= facts.created_ns:
             life.start_delay_ns = max(0, ran_ns - facts.bound_ns)

@@ -37,6 +37,35 @@ def _running(name: str, version: int, **more: object) -> Raw:
     return make_pod(name, version, node="n", phase="Running", **more)  # type: ignore[arg-type]  # as given
 
 
+@pytest.mark.parametrize(
+    ("listed", "ready_s", "delay_s"),
+    [(None, 12, 7), (None, 5, None), ("False", 12, 7), ("True", 12, None)],
+)
+def test_how_long_a_pod_took_to_be_ready_is_its_life(
+    tmp_path: Path, listed: str | None, ready_s: int, delay_s: int | None
+) -> None:
+    """It runs from 5 s on; one that was ready in the first list may only have lost it meanwhile."""
+    ready = [_SCHEDULED, ("Ready", "True", "")]
+    runs = [_SCHEDULED, ("Ready", listed or "False", "")]
+    started = "2026-01-01T00:00:05Z"
+    first = _running("p", 2, conditions=runs)
+    first["status"]["startTime"] = started
+    lines = [line(1, "ADDED", make_pod("p", 2))]
+    if listed is not None:
+        lines = [line(6, "ADDED", first)]
+    lines += [line(6 if listed else 0, "BOOKMARK", list_end("Pod", 1))]
+    if listed is None:
+        lines.reverse()
+        lines += [line(5, "MODIFIED", _running("p", 3, conditions=ready if ready_s == 5 else runs))]
+    lines += [line(ready_s, "MODIFIED", _running("p", 4, conditions=ready))]
+    lines += [line(20, "MODIFIED", _running("p", 5, conditions=ready))]
+    create = next(each for each in imported(tmp_path, *lines) if each.HasField("pod_create"))
+    life = create.pod_create.life
+    assert (life.ready_delay_ns if life.HasField("ready_delay_ns") else None) == (
+        None if delay_s is None else delay_s * S
+    )
+
+
 def test_a_pod_that_a_user_made_is_input_and_what_became_of_it_observed(tmp_path: Path) -> None:
     """Its node and status are the cluster's doing; how long it took is its life."""
     records = imported(
