@@ -22,9 +22,10 @@ from replay.report.section import (
 )
 from replay.results import durations
 from replay.results.tables.query import RunTables
-from replay.whatif.compared import Compared, figure_cells, input_changes
+from replay.whatif.compared import Compared, figure_cells
 from replay.whatif.comparison import PodEffect, pod_effects
 from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.inputs import input_changes
 
 _PODS_MAX = 2_000
 _WORKLOADS_MAX = 500

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import unified_diff
-from pathlib import PurePath
 from typing import Any
 
 from replay.explain.table import counted
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
-from replay.results.run.manifest import Manifest
 from replay.whatif.ci import code, figure_name, markdown_table, plain
 from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
 from replay.whatif.divergence import (
@@ -206,48 +203,3 @@ def _decision(decision: trace_pb2.Decision | None, facts: RunFacts) -> dict[str,
         "object": f"{named.namespace}/{named.name}".lstrip("/"),
         "text": sentence_of(decision),
     }
-
-
-def input_changes(a: Manifest, b: Manifest) -> list[tuple[str, str, str]]:
-    """Return what differs between two runs' inputs: its name, and its values in A and B.
-
-    Of a configuration file, the lines that only one of them has.
-    """
-    found = []
-    inputs_a, inputs_b = _inputs(a), _inputs(b)
-    for name in dict.fromkeys([*inputs_a, *inputs_b]):
-        one, other = inputs_a.get(name, ""), inputs_b.get(name, "")
-        if one != other:
-            found.append((name, *_different_lines(one, other)))
-    return found
-
-
-def _inputs(manifest: Manifest) -> dict[str, str]:
-    traces = [f"{PurePath(each.path).name} ({each.sha256[:12]})" for each in manifest.traces]
-    found = {
-        "trace": "\n".join(traces),
-        "rules": manifest.rules,
-        "seed": str(manifest.seed),
-        "version": manifest.version,
-    }
-    for name, value in (*manifest.configuration.items(), *manifest.models.items()):
-        if isinstance(value, Mapping):
-            found |= {f"{name} {key}": _text(each) for key, each in value.items()}
-        else:
-            found[name] = _text(value)
-    return found
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return "\n".join(map(str, value))
-    return "" if value is None else str(value)
-
-
-def _different_lines(one: str, other: str) -> tuple[str, str]:
-    if "\n" not in one + other:
-        return one, other
-    lines = list(unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm=""))[2:]
-    sides = ([each[1:] for each in lines if each.startswith(mark)] for mark in "-+")
-    a, b = ("\n".join(side) for side in sides)
-    return a, b

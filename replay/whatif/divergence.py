@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from replay.errors import RunError
@@ -17,7 +17,15 @@ from replay.explain.explanation import NodeCandidate, PodExplanation, Preemption
 from replay.explain.target import ExplainQuery, attempt_of
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
+from replay.whatif.causes import (
+    Moment,
+    given_differences,
+    moment_of,
+    node_differences,
+    pod_differences,
+)
 from replay.whatif.facts import RunFacts
+from replay.whatif.inputs import input_changes, override_differences
 from replay.world.loop.replay import ReplayEnd
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
@@ -86,6 +94,10 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
             drain = observed.node_drain
             text = f"{drain.step.lower()} node {key}"
             text += f" ({drain.message})" if drain.message else ""
+        case "removed":
+            text = f"removed {key} ({observed.removed.cause})"
+        case "refused":
+            text = f"refused to create {key}: {observed.refused.message}"
         case case:
             text = f"{'created' if case == 'made' else case} {key}"
     return f"{text} (refused: {decision.refused})" if decision.refused else text
@@ -148,32 +160,120 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     pivot = _only_preemption(one, other)
     if pivot is not None:
         return list(_preemption_in_both(a, b, pivot))
-    if any(
-        each is not None and each.observed.HasField("condition_changed") for each in (one, other)
-    ):
-        differences = [*_threshold_differences(a, b), *_usage_differences(a, b)]
-        return differences or ["The thresholds are the same; the usage differs."]
-    if one is None or other is None:
-        ended, goes_on = (a, b) if one is None else (b, a)
-        return [f"{ended.name} has no further decision; {goes_on.name} has."]
+    first = first_of(divergence, a.facts.start_ns, b.facts.start_ns)
     for side, decision in ((a, one), (b, other)):
-        if decision.observed.HasField("evicted"):
-            return list(_eviction(side, b if side is a else a, decision))
-        if decision.observed.HasField("oom_killed"):
-            return list(_oom_kill(side, b if side is a else a, decision))
-    if _key(one) != _key(other):
-        keys = _key(one), _key(other)
-        differences = [text for key in keys for text in _priority_differences(a, b, key)]
-        return [f"A decides about {keys[0]} then, and B about {keys[1]}.", *differences]
+        if decision is not None and decision is first and decision.observed.HasField("evicted"):
+            return _known(_eviction(side, b if side is a else a, decision), a, b, first)
+        if decision is not None and decision is first and decision.observed.HasField("oom_killed"):
+            return _known(_oom_kill(side, b if side is a else a, decision), a, b, first)
+    if _is_pressure(first):
+        return _known([*_threshold_differences(a, b), *_usage_differences(a, b)], a, b, first)
+    if one is not None and other is not None and _are_one_attempt(one, other, a, b):
+        try:
+            found_a, found_b = _explained(a, one), _explained(b, other)
+        except RunError as error:
+            return [f"It cannot be explained: {error}."]
+        return list(_scheduling(found_a, found_b))
+    return [*_context(a, b, one, other), *_known(_of_objects(a, b, first), a, b, first)]
+
+
+def _context(
+    a: ComparedRun, b: ComparedRun, one: trace_pb2.Decision | None, other: trace_pb2.Decision | None
+) -> Iterator[str]:
+    """Yield how the two decisions relate to each other."""
+    if one is None or other is None:
+        return
     later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
-    if later_ns:
+    if _key(one) != _key(other):
+        if not later_ns:
+            yield f"A decides about {_key(one)} then, and B about {_key(other)}."
+    elif later_ns and one.observed.WhichOneof("observed") == other.observed.WhichOneof("observed"):
         sooner = "later" if later_ns > 0 else "earlier"
-        return [f"B decides about this pod {simulated(abs(later_ns))} {sooner} than A."]
-    try:
-        found_a, found_b = _explained(a, one), _explained(b, other)
-    except RunError as error:
-        return [f"It cannot be explained: {error}."]
-    return list(_scheduling(found_a, found_b))
+        yield f"B decides about it {simulated(abs(later_ns))} {sooner} than A."
+
+
+def first_of(divergence: Divergence, start_a_ns: int, start_b_ns: int) -> trace_pb2.Decision:
+    """Return the earlier one of the decisions that differ; A's where both are of one time."""
+    one, other = divergence.a, divergence.b
+    assert one is not None or other is not None  # noqa: S101 - a divergence has a decision
+    if one is None or other is None:
+        return one or other  # type: ignore[return-value] # one of them is there
+    return other if other.at_ns - start_b_ns < one.at_ns - start_a_ns else one
+
+
+def _is_pressure(decision: trace_pb2.Decision) -> bool:
+    return decision.observed.condition_changed.type.endswith("Pressure")
+
+
+_ATTEMPTS = ("scheduled", "failed_scheduling", "nominated")
+
+
+def _are_one_attempt(
+    one: trace_pb2.Decision, other: trace_pb2.Decision, a: ComparedRun, b: ComparedRun
+) -> bool:
+    """Return whether both are scheduling decisions about one pod at one time."""
+    kinds = (each.observed.WhichOneof("observed") for each in (one, other))
+    later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
+    return all(kind in _ATTEMPTS for kind in kinds) and _key(one) == _key(other) and not later_ns
+
+
+def _of_objects(a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision) -> Iterator[str]:
+    """Yield what differs about the object of the first difference, and about that of the other.
+
+    The objects are those just before; where nothing differs then, what changed at that very moment
+    and is not the decision's own effect.
+    """
+    side = a if first is a.decision else b
+    offset_ns = first.at_ns - side.facts.start_ns
+    found = False
+    for until_ns, is_before in ((offset_ns - 1, True), (offset_ns, False)):
+        moment_a, moment_b = (
+            moment_of(run.name, run.run, run.facts.start_ns, until_ns) for run in (a, b)
+        )
+        for decision in (first, b.decision if side is a else a.decision):
+            if decision is None or found:
+                continue
+            ref = decision.observed.object
+            if ref.kind == "Node":
+                texts = _of_node(a, b, (moment_a, moment_b) if is_before else None, ref.name)
+            elif is_before:
+                texts = pod_differences(moment_a, moment_b, _key(decision))
+            else:
+                texts = given_differences(moment_a, moment_b, _key(decision))
+            for text in texts:
+                found = True
+                yield text
+        if found:
+            return
+
+
+def _of_node(
+    a: ComparedRun, b: ComparedRun, before: tuple[Moment, Moment] | None, name: str
+) -> Iterator[str]:
+    """Yield what differs about a node before the difference, or what an override does to nodes."""
+    if before is not None:
+        yield from node_differences(*before, name)
+    else:
+        manifests = a.run.manifest(), b.run.manifest()
+        yield from override_differences(*manifests, ("fail", "drain", "apply"))
+
+
+def _known(
+    reasons: Iterable[str], a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision
+) -> list[str]:
+    """Return reasons; where there are none, that the cause is not known, and what inputs differ."""
+    found = list(reasons)
+    if found:
+        return found
+    observed = first.observed
+    key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
+    manifests = a.run.manifest(), b.run.manifest()
+    overrides = list(override_differences(*manifests))
+    names = [name for name, *_ in input_changes(*manifests) if not name.startswith("overrides ")]
+    if names:
+        overrides.append(f"Other inputs that differ: {', '.join(names)}.")
+    nothing = f"nothing that the runs record of {key} differs before"
+    return [f"The cause is not known: {nothing}.", *overrides]
 
 
 def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:
@@ -326,10 +426,11 @@ def _eviction(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decisio
     signal = evicted.signal or "a limit on local storage"
     seen = f", {evicted.available:,} available" if evicted.HasField("available") else ""
     yield f"{side.name} met the threshold {evicted.threshold or signal}{seen}."
-    if not evicted.signal:
-        return
-    yield from _threshold_differences(side, other, evicted.signal)
-    yield from _usage_differences(side, other)
+    differences: list[str] = []
+    if evicted.signal:
+        differences += _threshold_differences(side, other, evicted.signal)
+    differences += _usage_differences(side, other)
+    yield from differences or ["Why the other run did not is not known."]
 
 
 def _oom_kill(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision) -> Iterator[str]:
@@ -355,16 +456,8 @@ def _threshold_differences(
 
 
 def _usage_differences(side: ComparedRun, other: ComparedRun) -> Iterator[str]:
-    for each, beside in ((side, other), (other, side)):
-        shared = _usage(beside.run)
-        for text in _usage(each.run):
-            if text not in shared:
-                yield f"Only {each.name} has --usage '{text}'."
-
-
-def _usage(run: RunDirectory) -> list[str]:
-    overrides = run.manifest().configuration.get("overrides", {})
-    return [str(each) for each in overrides.get("usage", ())]
+    a, b = (side, other) if side.name == "A" else (other, side)
+    yield from override_differences(a.run.manifest(), b.run.manifest(), ("usage",))
 
 
 def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
@@ -378,4 +471,4 @@ def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
 
 
 def _key(decision: trace_pb2.Decision) -> str:
-    return f"{decision.observed.object.namespace}/{decision.observed.object.name}"
+    return f"{decision.observed.object.namespace}/{decision.observed.object.name}".lstrip("/")

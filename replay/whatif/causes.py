@@ -1,0 +1,263 @@
+"""Why two runs differ about an object: what of it, of its node and of its controller is different.
+
+Both runs' objects are rebuilt up to the first difference. Nothing is guessed: a sentence names a
+value that differs at that moment, and where none does, there is no sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from replay.explain.table import counted
+from replay.results.durations import simulated
+from replay.results.run.cluster import ClusterObjects, ObjectKey
+from replay.results.run.directory import RunDirectory
+from replay.world.api.cluster import replicas
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.requests import pod_requests
+from services.rpc.kube.codec import budget_from_message
+from services.rpc.kube.fields import time_ns
+from services.rpc.kube.spec import PodSpecInterner
+
+_SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+@dataclass(slots=True)
+class Moment:
+    """A run's objects at a moment, `offset_ns` after its start.
+
+    `refused` has the API server's message for each pod that it refused by then, and
+    `refused_by_owner` for each controller, as (kind, namespace, name).
+    """
+
+    name: str
+    start_ns: int
+    offset_ns: int
+    objects: dict[ObjectKey, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_by_owner: dict[ObjectKey, str] = field(default_factory=dict)
+
+    def pod(self, key: str) -> pod_pb2.Pod | None:
+        """Return a pod by namespace/name, None where it does not exist."""
+        found: pod_pb2.Pod | None = self.objects.get(("Pod", *_split(key)))
+        return found
+
+    def node(self, name: str) -> node_pb2.Node | None:
+        """Return a node, None where it does not exist."""
+        found: node_pb2.Node | None = self.objects.get(("Node", "", name))
+        return found
+
+
+def moment_of(name: str, run: RunDirectory, start_ns: int, offset_ns: int) -> Moment:
+    """Return the objects of run `name` (A or B) after the changes up to a moment.
+
+    Raises RunError where the run cannot be read.
+    """
+    moment = Moment(name, start_ns, offset_ns)
+    at_ns = start_ns + offset_ns
+    recorded, sent = ClusterObjects(), ClusterObjects()
+    _apply(recorded, run.object_rounds(), at_ns)
+    _apply(sent, run.rounds(), at_ns)
+    moment.objects = {**sent.objects, **recorded.objects}
+    for decision in run.decisions():
+        observed = decision.observed
+        if decision.at_ns > at_ns:
+            break
+        if observed.HasField("refused"):
+            _note_refusal(moment, observed)
+    return moment
+
+
+def _apply(held: ClusterObjects, rounds: Iterable[scheduler_pb2.Round], at_ns: int) -> None:
+    for round_ in rounds:
+        for event in round_.events:
+            if event.at_ns > at_ns:
+                return
+            held.take(event)
+
+
+def _note_refusal(moment: Moment, observed: trace_pb2.Observed) -> None:
+    ref, owner = observed.object, observed.refused.owner
+    moment.refused[f"{ref.namespace}/{ref.name}"] = observed.refused.message
+    if observed.refused.HasField("owner"):
+        moment.refused_by_owner[owner.kind, owner.namespace, owner.name] = observed.refused.message
+
+
+def pod_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
+    """Yield what differs about a pod, its node and its controller, the most direct first."""
+    one, other = a.pod(key), b.pod(key)
+    if one is None or other is None:
+        if one is not other:
+            yield from _missing(a, b, key)
+        return
+    yield from _termination(a, b, key)
+    yield from _priority(one, other, key)
+    yield from _requests(one, other, key)
+    for name in _nodes(one, other):
+        yield from node_differences(a, b, name)
+    for owner in _owners(a, one.metadata):
+        yield from _controller(a, b, owner)
+    yield from _budgets(a, b, one)
+    if one.spec.node_name != other.spec.node_name:
+        places = (each.spec.node_name or "no node" for each in (one, other))
+        yield "{} has {} in A and {} in B.".format(key, *places)
+    if one.status.phase != other.status.phase:
+        yield f"{key} is {one.status.phase} in A and {other.status.phase} in B."
+
+
+def given_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
+    """Yield what differs about what a pod was given: not what a decision about it changes."""
+    for moment, other in ((a, b), (b, a)):
+        if key in moment.refused and key not in other.refused:
+            yield f"In {moment.name} admission refused {key}: {moment.refused[key]}."
+    one, other_pod = a.pod(key), b.pod(key)
+    if one is not None and other_pod is not None:
+        yield from _priority(one, other_pod, key)
+        yield from _requests(one, other_pod, key)
+    either = one or other_pod
+    if either is None:
+        return
+    holder = a if one is not None else b
+    for owner in _owners(holder, either.metadata):
+        yield from _controller(a, b, owner)
+    yield from _budgets(a, b, either)
+    for name in _nodes(one, other_pod):
+        yield from node_differences(a, b, name)
+
+
+def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
+    """Yield what differs about a node: its presence, conditions, taints and resources."""
+    one, other = a.node(name), b.node(name)
+    if one is None or other is None:
+        if one is not other:
+            yield f"{'A' if one is None else 'B'} has no node {name}."
+        return
+    statuses = [_conditions(each) for each in (one, other)]
+    for type_ in dict.fromkeys([*statuses[0], *statuses[1]]):
+        mine, theirs = (each.get(type_, "not set") for each in statuses)
+        if mine != theirs:
+            yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
+    taints = [[f"{t.key}:{t.effect}" for t in each.spec.taints] for each in (one, other)]
+    for run, own, others in (("A", *taints), ("B", *taints[::-1])):
+        only = [each for each in own if each not in others]
+        if only:
+            yield f"Only in {run} node {name} has the taint {', '.join(only)}."
+    if one.spec.unschedulable != other.spec.unschedulable:
+        yield f"Node {name} is cordoned only in {'A' if one.spec.unschedulable else 'B'}."
+    for resource in sorted({*one.status.allocatable, *other.status.allocatable}):
+        mine, theirs = (each.status.allocatable.get(resource, "0") for each in (one, other))
+        if mine != theirs:
+            yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
+
+
+def _missing(a: Moment, b: Moment, key: str) -> Iterator[str]:
+    """Yield that one run alone has a pod, and why the other one does not have it."""
+    has, lacks = (b, a) if a.pod(key) is None else (a, b)
+    yield f"Only {has.name} has pod {key} at this time."
+    pod = has.pod(key)
+    assert pod is not None  # noqa: S101 - the run has it
+    if key in lacks.refused:
+        yield f"In {lacks.name} admission refused it: {lacks.refused[key]}."
+    for kind, namespace, name in _owners(has, pod.metadata):
+        message = lacks.refused_by_owner.get((kind, namespace, name))
+        if message:
+            yield f"In {lacks.name} admission refused pods of {kind} {namespace}/{name}: {message}."
+        yield from _controller(a, b, (kind, namespace, name))
+
+
+def _controller(a: Moment, b: Moment, key: ObjectKey) -> Iterator[str]:
+    one, other = a.objects.get(key), b.objects.get(key)
+    text = f"{key[0]} {key[1]}/{key[2]}"
+    if one is None or other is None:
+        if one is not other:
+            yield f"Only {'B' if one is None else 'A'} has {text} at this time."
+        return
+    if key[0] in _SCALED and replicas(one.spec) != replicas(other.spec):
+        counts = f"{replicas(one.spec):,} in A and {replicas(other.spec):,} in B"
+        yield f"The desired replicas of {text} are {counts}."
+    if hasattr(one.spec, "template") and one.spec.template != other.spec.template:
+        yield f"The pod template of {text} differs."
+
+
+def _owners(moment: Moment, meta: meta_pb2.ObjectMeta) -> Iterator[ObjectKey]:
+    """Yield the controller of an object, then the controller of that, as far as they exist."""
+    owner = next((each for each in meta.owner_references if each.controller), None)
+    while owner is not None:
+        key = (owner.kind, meta.namespace, owner.name)
+        yield key
+        held = moment.objects.get(key)
+        if held is None:
+            return
+        references = held.metadata.owner_references
+        owner = next((each for each in references if each.controller), None)
+
+
+def _termination(a: Moment, b: Moment, key: str) -> Iterator[str]:
+    """Yield that a pod terminates in one run alone, or since another time."""
+    since = []
+    for moment in (a, b):
+        pod = moment.pod(key)
+        stamp = pod.metadata if pod is not None else meta_pb2.ObjectMeta()
+        has = stamp.HasField("deletion_timestamp")
+        since.append(time_ns(stamp.deletion_timestamp) - moment.start_ns if has else None)
+    one, other = since
+    if one is not None and other is not None:
+        if one != other:
+            times = simulated(max(0, one)), simulated(max(0, other))
+            yield "{} terminates since {} in A and since {} in B.".format(key, *times)
+    elif one is not None:
+        yield f"{key} terminates since {simulated(max(0, one))} in A, and not in B."
+    elif other is not None:
+        yield f"{key} terminates since {simulated(max(0, other))} in B, and not in A."
+
+
+def _priority(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
+    mine, theirs = one.spec.priority, other.spec.priority
+    if mine != theirs:
+        yield f"The priority of {key} is {mine:,} in A and {theirs:,} in B."
+
+
+def _nodes(*pods: pod_pb2.Pod | None) -> list[str]:
+    names = (pod.spec.node_name for pod in pods if pod is not None)
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod) -> Iterator[str]:
+    """Yield what the budgets of a pod allow, where that differs."""
+    for key in dict.fromkeys([*a.objects, *b.objects]):
+        if key[0] != "PodDisruptionBudget" or key[1] != pod.metadata.namespace:
+            continue
+        one, other = a.objects.get(key), b.objects.get(key)
+        selector = budget_from_message(a.objects[key] if one else b.objects[key]).selector
+        if selector is None or not selector.matches(pod.metadata.labels):
+            continue
+        name = f"PodDisruptionBudget {key[1]}/{key[2]}"
+        if one is None or other is None:
+            yield f"Only {'B' if one is None else 'A'} has {name}."
+            continue
+        mine, theirs = (each.status.disruptions_allowed for each in (one, other))
+        if mine != theirs:
+            yield f"{name} allows {counted(mine, 'disruption')} in A and {theirs:,} in B."
+
+
+def _requests(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
+    interner = PodSpecInterner()
+    amounts = [pod_requests(interner.spec(each.spec)) for each in (one, other)]
+    for resource in sorted({*amounts[0], *amounts[1]}):
+        mine, theirs = (each.get(resource, 0) for each in amounts)
+        if mine != theirs:
+            unit = "m" if resource == "cpu" else ""
+            yield f"{key} requests {mine:,}{unit} {resource} in A and {theirs:,}{unit} in B."
+
+
+def _conditions(node: node_pb2.Node) -> dict[str, str]:
+    return {each.type: each.status for each in node.status.conditions}
+
+
+def _split(key: str) -> tuple[str, str]:
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
