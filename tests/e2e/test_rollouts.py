@@ -69,6 +69,17 @@ def images(folder: Path, *options: str) -> list[str]:
     )
 
 
+def progressing(folder: Path, *options: str) -> tuple[str, str]:
+    """Return status and reason of web's condition Progressing."""
+    shown = reprieve(
+        folder, "get", "deployment", "web", "run", "-o", "json", "-n", "shop", *options
+    )
+    (web,) = [json.loads(shown.stdout)]
+    found = {each["type"]: each for each in web["status"]["conditions"]}
+    assert found["Available"]["status"] == "True"
+    return found["Progressing"]["status"], found["Progressing"]["reason"]
+
+
 def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
     tmp_path: Path,
 ) -> None:
@@ -83,6 +94,8 @@ def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
     assert images(tmp_path, "--at", "0s") == ["1", "1", "1", "2", "2"]
     assert images(tmp_path, "--at", "30s") == ["1", "2", "2", "2", "2"]
     assert images(tmp_path, "--at", "60s") == ["2", "2", "2", "2"]
+    assert progressing(tmp_path, "--at", "59s") == ("True", "ReplicaSetUpdated")
+    assert progressing(tmp_path, "--at", "60s") == ("True", "NewReplicaSetAvailable")
 
 
 def test_a_release_that_replaces_all_at_once_preempts(tmp_path: Path) -> None:
@@ -98,10 +111,13 @@ def test_a_broken_release_stops_with_most_pods_alive_and_is_named(tmp_path: Path
     web = yaml.safe_load(path.read_text())
     web["spec"]["template"]["metadata"]["annotations"] = {"reprieve/ready-delay": "never"}
     path.write_text(yaml.safe_dump(web))
-    summary = replayed(tmp_path)
+    summary = replayed(tmp_path, "--until", "20m")
     assert images(tmp_path) == ["1", "1", "1", "2", "2"]
+    assert progressing(tmp_path, "--at", "600s") == ("True", "ReplicaSetUpdated")
+    assert progressing(tmp_path, "--at", "601s") == ("False", "ProgressDeadlineExceeded")
     (note,) = [each["text"] for each in summary["notes"] if each["kind"] == "rollout"]
     assert note == (
         "Deployment shop/web is still rolling out at the end: 2 of 4 pods are updated, 3 are of "
-        "older templates, 3 are available"
+        "older templates, 3 are available; its progress deadline was exceeded "
+        "(ProgressDeadlineExceeded)"
     )

@@ -27,6 +27,7 @@ from replay.results.kubectl.printers import (
 from replay.results.kubectl.resources import EVENTS, RESOURCES, NotFoundError, Target, targets
 from replay.results.run.cluster import ObjectChange
 from replay.results.run.directory import RunDirectory
+from reprieve.kube.v1beta1 import workloads_pb2
 from services.kube.selector import LabelSelector
 
 __all__ = ["RESOURCES", "GetQuery", "get"]
@@ -223,6 +224,16 @@ def _watched(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Itera
         yield moment_ns, lister.listed(held, moment_ns)
 
 
+def _shown_state(item: Message) -> bytes:
+    """Return what a watch compares; a Deployment's conditions, which no row has, are left out."""
+    if isinstance(item, workloads_pb2.Deployment):
+        made = workloads_pb2.Deployment()
+        made.CopyFrom(item)
+        del made.status.conditions[:]
+        item = made
+    return item.SerializeToString(deterministic=True)
+
+
 class _Statuses:
     """Which objects a watch shows after a change: the changed one, and owners by their status."""
 
@@ -234,7 +245,7 @@ class _Statuses:
         """Remember what was shown, and return it."""
         for item in items if self._lister.watch and self._lister.has_status else ():
             assert isinstance(item, Message)  # noqa: S101 - Events are not listed here
-            self._last[_uid(item)] = item.SerializeToString(deterministic=True)
+            self._last[_uid(item)] = _shown_state(item)
         return items
 
     def changed(self, held: RunObjects, change: ObjectChange) -> list[Item]:
@@ -262,7 +273,7 @@ class _Statuses:
 
     def _is_new(self, item: Item) -> bool:
         assert isinstance(item, Message)  # noqa: S101 - Events are not listed here
-        return self._last.get(_uid(item)) != item.SerializeToString(deterministic=True)
+        return self._last.get(_uid(item)) != _shown_state(item)
 
 
 def _uid(message: Message) -> str:

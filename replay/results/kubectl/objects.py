@@ -19,6 +19,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from replay.errors import RunError
+from replay.results.kubectl.deployment_conditions import conditions
 from replay.results.kubectl.resources import ALL
 from replay.results.run.cluster import (
     TERMINAL_PHASES,
@@ -234,7 +235,7 @@ class RunObjects:
     def _deployed(
         self, message: workloads_pb2.Deployment, now_ns: int
     ) -> workloads_pb2.WorkloadStatus:
-        total = workloads_pb2.WorkloadStatus()
+        total, newest, progress_ns = workloads_pb2.WorkloadStatus(), "", 0
         for key in self._owned.get(message.metadata.uid, {}):
             each = self.objects.get(key)
             if not isinstance(each, workloads_pb2.ReplicaSet):
@@ -243,10 +244,28 @@ class RunObjects:
             total.replicas += status.replicas
             total.ready_replicas += status.ready_replicas
             total.available_replicas += status.available_replicas
-            if same_template(each, message):
+            is_newest = same_template(each, message)
+            if is_newest:
                 total.updated_replicas += status.replicas
+                newest = each.metadata.name
+                progress_ns = max(progress_ns, time_ns(each.metadata.creation_timestamp))
+            progress_ns = max(progress_ns, self._progress_ns(each.metadata.uid, is_newest))
         total.unavailable_replicas = total.replicas - total.available_replicas
+        total.conditions.extend(conditions(message, total, newest, now_ns - progress_ns))
         return total
+
+    def _progress_ns(self, uid: str, is_newest: bool) -> int:
+        """Return when a pod of a ReplicaSet last became ready, or, of the newest, was created."""
+        times = [0]
+        for pod in self._pods.get(uid, {}).values():
+            if is_newest:
+                times.append(time_ns(pod.metadata.creation_timestamp))
+            times += [
+                time_ns(each.last_transition_time)
+                for each in pod.status.conditions
+                if each.type == "Ready" and each.status == "True"
+            ]
+        return max(times)
 
     def _daemons(
         self, message: workloads_pb2.DaemonSet, now_ns: int

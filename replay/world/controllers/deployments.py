@@ -90,6 +90,7 @@ class Deployments:
         """Remove a Deployment; its ReplicaSets are deleted elsewhere."""
         del self._cluster.deployments[uid]
         self._rollouts.pop(uid, None)
+        self._timeline.cancel(ActionKind.LOOK, uid)
 
     def is_rolling_out(self, uid: str) -> bool:
         """Return whether a Deployment must be looked at when the pods of its sets change."""
@@ -113,9 +114,10 @@ class Deployments:
             self._rollouts.setdefault(uid, Progress(since_ns=now_ns))
         if uid in self._rollouts:
             self._rollouts[uid].see(now_ns, view.counts)
-            self._look_again(uid, view)
+            self._look_again(now_ns, uid, view)
         if not changed and (view.is_complete or deployment.spec.paused):
-            self._rollouts.pop(uid, None)
+            if self._rollouts.pop(uid, None) is not None:
+                self._timeline.cancel(ActionKind.LOOK, uid)
             step.removed = self._beyond_history(view)
         return step
 
@@ -168,10 +170,17 @@ class Deployments:
             for pod in self._cluster.pods_by_owner.get(each.uid, {}).values()
         )
 
-    def _look_again(self, uid: str, view: _View) -> None:
-        """Plan a look for when the next ready pod has been so for minReadySeconds."""
+    def _look_again(self, now_ns: int, uid: str, view: _View) -> None:
+        """Plan a look for when the next ready pod becomes available, or else the deadline is over.
+
+        The latter changes nothing but what is shown, and does not keep a replay running.
+        Source: kubernetes v1.34 deployment/progress.go, requeueStuckDeployment.
+        """
+        late_ns = self._rollouts[uid].since_ns + deadline_ns(view.deployment) + SECOND_NS
         if view.available_ns is not None:
-            self._timeline.plan_earlier(view.available_ns, ActionKind.LOOK, uid)
+            self._timeline.plan(view.available_ns, ActionKind.LOOK, uid)
+        elif late_ns > now_ns:
+            self._timeline.plan(late_ns, ActionKind.LOOK, uid, idle=True)
 
     # ReplicaSets
 

@@ -1,0 +1,60 @@
+"""The conditions of a Deployment at a moment: whether enough pods are available, and its rollout.
+
+They follow from the pods of the moment, as its counts do. Progress is the last time at which its
+newest ReplicaSet or a pod of that came, or a pod became ready. The times of the conditions are not
+in a run, and are left out.
+
+Source: kubernetes v1.34 pkg/controller/deployment/sync.go, calculateStatus; progress.go,
+syncRolloutStatus; util/deployment_util.go, DeploymentComplete, DeploymentTimedOut; sync.go,
+checkPausedConditions.
+"""
+
+from __future__ import annotations
+
+from replay.world.api.cluster import replicas
+from replay.world.controllers.deployments import deadline_ns
+from replay.world.controllers.rolling_update import bounds_of
+from reprieve.kube.v1beta1 import meta_pb2, workloads_pb2
+
+
+def conditions(
+    deployment: workloads_pb2.Deployment,
+    counts: workloads_pb2.WorkloadStatus,
+    newest: str,
+    since_progress_ns: int,
+) -> list[meta_pb2.Condition]:
+    """Return the conditions; `newest` names the ReplicaSet of the current template, "" for none.
+
+    `since_progress_ns` is the time since the last progress.
+    """
+    has_minimum = counts.available_replicas >= bounds_of(deployment.spec).least_available
+    available = meta_pb2.Condition(
+        type="Available",
+        status="True" if has_minimum else "False",
+        reason="MinimumReplicasAvailable" if has_minimum else "MinimumReplicasUnavailable",
+        message=f"Deployment {'has' if has_minimum else 'does not have'} minimum availability.",
+    )
+    return [available, _progressing(deployment, counts, newest, since_progress_ns)]
+
+
+def _progressing(
+    deployment: workloads_pb2.Deployment,
+    counts: workloads_pb2.WorkloadStatus,
+    newest: str,
+    since_progress_ns: int,
+) -> meta_pb2.Condition:
+    found = meta_pb2.Condition(type="Progressing", status="True", reason="ReplicaSetUpdated")
+    whose = f'ReplicaSet "{newest}"' if newest else f'Deployment "{deployment.metadata.name}"'
+    desired = replicas(deployment.spec)
+    if deployment.spec.paused:
+        found.status, found.reason = "Unknown", "DeploymentPaused"
+        found.message = "Deployment is paused"
+    elif counts.updated_replicas == counts.replicas == counts.available_replicas == desired:
+        found.reason = "NewReplicaSetAvailable"
+        found.message = f"{whose} has successfully progressed."
+    elif since_progress_ns > deadline_ns(deployment):
+        found.status, found.reason = "False", "ProgressDeadlineExceeded"
+        found.message = f"{whose} has timed out progressing."
+    else:
+        found.message = f"{whose} is progressing."
+    return found
