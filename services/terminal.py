@@ -48,3 +48,8 @@ class LogFormatter(logging.Formatter):
     def formatException(self, ei: object) -> str:  # noqa: N802 - logging's name
         """Return the escaped traceback."""
         return escaped(super().formatException(ei))  # type: ignore[arg-type] # typeshed's private alias
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 node" or "2,000 nodes"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import click
 import orjson
+import yaml
 
 from replay.cli.errors import refusing
 from replay.importers.records import Moment
@@ -166,6 +167,8 @@ html_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the result to this file as one HTML page, which opens without a network.",
 )
+DATA = frozenset({"json", "yaml"})
+"""Outputs for programs."""
 quiet_option = click.option(
     "-q",
     "--quiet",
@@ -176,7 +179,7 @@ quiet_option = click.option(
 
 def shows(output: str, *, quiet: bool) -> bool:
     """Return whether a result is printed in this form: with --quiet only forms for programs."""
-    return not quiet or output in {"json", "yaml"}
+    return not quiet or output in DATA
 
 
 def open_run(path: Path) -> RunDirectory:
@@ -188,9 +191,13 @@ def open_run(path: Path) -> RunDirectory:
     return run
 
 
-def echo_json(value: object) -> None:
-    """Print a value as indented JSON."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+def echo_data(value: object, output: str) -> None:
+    """Print a value for programs: as YAML for "yaml", else as indented JSON."""
+    if output == "yaml":
+        plain = orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+        write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    else:
+        click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
 
 def override_options(command: Callable[..., Any]) -> Callable[..., Any]:

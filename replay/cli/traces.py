@@ -19,7 +19,7 @@ from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, ParsedParam
 from replay.importers.records import OPENB_PRIORITIES, ImportOptions
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
-from services.terminal import echo
+from services.terminal import counted, echo
 
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9./-]*[a-z0-9])?")
 
@@ -100,7 +100,7 @@ def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
             partial.replace(output)
         finally:
             partial.unlink(missing_ok=True)
-    echo(f"{output}: {count} records", err=True)
+    echo(f"{output}: {counted(count, 'record')}", err=True)
 
 
 def _setting(text: str) -> tuple[str, object]:

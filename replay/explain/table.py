@@ -18,6 +18,7 @@ from replay.explain.explanation import (
 from replay.results import durations
 from replay.results.summary.table import escape
 from services.kube.quantity import Format, Quantity
+from services.terminal import counted
 
 _LEFT_ALIGNED = frozenset({"NODE", "PLUGIN", "REASON", "EXAMPLES", "POD", "ROLE", "BUDGET"})
 _COUNTED = ("inodesFree", "pid.")
@@ -209,11 +210,6 @@ def print_table(title: str, table: Table, console: Console) -> None:
     """Print a title in bold, then the table."""
     _print(console, f"\n[bold]{title}[/]")
     _print(console, table)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 node" or "2,000 nodes"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_eviction(found: EvictionReason, pod: str, start_ns: int, console: Console) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replay.explain.table import counted
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.whatif.ci import code, figure_name, markdown_table, plain
@@ -21,6 +20,7 @@ from replay.whatif.divergence import (
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.notes import compared_notes
 from reprieve.trace.v1beta1 import trace_pb2
+from services.terminal import counted
 
 GROUPS_SHOWN = 12
 REASONS_SHOWN = 5

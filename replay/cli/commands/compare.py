@@ -16,8 +16,9 @@ from replay.cli.console import TerminalConsole
 from replay.cli.early import look, refuse_folders
 from replay.cli.errors import REFUSED, SERVICE, ExitError, refusing
 from replay.cli.parameters import (
+    DATA,
     FOLDER,
-    echo_json,
+    echo_data,
     html_option,
     open_run,
     output_option,
@@ -25,7 +26,6 @@ from replay.cli.parameters import (
     shows,
 )
 from replay.errors import RunError
-from replay.explain.table import counted
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.table import escape, plain_table, print_left_out, right_aligned
 from replay.whatif.assertions import FigureError
@@ -42,6 +42,7 @@ from replay.whatif.compared import (
 from replay.whatif.comparison import FigureChange, PodGroup, WorkloadChange
 from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
+from services.terminal import counted
 
 _NAMES = "ab"
 
@@ -60,7 +61,9 @@ _NAMES = "ab"
 @click.option("--no-explain", is_flag=True, help="Do not replay the runs to find why they diverge.")
 @check_options
 @no_effect_option
-@output_option("table", "wide", "json", meaning="For people, with names of pods, or for programs.")
+@output_option(
+    *("table", "wide", "json", "yaml"), meaning="For people, with names of pods, or for programs."
+)
 @html_option
 @quiet_option
 @refusing(RunError, FigureError)
@@ -167,9 +170,9 @@ def _failed(name: str, error: CellError) -> ExitError:
 
 
 def show(compared: Compared, output: str) -> None:
-    """Print a comparison: table, wide (with names of pods) or json."""
-    if output == "json":
-        echo_json(compared.to_mapping())
+    """Print a comparison: table, wide (with names of pods), json or yaml."""
+    if output in DATA:
+        echo_data(compared.to_mapping(), output)
         return
     console = TerminalConsole()
     paths = (escape(str(each.path)) for each in (compared.run_a, compared.run_b))

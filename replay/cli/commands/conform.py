@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
-from replay.cli.parameters import echo_json, output_option, quiet_option, write
+from replay.cli.parameters import DATA, echo_data, output_option, quiet_option, write
 from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
@@ -22,7 +22,7 @@ from replay.conform.vectors.vectors import VectorError, read_lines, recorded_fil
 from replay.results.kubectl.rows import TableWriter
 from services.rpc.access import ClientTls
 from services.rpc.client import channel, tls_options
-from services.terminal import echo
+from services.terminal import counted, echo
 
 CONTRACTS = {each.service: each for each in (SCHEDULER, QUEUE, EVICTION)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
@@ -63,7 +63,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(0),
     help="The number of differences to print of each file.",
 )
-@output_option("table", "json", meaning="table: for people; json: for programs, all differences.")
+@output_option(
+    *("table", "json", "yaml"),
+    meaning="table: for people; json and yaml: for programs, all differences.",
+)
 @quiet_option
 @refusing(VectorError)
 @click.pass_context
@@ -120,13 +123,13 @@ def command(
         play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     if not any(each.vectors for each in found):
         raise ExitError(REFUSED, f"--only {only}: no vector has an id that contains it")
-    if output == "json":
-        echo_json([each.to_mapping() for each in found])
+    if output in DATA:
+        echo_data([each.to_mapping() for each in found], output)
     else:
         _print(found, show, quiet=quiet)
     failed = sum(each.failed for each in found)
     if failed:
-        raise ExitError(DIFFERS, f"{failed:,} vectors failed")
+        raise ExitError(DIFFERS, f"{counted(failed, 'vector')} failed")
 
 
 def _refuse(context: click.Context, options: Iterable[str], why: str) -> None:
@@ -142,8 +145,8 @@ def _contract(
     """Check a service against its contract and print the report."""
     with contextlib.closing(channel(address, tls)) as opened:
         report = run_checks(CONTRACTS[service], opened, address)
-    if output == "json":
-        echo_json(report.to_mapping())
+    if output in DATA:
+        echo_data(report.to_mapping(), output)
     elif not quiet or report.level < level:
         _print_report(report)
     if report.level < level:

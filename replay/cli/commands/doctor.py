@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, ExitError
-from replay.cli.parameters import echo_json, output_option
+from replay.cli.parameters import DATA, echo_data, output_option
 from replay.results.summary.table import plain_table
 from services.rpc.version import package_version
 
@@ -42,7 +42,7 @@ class Finding:
 
 
 @click.command(name="doctor")
-@output_option("table", "json", meaning="For people or for programs.")
+@output_option("table", "json", "yaml", meaning="For people or for programs.")
 def command(*, output: str) -> None:
     """Check what works on this machine: it replays a bundled trace, and compiles the kernels.
 
@@ -57,8 +57,8 @@ def command(*, output: str) -> None:
       reprieve doctor -o json
     """
     findings = [*_findings()]
-    if output == "json":
-        echo_json([asdict(each) for each in findings])
+    if output in DATA:
+        echo_data([asdict(each) for each in findings], output)
     else:
         table = plain_table("CHECK", "STATE", "FOUND")
         for each in findings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from rich.text import Text
 from replay.bundled import bundled
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER, output_option
+from replay.cli.parameters import DATA, FOLDER, echo_data, output_option
 from replay.results.summary.table import plain_table
 from replay.world.models import MODELS, OFF, Models
 
@@ -123,7 +122,7 @@ def demo_command(*, run: Path) -> None:
 
 
 @click.command(name="models")
-@output_option("table", "json")
+@output_option("table", "json", "yaml")
 def models_command(*, output: str) -> None:
     """List the models: their names, their defaults, what "off" means, and their sources.
 
@@ -146,8 +145,8 @@ def models_command(*, output: str) -> None:
         }
         for model in MODELS.values()
     ]
-    if output == "json":
-        click.echo(json.dumps(rows, indent=2))
+    if output in DATA:
+        echo_data(rows, output)
         return
     console = TerminalConsole()
     table = plain_table("NAME", "DEFAULT", "WHAT", OFF.upper(), "SOURCE")

@@ -42,7 +42,7 @@ from replay.errors import (
 from replay.interrupts import StopSignals
 from replay.results.durations import simulated
 from services.kube import quantity
-from services.terminal import echo
+from services.terminal import counted, echo
 
 if TYPE_CHECKING:
     from replay.record.recorder import RecordingProgress
@@ -329,9 +329,9 @@ def line(seconds: float, state: RecordingProgress) -> str:
     parts = [
         f"{simulated(int(seconds) * 10**9)} recorded",
         f"{state.listed} of {len(state.statuses)} kinds listed",
-        f"{state.objects:,} objects",
-        f"{state.events:,} events",
-        f"{state.samples:,} samples of usage",
+        counted(state.objects, "object"),
+        counted(state.events, "event"),
+        f"{counted(state.samples, 'sample')} of usage",
     ]
     problems = [*state.problems, state.usage_problem]
     return " · ".join([*parts, *filter(None, problems), "Ctrl-C ends"])
@@ -343,7 +343,8 @@ def _print_result(recorded: RecordingResult) -> None:
     echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)
     for name, status in state.statuses.items():
         if status.is_listed and (status.listed or status.events):
-            echo(f"          {name}: {status.listed:,} listed, {status.events:,} events", err=True)
+            events = counted(status.events, "event")
+            echo(f"          {name}: {status.listed:,} listed, {events}", err=True)
     if recorded.usage:
         echo(f"usage     {recorded.usage}, samples: {state.samples:,}", err=True)
     else:

@@ -7,11 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import click
-import yaml
-
 from replay.cli.errors import DIFFERS, ExitError, refusing_traces
-from replay.cli.parameters import echo_json, shows, write
+from replay.cli.parameters import DATA, echo_data, shows, write
 from replay.cli.progress import counted, play, profile_names
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
@@ -82,17 +79,13 @@ def _played(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> 
 
 def show(report: ComparisonReport | None, agreement: FreeRunAgreement | None, output: str) -> None:
     """Print the findings as a table (wide: all findings with a text), JSON or YAML."""
-    match output:
-        case "json":
-            echo_json(_mapping(report, agreement))
-        case "yaml":
-            mapping = _mapping(report, agreement)
-            click.echo(yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True))
-        case _:
-            if report is not None:
-                _print(report, wide=output == "wide")
-            if agreement is not None:
-                _print_agreement(agreement)
+    if output in DATA:
+        echo_data(_mapping(report, agreement), output)
+        return
+    if report is not None:
+        _print(report, wide=output == "wide")
+    if agreement is not None:
+        _print_agreement(agreement)
 
 
 def _mapping(report: ComparisonReport | None, agreement: FreeRunAgreement | None) -> dict[str, Any]:

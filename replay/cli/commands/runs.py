@@ -13,12 +13,14 @@ from typing import Any
 
 import click
 import orjson
+import yaml
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
 from replay.cli.parameters import (
+    DATA,
     at_option,
-    echo_json,
+    echo_data,
     of_run,
     open_run,
     output_option,
@@ -40,7 +42,7 @@ from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
-from services.terminal import echo
+from services.terminal import counted, echo
 
 _NULL = "<none>"
 _POD = resource("pod")
@@ -51,7 +53,9 @@ _EVENTS_PER_WRITE = 2000
 @run_argument
 @click.argument("sql", required=False)
 @click.option("--tables", "lists", is_flag=True, help="List the tables and their columns.")
-@output_option("table", "json", "csv", meaning="For people, for programs or for spreadsheets.")
+@output_option(
+    *("table", "json", "yaml", "csv"), meaning="For people, for programs or for spreadsheets."
+)
 @refusing(RunError)
 def query_command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
     """Query a run's tables in DuckDB's SQL.
@@ -114,6 +118,18 @@ def _json(answer: QueryResult) -> None:
     click.echo("[]" if separator == "[\n  " else "\n]")
 
 
+def _yaml(answer: QueryResult) -> None:
+    """Print a row at a time, as items of one sequence."""
+    none = True
+    for row in answer.rows():
+        mapping = dict(zip(answer.columns, row, strict=True))
+        mapping = json.loads(json.dumps(mapping, default=_plain))
+        write(yaml.safe_dump([mapping], sort_keys=False, allow_unicode=True))
+        none = False
+    if none:
+        click.echo("[]")
+
+
 def _plain(value: object) -> Any:
     return float(value) if isinstance(value, Decimal) else str(value)
 
@@ -131,7 +147,12 @@ def _csv_row(row: Sequence[object]) -> list[object]:
     ]
 
 
-_OUTPUTS: dict[str, Callable[[QueryResult], None]] = {"table": _table, "json": _json, "csv": _csv}
+_OUTPUTS: dict[str, Callable[[QueryResult], None]] = {
+    "table": _table,
+    "json": _json,
+    "yaml": _yaml,
+    "csv": _csv,
+}
 
 
 @click.command(name="export")
@@ -170,7 +191,7 @@ def export_command(*, run: Path, _format: str, output: Path) -> None:
         partial.replace(output)
     finally:
         partial.unlink(missing_ok=True)
-    echo(f"{output}: {count:,} trace events", err=True)
+    echo(f"{output}: {counted(count, 'trace event')}", err=True)
 
 
 def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
@@ -237,7 +258,7 @@ def report_command(*, run: Path, output: Path | None) -> None:
     "run. Default: a new one, as the run had.",
 )
 @tls_options("", "that service")
-@output_option("table", "json", meaning="For people or for programs.")
+@output_option("table", "json", "yaml", meaning="For people or for programs.")
 @refusing(RunError)
 def explain_command(
     *,
@@ -273,8 +294,8 @@ def explain_command(
     directory, pod = _explained(run, (pod, *others))
     query = ExplainQuery(pod=pod, namespace=namespace, **of_run(moment), attempt=attempt or 0)
     found = explain(directory, query, top=top, address=scheduler, tls=tls)
-    if output == "json":
-        echo_json(found.to_mapping())
+    if output in DATA:
+        echo_data(found.to_mapping(), output)
     else:
         print_explanation(found, TerminalConsole())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import yaml
 
-from replay.cli.parameters import DURATION, TRACE_FILE, echo_json, output_option, write
+from replay.cli.console import TerminalConsole
+from replay.cli.parameters import DATA, DURATION, TRACE_FILE, echo_data, output_option
 from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
@@ -17,13 +17,16 @@ from replay.trace.validate import TraceReport, validate
 from services.terminal import echo, one_line
 
 _DEFAULTS = GenerateOptions()
+_UNWRAPPED = 1 << 19
+"""Columns of a console that is not a terminal."""
 
 
 @click.command(name="validate")
 @trace_options
 @output_option(
     *("table", "wide", "json", "yaml"),
-    meaning="table: 80 columns; wide: lines are not wrapped; json and yaml: for programs.",
+    meaning="table: 80 columns on a terminal; wide: lines are not wrapped; json and yaml: for "
+    "programs.",
 )
 def validate_command(trace: TraceArguments, output: str) -> None:
     """Read a whole trace; show what a replay reads from it, and what is not simulated.
@@ -43,14 +46,10 @@ def validate_command(trace: TraceArguments, output: str) -> None:
         if path.is_file() and not has_end(path):
             text = f"{path} has no end: whether it was cut off cannot be checked"
             report.warnings[text] += 1
-    match output:
-        case "json":
-            echo_json(_mapping(report))
-        case "yaml":
-            text = yaml.safe_dump(_mapping(report), sort_keys=False, allow_unicode=True)
-            write(text)
-        case _:
-            _print(report, wide=output == "wide")
+    if output in DATA:
+        echo_data(_mapping(report), output)
+    else:
+        _print(report, wide=output == "wide")
 
 
 def _mapping(report: TraceReport) -> dict[str, object]:
@@ -76,9 +75,11 @@ def _mapping(report: TraceReport) -> dict[str, object]:
 
 
 def _print(report: TraceReport, *, wide: bool) -> None:
+    is_wrapped = not wide and TerminalConsole().width < _UNWRAPPED
+
     def show(text: str) -> None:
         line = one_line(text)
-        echo(*[line] if wide else click.wrap_text(line, 80, "", " " * 10).split("\n"))
+        echo(*click.wrap_text(line, 80, "", " " * 10).split("\n") if is_wrapped else [line])
 
     header = report.header
     echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")

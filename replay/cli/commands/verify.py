@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, ExitError, refusing
-from replay.cli.parameters import FOLDER, echo_json, output_option
+from replay.cli.parameters import DATA, FOLDER, echo_data, output_option
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.verification import FAULTS, verify
@@ -19,7 +19,7 @@ from replay.results.summary.table import plain_table
 
 @click.command(name="verify")
 @click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=FOLDER)
-@output_option("table", "json", meaning="For people or for programs.")
+@output_option("table", "json", "yaml", meaning="For people or for programs.")
 @refusing(RunError)
 def command(*, paths: tuple[Path, ...], output: str) -> None:
     """Check the files of runs against the sizes and SHA-256 digests in their manifests.
@@ -38,8 +38,8 @@ def command(*, paths: tuple[Path, ...], output: str) -> None:
     """
     found = [each for path in paths for each in verify(RunDirectory.open(path))]
     faults = sum(each.verdict in FAULTS for each in found)
-    if output == "json":
-        echo_json([asdict(each) for each in found])
+    if output in DATA:
+        echo_data([asdict(each) for each in found], output)
     else:
         table = plain_table("FILE", "STATUS", "REASON")
         for each in found:

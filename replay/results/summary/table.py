@@ -19,7 +19,7 @@ from replay.results.summary.drains import DrainedNode
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
 from replay.results.workloads.verdict import WorkloadVerdict
-from services.terminal import one_line
+from services.terminal import counted, one_line
 
 _SHOWN, _DRAINS_SHOWN = 5, 20
 WORKLOADS_SHOWN = 10
@@ -32,14 +32,18 @@ def escape(text: str) -> str:
 
 
 def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
-    """Print a summary. `wide` shows every preemptor, message and note, else the first five."""
+    """Print a summary: with `wide` every preemptor, message and note, else the first five.
+
+    `wide` also shows how long steps of the replay itself took, and its windows.
+    """
     shown = None if wide else _SHOWN
     _print_head(summary, console)
     _print_decided(summary, console, shown)
     _print_workloads(summary, console, shown)
     _print_unbound(summary, console, shown)
-    _print_times(summary, console)
+    _print_waits(summary, console)
     if wide:
+        _print_steps(summary, console)
         _print_windows(summary, console)
     _print_notes(summary, console, shown)
     _print_spans(summary, console)
@@ -48,10 +52,10 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
 def _print_head(summary: Summary, console: Console) -> None:
     console.print(f"[bold]{escape(summary.run)}[/]: {escape(summary.end)}", highlight=False)
     console.print(
-        f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
+        f"{counted(summary.pods, 'pod')}, {durations.simulated(summary.simulated_ns)} simulated in "
         f"{durations.wall(summary.wall_ns)}{_where(summary)}\n"
-        f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
-        f"{summary.rounds:,} rounds{_windows(summary)}{_batches(summary)}",
+        f"{counted(summary.attempts, 'scheduling attempt')} ({summary.attempts_per_s:,.0f}/s) in "
+        f"{counted(summary.rounds, 'round')}{_windows(summary)}{_batches(summary)}",
         highlight=False,
     )
 
@@ -75,14 +79,14 @@ def _batches(summary: Summary) -> str:
 
 def _windows(summary: Summary) -> str:
     """Return how many messages the rounds were sent in, "" where each had its own."""
-    return f" ({summary.messages:,} messages)" if summary.windows else ""
+    return f" ({counted(summary.messages, 'message')})" if summary.windows else ""
 
 
 def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
     decided = summary.decided
     violations = decided.budget_violations
     count = len(decided.preemptors)
-    preempted_note = f"by {count:,} pod{'s' if count > 1 else ''}" if count else ""
+    preempted_note = f"by {counted(count, 'pod')}" if count else ""
     if violations:
         preempted_note += f", {violations:,} violated a disruption budget"
     evicted = sum(each.count for each in decided.evicted)
@@ -207,7 +211,7 @@ def _print_unbound(summary: Summary, console: Console, shown: int | None) -> Non
     )
 
 
-def _print_times(summary: Summary, console: Console) -> None:
+def _print_waits(summary: Summary, console: Console) -> None:
     print_rows(
         console,
         right_aligned("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
@@ -219,6 +223,9 @@ def _print_times(summary: Summary, console: Console) -> None:
         ),
         title="Simulated time in the queue until the binding",
     )
+
+
+def _print_steps(summary: Summary, console: Console) -> None:
     print_rows(
         console,
         ("STEP", *right_aligned("COUNT", "P50", "P90", "P99", "MAX")),

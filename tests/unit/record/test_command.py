@@ -100,7 +100,7 @@ def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiSer
     result = record(tmp_path, server.url)
     assert result.exit_code == 0, result.output
     assert f"of {server.url} (v1.34.1)" in result.stderr
-    assert "pods: 1 listed, 1 events" in result.stderr
+    assert "pods: 1 listed, 1 event" in result.stderr
     assert "usage     not recorded (neither kubelets nor metrics.k8s.io" in result.stderr
     assert "no kubelet evicts a pod in a replay" in result.stderr
     note = f"note      jobs are not recorded; {EFFECTS['Job']}: /apis/batch/v1/jobs: 403 Forbidden"
