@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from replay.explain.table import counted
 from replay.results.durations import simulated
 from replay.results.run.cluster import ClusterObjects, ObjectKey
 from replay.results.run.directory import RunDirectory
@@ -22,6 +21,7 @@ from services.kube.requests import pod_requests
 from services.rpc.kube.codec import budget_from_message
 from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
+from services.terminal import counted
 
 _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 
