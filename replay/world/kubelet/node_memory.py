@@ -33,8 +33,8 @@ LOOKS_FIRST = (
 class NodeMemory:
     """Plans and carries out OOM kills: those in pods, and those on nodes.
 
-    `active` returns the pods that a node's kubelet runs, `since_ns` since when a node exists;
-    `evicts`: there is an eviction manager that looks at nodes.
+    `active` returns the pods that a node's kubelet runs, `since_ns` since when a node exists. Where
+    node pressure is switched off, only the limits in pods are enforced.
     """
 
     def __init__(
@@ -45,8 +45,6 @@ class NodeMemory:
         active: Callable[[str], Sequence[PodRecord]],
         since_ns: Callable[[int, str], int],
         kubelet: KubeletMemory,
-        *,
-        evicts: bool,
     ) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
@@ -56,7 +54,7 @@ class NodeMemory:
         self._active = active
         self._since_ns = since_ns
         self._kubelet = kubelet
-        self._evicts = evicts
+        self._has_pressure = state.models.eviction
         self._due: dict[str, None] = {}
         self._looked_at_first: dict[str, None] = {}
 
@@ -90,7 +88,7 @@ class NodeMemory:
     def changed(self, now_ns: int, node_name: str) -> None:
         """Plan the next check of a node whose pods, capacity or own usage have changed."""
         node = self._cluster.nodes.get(node_name)
-        if not self._kills.is_on or node is None:
+        if not (self._kills.is_on and self._has_pressure) or node is None:
             return
         pods = self._active(node_name)
         at_ns = self._over_ns(now_ns, node, pods)
@@ -110,7 +108,7 @@ class NodeMemory:
         node = self._cluster.nodes.get(node_name)
         if node is None:
             return
-        if self._evicts and self._is_at_sample(now_ns, node):
+        if self._is_at_sample(now_ns, node):
             self._looked_at_first[node_name] = None
             self._journal.note("usage", LOOKS_FIRST)
         else:

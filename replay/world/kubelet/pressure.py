@@ -87,10 +87,8 @@ class NodePressure:
         self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)
         self._nodes: dict[str, _NodeState] = {}
         self._look_ahead = EvictionLookAhead(state, self._profiles, self._active)
-        since_ns, evicts = self._look_ahead.since_ns, backend is not None
-        self.memory = NodeMemory(
-            state, lifecycle, self._profiles, self._active, since_ns, kubelet, evicts=evicts
-        )
+        since_ns = self._look_ahead.since_ns
+        self.memory = NodeMemory(state, lifecycle, self._profiles, self._active, since_ns, kubelet)
         self._due: dict[str, None] = {}
         self._may_have_crossed: dict[str, None] = {}
         self._evicts_replacements: set[str] = set()

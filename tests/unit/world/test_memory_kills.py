@@ -368,3 +368,12 @@ def test_a_pod_that_is_being_deleted_ends_when_its_last_container_is_killed() ->
     played.run_until(61 * S)
     assert kills(played) == [(60.0, "c", "container")]
     assert played.names() == []
+
+
+def test_without_node_pressure_only_limits_in_pods_are_enforced() -> None:
+    """`--no-eviction` takes a node's memory as enough for its pods."""
+    played = World(models=Models(eviction=False))
+    leak = pod("leak", limits={"c": ""}, c="+10Gi/m")
+    played.feed(0, create(reserved_node()), create_pod(leak), create_pod(pod(c="+512Mi/m")))
+    played.run_until(119 * S)
+    assert kills(played) == [(60.0, "c", "container")]
