@@ -169,6 +169,19 @@ def check_json(data: bytes, where: str) -> None:
 _LEAD = re.compile(r"^[ ?-]*", re.MULTILINE)
 
 
+class KubernetesYamlLoader(yaml.CSafeLoader):
+    """Reads YAML as kubectl does: a time without quotes is a string, as in JSON.
+
+    Source: sigs.k8s.io/yaml v1.4 goyaml.v2 decode.go, scalar (timestamps stay strings).
+    """
+
+
+KubernetesYamlLoader.yaml_implicit_resolvers = {
+    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def yaml_value(text: str, where: str) -> Any:
     """Return the value of a YAML document within the bounds.
 
@@ -177,7 +190,7 @@ def yaml_value(text: str, where: str) -> Any:
     """
     check_yaml(text, where)
     try:
-        return yaml.load(text, yaml.CSafeLoader)
+        return yaml.load(text, KubernetesYamlLoader)  # noqa: S506 - it is a safe loader
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
         raise yaml.YAMLError(f"a value is not of its type: {error}") from error
 

@@ -5,7 +5,7 @@ there is a value: 48 MB of pods take minutes and 2 GB. Nearly every line of such
 key with a value or an item of a sequence, and most lines occur many times. So a line is read once,
 into a token, and a document is made of tokens.
 
-Exact means: what is read here is what libyaml and PyYAML's SafeLoader read. The structure is cut
+Exact means: what is read here is what libyaml reads. The structure is cut
 only at lines that begin with a key or "- " at the indentation of the block that they belong to, and
 a value is taken from a line only where the next line is not indented further. All else (block
 scalars, values of several lines or with escapes, brackets, tags, comments behind a value) is a
@@ -23,6 +23,8 @@ from typing import Any, Final
 
 import yaml
 
+from replay.bounds import KubernetesYamlLoader
+
 _LINE = re.compile(r"\A( *)(- )?(?:([A-Za-z][A-Za-z0-9_./-]{0,200}):(?: +|\Z))?(.*)\Z", re.DOTALL)
 _ASCII = re.compile(r"[ -~]*\Z")
 _QUOTED = re.compile(r"""(?:"([^"\\]*)"|'([^']*)')\Z""")
@@ -30,7 +32,9 @@ _PLAIN_FIRST = re.compile(r"[A-Za-z0-9/._+~$(^;\\]|-[^ ]")
 _WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
 """Keys that YAML 1.1 does not read as strings, in lower case."""
 _EMPTY: dict[str, Any] = {"{}": {}, "[]": []}
-_RESOLVERS: dict[Any, list[tuple[str, re.Pattern[str]]]] = yaml.CSafeLoader.yaml_implicit_resolvers
+_RESOLVERS: dict[Any, list[tuple[str, re.Pattern[str]]]] = (
+    KubernetesYamlLoader.yaml_implicit_resolvers
+)
 _DEPTH_MAX: Final = 40
 _CACHED_MAX: Final = 1 << 17
 _WITHIN = frozenset({" ", "\n", "\r", "#", ""})
