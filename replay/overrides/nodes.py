@@ -42,9 +42,9 @@ _SCALE_SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """The removed nodes, and the names of the clones of other nodes."""
+    """The removed nodes, in the order of their removal, and the names of the clones of others."""
 
-    removed: frozenset[str] = frozenset()
+    removed: Mapping[str, None] = field(default_factory=dict)
     clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -76,12 +76,12 @@ def nodes_named(option: str, target: str, inventory: TraceInventory) -> list[str
     raise NoEffectError(f"{option} has no effect: the nodes have {labels_text}")
 
 
-def nodes_to_drop(text: str, inventory: TraceInventory) -> frozenset[str]:
+def nodes_to_drop(text: str, inventory: TraceInventory) -> list[str]:
     """Return the nodes of --drop-nodes. Raises OverrideError for no node, or all nodes."""
     matched = nodes_named(f"--drop-nodes {text}", text, inventory)
     if len(matched) == len(inventory.nodes):
         raise OverrideError(f"--drop-nodes {text} removes all {len(matched):,} nodes")
-    return frozenset(matched)
+    return matched
 
 
 def ranked_nodes(
@@ -106,7 +106,10 @@ def scale_plan(scale: str, ranked: Sequence[str], inventory: TraceInventory) -> 
     selector, colon, amount = scale.rpartition(":")
     pool = ranked
     if colon:
-        chosen = set(nodes_named(f"--scale-nodes {scale}", selector, inventory))
+        try:
+            chosen = set(nodes_named(f"--scale-nodes {scale}", selector, inventory))
+        except NoEffectError as error:
+            raise OverrideError(str(error)) from error
         pool = [name for name in ranked if name in chosen]
     target = _target_count(scale, amount, len(pool))
     if target == len(pool):
@@ -116,7 +119,7 @@ def scale_plan(scale: str, ranked: Sequence[str], inventory: TraceInventory) -> 
     if target < 0 or len(ranked) - len(pool) + target < 1:
         raise OverrideError(f"--scale-nodes {scale} removes all {len(pool):,} nodes")
     if target < len(pool):
-        return NodePlan(removed=frozenset(pool[target:]))
+        return NodePlan(removed=dict.fromkeys(reversed(pool[target:])))
     if not pool:
         raise OverrideError(f"--scale-nodes {scale}: no node is left that can be cloned")
     clones: dict[str, list[str]] = {}

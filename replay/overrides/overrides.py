@@ -7,7 +7,7 @@ trace, so that an override without an effect is refused before anything is start
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from replay.overrides.applied import Release, apply_releases, parse_apply
@@ -77,8 +77,8 @@ class OverridePlan:
 
     @property
     def removed_nodes(self) -> list[str]:
-        """Return the names of the removed nodes."""
-        return sorted(self.nodes.removed)
+        """Return the names of the removed nodes, in the order of their removal."""
+        return list(self.nodes.removed)
 
     def records(self, seed: int) -> Records:
         """Return the changed trace; `seed` is that of the order of arrivals."""
@@ -292,24 +292,22 @@ class Overrides:
             )
 
     def _node_plan(self, inventory: TraceInventory, read: Callable[[], Records]) -> NodePlan:
-        dropped: frozenset[str] = frozenset()
+        removed: dict[str, None] = {}
         if self.drop_nodes:
             with self._allowing():
-                dropped = nodes_to_drop(self.drop_nodes, inventory)
+                removed = dict.fromkeys(nodes_to_drop(self.drop_nodes, inventory))
         if not self.scale_nodes:
-            return NodePlan(removed=dropped)
-        kept = {name: node for name, node in inventory.nodes.items() if name not in dropped}
-        ranked = ranked_nodes(self.scale_order, kept, read())
-        removed, clones = dropped, dict[str, Sequence[str]]()
+            return NodePlan(removed=removed)
+        kept = {name: node for name, node in inventory.nodes.items() if name not in removed}
+        ranked, clones = ranked_nodes(self.scale_order, kept, read()), dict[str, list[str]]()
         for scale in self.scale_nodes:
             with self._allowing():
                 plan = scale_plan(scale, ranked, inventory)
-                removed |= plan.removed
+                removed |= dict(plan.removed)
                 ranked = [name for name in ranked if name not in plan.removed]
                 for name, copies in plan.clones.items():
-                    clones[name] = [*clones.get(name, ()), *copies]
-        for name in removed & clones.keys():
-            del clones[name]
+                    clones.setdefault(name, []).extend(copies)
+        clones = {name: copies for name, copies in clones.items() if name not in removed}
         return NodePlan(removed=removed, clones=clones)
 
     def _allowing(self) -> contextlib.AbstractContextManager[None]:

@@ -41,6 +41,8 @@ _MESSAGE_CHARS_MAX = 2_000
 _LOOK_S = 1.0
 SEED = "seed"
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_COUNTDOWN = re.compile(r"(.*:)?-(\d+)\.\.-(\d+)")
+"""Such as "-0..-3", or "pool=gpu:-0..-3"."""
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SET = "set:"
 _VALUES_MAX = 100_000
@@ -410,6 +412,14 @@ def cells(axes: Sequence[SweepAxis], common: Sequence[str]) -> Iterator[SweepCel
 
 
 def _expanded(text: str) -> Sequence[str]:
+    down = _COUNTDOWN.fullmatch(text)
+    if down is not None and (down[1] or int(down[2]) < int(down[3])):
+        first, last = int(down[2]), int(down[3])
+        if not first <= last < first + _VALUES_MAX:
+            raise GridError(
+                f"--over {text}: write the smaller number first, as in {down[1] or ''}-0..-3"
+            )
+        return [f"{down[1] or ''}-{number}" for number in range(first, last + 1)]
     match = _RANGE.fullmatch(text)
     if match is None:
         if not text:

@@ -22,7 +22,8 @@ PAGES = {
     "tour.md": 10,
     "your-manifests.md": 12,
     "what-if-in-ci.md": 8,
-    "what-if.md": 4,
+    "what-if.md": 5,
+    "upgrade.md": 8,
     "determinism.md": 3,
     "get.md": 9,
 }

@@ -21,10 +21,11 @@ from replay.cli.progress import counted
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import FIGURES
-from replay.results.summary.table import escape, plain_table, right_aligned
+from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
-from replay.whatif.ci import CheckResult
+from replay.whatif.ci import CheckResult, plain
 from replay.whatif.facts import RunFacts, read_facts
+from replay.whatif.removals import Removal, removals, sentence
 from replay.whatif.selectors import MatchedChecks
 from replay.whatif.sweep import (
     CELLS,
@@ -111,7 +112,8 @@ def command(
     runs only the missing replays. Figures are averaged over seeds, where seed is an axis. The
     folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/. A point whose
     values are those of the replay without axes is the baseline. --assert checks each run;
-    `preempted.change` is its figure minus that of the baseline with the same seed.
+    `preempted.change` is its figure minus that of the baseline with the same seed. Where points
+    remove nodes, these are named, with those that can go while each check holds.
 
     \b
     Examples:
@@ -120,6 +122,8 @@ def command(
       reprieve sweep nodes.csv pods.csv --over scheduler-config=a.yaml,b.yaml --over seed=1..10 \\
           -o out --figure allocated{resource=cpu} -- --no-eviction --until 1h
       reprieve sweep cluster.ktr --over scale-nodes=0.9,1.0 -o out --assert 'pending.change == 0'
+      reprieve sweep cluster.yaml --over scale-nodes=pool=gpu:-0..-3 -o out \\
+          --assert 'pending == 0' -- --scale-order least-used
     """
     shown = figures or _SHOWN
     for name in shown:
@@ -144,8 +148,15 @@ def command(
     if not quiet:
         _print(rows, shown, TerminalConsole())
     results = list(_checked(output, finished, checks))
+    removed = removals(output, finished, results)
+    if not quiet:
+        _print_removals(removed, TerminalConsole())
     try:
-        checks.conclude("reprieve sweep", results, lambda: markdown(rows, shown))
+        checks.conclude(
+            "reprieve sweep",
+            results,
+            lambda: "\n".join(filter(None, [markdown(rows, shown), plain(sentence(removed))])),
+        )
     finally:
         _report_problems(finished)
 
@@ -238,6 +249,21 @@ def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> 
         mark = ["baseline" if row.is_baseline else ""] if marks else []
         grid.add_row(*map(escape, (*row.cells(shown), *mark)))
     console.print(grid)
+
+
+def _print_removals(removed: Sequence[Removal], console: Console) -> None:
+    print_rows(
+        console,
+        ("AT", "REMOVED NODES", "CHECKS" if any(each.is_checked for each in removed) else ""),
+        removed,
+        lambda each: map(escape, (each.place, ", ".join(each.nodes) or "-", _checks_text(each))),
+    )
+    if text := sentence(removed):
+        console.print(f"\n{escape(text)}", highlight=False)
+
+
+def _checks_text(removal: Removal) -> str:
+    return "; ".join(dict.fromkeys(removal.failures)) or ("hold" if removal.is_checked else "")
 
 
 def _report_problems(finished: Sequence[FinishedCell]) -> None:
