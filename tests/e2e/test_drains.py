@@ -344,3 +344,11 @@ def test_a_time_after_the_end_of_the_replay_is_refused(tmp_path: Path) -> None:
     arguments = ("replay", "list.yaml", "--drain", "a,at=2h", "--until", "1h")
     done = reprieve(tmp_path, *arguments, code=2)
     assert "--drain a,at=2h is after the time of --until" in done.stderr
+
+
+def test_a_comparison_names_the_drain_as_the_cause(tmp_path: Path) -> None:
+    """A node that is cordoned in B only is no pod that "only B has"."""
+    items = [*map(node, "ab"), *workload(1), pod("web-0", "a")]
+    write_list(tmp_path / "list.yaml", items)
+    done = reprieve(tmp_path, "compare", "list.yaml", "--run", "cmp", "--b", "--drain a,at=1m")
+    assert "The drain of node a begins in B then." in done.stdout
