@@ -32,13 +32,6 @@ from services.config.kubelet import read_kubelet_configuration
 from services.typed import DataError
 
 _STOPPED = (ReplayEnd.UNTIL, ReplayEnd.WINDOW)
-_DRAIN_STEPS = {
-    "Cordoned": "begins",
-    "Blocked": "is blocked",
-    "Drained": "ends",
-    "Failed": "fails",
-    "Uncordoned": "is over, and the node returns,",
-}
 _ALL = 100_000
 """Nodes and groups that explanations hold here: in effect all."""
 
@@ -164,8 +157,6 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     for ended, goes_on in ((a, b), (b, a)):
         if ended.decision is None and (stopped := _stopped_before(ended, goes_on)):
             return [stopped]
-    if drains := list(_drain_differences((a, one), (b, other))):
-        return drains
     pivot = _only_preemption(one, other)
     if pivot is not None:
         return list(_preemption_in_both(a, b, pivot))
@@ -283,17 +274,6 @@ def _known(
         overrides.append(f"Other inputs that differ: {', '.join(names)}.")
     nothing = f"nothing that the runs record of {key} differs before"
     return [f"The cause is not known: {nothing}.", *overrides]
-
-
-def _drain_differences(*sides: tuple[ComparedRun, trace_pb2.Decision | None]) -> Iterator[str]:
-    """Yield what a drain does to a node in one run, or in both, at the first different decision."""
-    for side, decision in sides:
-        if decision is None or not decision.observed.HasField("node_drain"):
-            continue
-        drain, node = decision.observed.node_drain, decision.observed.object.name
-        what = _DRAIN_STEPS.get(drain.step, drain.step.lower())
-        because = f": {drain.message}" if drain.message else ""
-        yield f"The drain of node {node} {what} in {side.name} then{because}."
 
 
 def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:

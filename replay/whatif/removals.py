@@ -13,7 +13,7 @@ from replay.whatif.sweep import CELLS, RUN, FinishedCell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The nodes that are removed at a point, and the sentences of the checks that fail there.
+    """The nodes that are removed at a point, and the checks that fail there.
 
     is_checked: at least one check was made at each of the point's runs.
     """
@@ -42,7 +42,11 @@ def removals(
             continue
         own = checked.get(each.cell.label, [])
         before = found.get(each.cell.group)
-        failures = [result.failure or result.error for result in own if not result.holds]
+        failures = [
+            result.error or f"{result.name} fails: it is {result.found}"
+            for result in own
+            if not result.holds
+        ]
         found[each.cell.group] = Removal(
             place=", ".join(f"{axis}={value}" for axis, value in each.cell.group),
             nodes=_removed(folder / CELLS / each.cell.name / RUN),

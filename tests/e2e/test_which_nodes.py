@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli.errors import FAILED
+from replay.cli.errors import FAILED, REFUSED
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
 
@@ -33,7 +33,7 @@ def test_a_sweep_names_the_nodes_that_can_go(tmp_path: Path) -> None:
     assert rows[:3] == [
         "scale-nodes=pool=gpu:-0   -               hold",
         "scale-nodes=pool=gpu:-1   gpu-3           hold",
-        "scale-nodes=pool=gpu:-2   gpu-3, gpu-2    failed: pending == 0 (it is 1 pod)",
+        "scale-nodes=pool=gpu:-2   gpu-3, gpu-2    pending == 0 fails: it is 1 pod",
     ]
     assert lines[-1] == "Can go while each check holds: gpu-3"
     assert "Can go while each check holds: gpu-3" in (tmp_path / "summary.md").read_text()
@@ -64,5 +64,5 @@ def test_the_order_decides_which_node_goes_and_the_manifest_names_it(
 def test_a_pool_that_is_misspelt_is_no_baseline(tmp_path: Path) -> None:
     """It would be a grid of equal replays otherwise."""
     arguments = ("sweep", BAKERY, "-o", "out", "--over", "scale-nodes=pool=gpus:-0,pool=gpus:-1")
-    done = reprieve(tmp_path, *arguments, code=FAILED)
+    done = reprieve(tmp_path, *arguments, code=REFUSED)
     assert "the nodes have pool=general, pool=gpu" in done.stderr
