@@ -351,4 +351,4 @@ def test_a_comparison_names_the_drain_as_the_cause(tmp_path: Path) -> None:
     items = [*map(node, "ab"), *workload(1), pod("web-0", "a")]
     write_list(tmp_path / "list.yaml", items)
     done = reprieve(tmp_path, "compare", "list.yaml", "--run", "cmp", "--b", "--drain a,at=1m")
-    assert "The drain of node a begins in B then." in done.stdout
+    assert "Only B has --drain a,at=1m." in done.stdout
