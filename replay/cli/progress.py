@@ -214,6 +214,7 @@ def play(
 
         names = profile_names(settings.scheduler.kube_scheduler_configuration)
         plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
+        settings = dataclasses.replace(settings, usage=plan.usage)
         if plan.removed_nodes:
             changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
             settings = dataclasses.replace(settings, overrides=changes)

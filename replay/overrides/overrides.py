@@ -41,7 +41,7 @@ from replay.overrides.nodes import (
     scale_plan,
 )
 from replay.overrides.priority_classes import ClassChange, change_classes, class_changes
-from replay.overrides.timed import at_times
+from replay.overrides.timed import after_header, at_times
 from replay.overrides.usage import (
     ArrivalTarget,
     arrivals_only,
@@ -49,12 +49,18 @@ from replay.overrides.usage import (
     parse_arrivals,
     parse_usage,
     refuse_unmatched,
+    with_other_pods,
 )
 from replay.overrides.workloads import WorkloadChange, change_workloads, workload_changes
 from replay.world.kubelet.annotations import MEMORY, UsageRule
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
+_NO_OTHER_USAGE = trace_pb2.ImportIssue(
+    kind="usage",
+    message="the trace has no usage: pods that --usage does not select use nothing and are evicted "
+    "last; --usage '* memory 200Mi' before it sets theirs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class OverridePlan:
     """Overrides that were checked against a trace: what changes in its records.
 
     `read` opens the trace. The other fields are the changes, in the order in which they are made.
+    usage: of several rules that match a pod, the last one counts. assumes_no_usage: pods that the
+    options do not select use nothing.
     """
 
     read: Callable[[], Records]
@@ -73,6 +81,8 @@ class OverridePlan:
     releases: tuple[Release, ...] = ()
     actions: tuple[trace_pb2.Record, ...] = ()
     start_ns: int = 0
+    usage: tuple[UsageRule, ...] = ()
+    assumes_no_usage: bool = False
     inventory: TraceInventory = field(default_factory=TraceInventory)
 
     @property
@@ -97,6 +107,8 @@ class OverridePlan:
             records = apply_releases(records, self.releases, self.start_ns)
         if self.actions:
             records = at_times(records, self.actions)
+        if self.assumes_no_usage:
+            records = after_header(records, issues=(_NO_OTHER_USAGE,))
         return records
 
 
@@ -171,8 +183,11 @@ class Overrides:
         `until_ns` is the time of --until. Raises OverrideError.
         """
         self._check_usage(read)
+        rules = tuple(self.usage.values())
+        usage = rules if not rules or has_usage(read()) else with_other_pods(rules)
+        is_assumed = len(usage) > len(rules)
         if not self.changes_records:
-            return OverridePlan(read=read)
+            return OverridePlan(read=read, usage=usage, assumes_no_usage=is_assumed)
         inventory = take_inventory(read())
         classes = self._classes(inventory)
         budgets = budget_changes(
@@ -208,6 +223,8 @@ class Overrides:
             releases=self.releases,
             actions=actions,
             start_ns=inventory.start_ns or 0,
+            usage=usage,
+            assumes_no_usage=is_assumed,
             inventory=inventory,
         )
 

@@ -9,9 +9,11 @@ from reprieve.trace.v1beta1 import trace_pb2
 
 
 def after_header(
-    records: Iterable[trace_pb2.Record], objects: Sequence[object_pb2.KubernetesObject]
+    records: Iterable[trace_pb2.Record],
+    objects: Sequence[object_pb2.KubernetesObject] = (),
+    issues: Sequence[trace_pb2.ImportIssue] = (),
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records with objects that are created at the start of the trace, renumbered."""
+    """Yield the records, with objects and issues at the start of the trace, renumbered."""
 
     def added() -> Iterator[trace_pb2.Record]:
         for record in records:
@@ -19,6 +21,8 @@ def after_header(
             if record.HasField("header"):
                 for each in objects:
                     yield trace_pb2.Record(at_ns=record.at_ns, create=each)
+                for issue in issues:
+                    yield trace_pb2.Record(at_ns=record.at_ns, issue=issue)
 
     return renumbered(added())
 

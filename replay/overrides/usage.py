@@ -1,7 +1,9 @@
 """Overrides of what pods use (`--usage`) and of when they are created (`--arrivals`).
 
 `--usage 'SELECTOR RESOURCE VALUE'` replaces the usage in the trace. It selects pods by their
-labels, or one as NAMESPACE/NAME, when their containers run: pods of controllers, too.
+labels, or one as NAMESPACE/NAME, when their containers run: pods of controllers, too. Where a trace
+has no usage, the other pods use nothing: a kubelet has statistics of every pod that runs, and would
+evict pods without any before the one that leaks.
 
 `--arrivals` shows how full a policy can make a cluster, which a sparse recording does not. All pods
 are created at the start in an order of the seed, and never end. Where they request less than the
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replay.hashing import KeyedRandom, object_uid
@@ -24,6 +26,7 @@ from replay.overrides.inventory import TraceInventory
 from replay.trace.validate import pod_template
 from replay.world.kubelet.annotations import (
     RESOURCES,
+    Growth,
     UsageRule,
     parse_growth,
     usage_annotation,
@@ -102,6 +105,14 @@ def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
             else f"the pods have {existing_labels(rule.selector, map(dict, labels))}"
         )
         raise OverrideError(f"--usage {text!r} has no effect: {problem}")
+
+
+def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
+    """Return the rules, after others by which pods that they do not select use nothing."""
+    of_all = {each.resource for each in rules if each.selects_all and not each.container}
+    resources = sorted({each.resource for each in rules} - of_all)
+    nothing = Growth(start_bytes=0)
+    return (*(UsageRule(resource=each, growth=nothing) for each in resources), *rules)
 
 
 def has_usage(records: Iterable[trace_pb2.Record]) -> bool:

@@ -341,7 +341,6 @@ def _settings(
         sampling=options.sampling,
         wall_spans=options.span_clock == "wall",
         overrides=overrides.to_mapping(),
-        usage=tuple(overrides.usage.values()),
         follow_until=str(trace.options.follow_until or ""),
         reconnect_ns=options.reconnect_ns,
         checkpoint_every_ns=options.checkpoint_every_ns,

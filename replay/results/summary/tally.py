@@ -235,7 +235,7 @@ class Tally(DecisionCounts):
 class EvictionLoop:
     """An eviction loop: the controller, the signal, the evictions and their nodes.
 
-    `every_ns` is the mean simulated time from one eviction to the next.
+    `every_ns` is the mean simulated time from one moment with evictions to the next.
     """
 
     owner: str
@@ -250,13 +250,15 @@ class _Series:
     first_ns: int
     last_ns: int
     evictions: int = 0
+    moments: int = 0
     nodes: dict[str, None] = field(default_factory=dict)
 
 
 class EvictionLoops:
     """Finds eviction loops: a controller's pods evicted one after the other, for one signal.
 
-    A kubelet evicts a pod, its controller creates another, which is bound to a node that will run
+    Pods that are evicted at the same moment, such as those of a leak that began on several nodes at
+    once, are not a loop: none of them replaces another. A kubelet evicts a pod, its controller creates another, which is bound to a node that will run
     short of the same resource, and so on, for as long as nothing changes.
     Source: kubernetes/kubernetes#31778.
     """
@@ -282,6 +284,7 @@ class EvictionLoops:
         if series is None:
             series = self._series[owner, signal] = _Series(first_ns=at_ns, last_ns=at_ns)
         series.evictions += 1
+        series.moments += not series.moments or at_ns != series.last_ns
         series.last_ns = at_ns
         series.nodes[node_name] = None
 
@@ -293,9 +296,9 @@ class EvictionLoops:
                 signal=signal,
                 evictions=series.evictions,
                 nodes=tuple(series.nodes),
-                every_ns=(series.last_ns - series.first_ns) // (series.evictions - 1),
+                every_ns=(series.last_ns - series.first_ns) // (series.moments - 1),
             )
             for (owner, signal), series in self._series.items()
-            if series.evictions >= LOOP_EVICTIONS_MIN
+            if series.moments >= LOOP_EVICTIONS_MIN
         ]
         return tuple(sorted(loops, key=lambda each: (-each.evictions, each.owner, each.signal)))

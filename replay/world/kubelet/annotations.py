@@ -149,6 +149,11 @@ class UsageRule:
     namespace: str = ""
     name: str = ""
 
+    @property
+    def selects_all(self) -> bool:
+        """Return whether the rule is for all pods."""
+        return not self.name and not self.selector.requirements
+
     def matches(self, pod: pod_pb2.Pod) -> bool:
         """Return whether the rule is for a pod."""
         meta = pod.metadata

@@ -170,7 +170,7 @@ class MemoryKills:
         parts = self._parts(pod)
         if not parts:
             return None
-        self._note_sum(pod, parts)
+        self._note_sum(now_ns, pod, parts)
         found = [
             usage_curves.first_over_ns(_curves(parts, name), now_ns, limit)
             for name, limit in _limits(pod)
@@ -179,10 +179,12 @@ class MemoryKills:
             found.append(usage_curves.first_over_ns(_curves(parts), now_ns, limit))
         return min((at_ns for at_ns in found if at_ns is not None), default=None)
 
-    def _note_sum(self, pod: PodRecord, parts: Sequence[MemoryPart]) -> None:
-        """Note a pod with limits of containers that cannot be checked, once."""
-        is_sum = any(part.is_shared for part in parts) and any(_limits(pod))
-        if is_sum and pod.uid not in self._sums_noted:
+    def _note_sum(self, now_ns: int, pod: PodRecord, parts: Sequence[MemoryPart]) -> None:
+        """Note a pod with limits of containers that cannot be checked, once it uses anything."""
+        shared = [part for part in parts if part.is_shared]
+        if not shared or pod.uid in self._sums_noted or not any(_limits(pod)):
+            return
+        if usage_curves.first_over_ns(_curves(shared), now_ns, 0) is not None:
             self._sums_noted.add(pod.uid)
             self._journal.note("usage", SUM_ONLY)
 

@@ -109,7 +109,8 @@ def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None
     for record in (profile, annotated):
         chosen = Overrides.parse(sets=("evictionHard.memory.available=1Gi",))
         assert list(chosen.records(lambda told=record: iter([told]), 0)) == [record]  # type: ignore[misc] # bound at once
-    assert changed("evictionHard.memory.available=1Gi", usage="tier memory 1Gi") == list(trace())
+    taken = changed("evictionHard.memory.available=1Gi", usage="* memory 1Gi")
+    assert taken == list(trace())
 
 
 def test_setting_min_available_takes_max_unavailable_away() -> None:
@@ -246,10 +247,36 @@ def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
 
 def test_usage_leaves_the_records_as_they_are() -> None:
     """It is the world that matches pods, when their containers run."""
-    assert changed(usage="tier in (front, back), !gone memory 1Gi") == list(trace())
+    assert changed(usage="* memory 1Gi") == list(trace())
     overrides = Overrides.parse(usage=("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
     assert [rule.name for rule in overrides.usage.values()] == ["web-0", ""]
     assert overrides.to_mapping() == {"usage": ["prod/web-0 memory 1Gi", "tier memory +1Mi/s"]}
+
+
+def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -> None:
+    """Without statistics kubelets would evict them before the pod that leaks; a note says it."""
+    overrides = Overrides.parse(usage=("tier memory 1Gi", "tier ephemeral-storage 2Gi"))
+    first, second, *given = overrides.plan(trace).usage
+    assert given == list(overrides.usage.values())
+    assert [(each.resource, each.selects_all) for each in (first, second)] == [
+        ("ephemeral-storage", True),
+        ("memory", True),
+    ]
+    assert first.growth.at(10**9) == 0
+    header, note, *others = overrides.records(trace, 0)
+    assert header.HasField("header")
+    assert (note.issue.kind, note.sequence) == ("usage", 2)
+    assert len(others) == len(list(trace())) - 1
+
+
+def test_usage_of_the_trace_is_not_added_to() -> None:
+    """A recording may lack a pod's usage; a rule for all pods leaves none without."""
+    usage = trace_pb2.Record(at_ns=50, sequence=50, usage=trace_pb2.UsageProfile(id=1))
+    overrides = Overrides.parse(usage=("tier memory 1Gi",))
+    plan = overrides.plan(lambda: iter([*trace(), usage]))
+    assert plan.usage == tuple(overrides.usage.values())
+    assert not plan.assumes_no_usage
+    assert len(Overrides.parse(usage=("* memory 1Gi",)).plan(trace).usage) == 1
 
 
 @pytest.mark.parametrize(
@@ -258,7 +285,7 @@ def test_usage_leaves_the_records_as_they_are() -> None:
 )
 def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -> None:
     """Also by the labels and names that controllers give."""
-    overrides = Overrides.parse(usage=(f"{selector} memory 1Gi",))
+    overrides = Overrides.parse(usage=("* memory 1Gi", f"{selector} memory 1Gi"))
     assert list(overrides.records(with_controllers, 0)) == list(with_controllers())
 
 

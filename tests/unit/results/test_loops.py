@@ -33,6 +33,17 @@ def test_fewer_evictions_and_bare_pods_are_none() -> None:
     assert evictions(10, owner="").found() == ()
 
 
+def test_pods_that_are_evicted_at_the_same_moment_are_not_a_loop() -> None:
+    """A leak that begins on four nodes at once; evictions after it count as one moment more."""
+    loops = EvictionLoops()
+    for number, at_ns in enumerate((0, 0, 0, 0, 60, 60, 90)):
+        assert loops.found() == ()
+        loops.pod_added(f"uid-{number}", "ReplicaSet default/web")
+        loops.evicted(at_ns, f"uid-{number}", "memory.available", f"n{number}")
+    (loop,) = loops.found()
+    assert (loop.evictions, loop.every_ns) == (7, 45)
+
+
 def test_signals_are_kept_apart() -> None:
     """Two of each are no loop."""
     loops = evictions(2)

@@ -132,6 +132,7 @@ def test_a_sum_over_containers_kills_no_container_at_its_own_limit_and_is_noted(
     played = world(
         pod(limits={"web": "512Mi", "log": "128Mi"}, pod="+64Mi/m"),
         pod("open", limits={"web": "512Mi", "log": ""}, pod="+64Mi/m"),
+        pod("idle", limits={"web": "512Mi", "log": "128Mi"}, pod="0"),
     )
     played.run_until(650 * S)
     assert kills(played) == [(600.0, "log", "pod")]
