@@ -258,8 +258,9 @@ class EvictionLoops:
     """Finds eviction loops: a controller's pods evicted one after the other, for one signal.
 
     Pods that are evicted at the same moment, such as those of a leak that began on several nodes at
-    once, are not a loop: none of them replaces another. A kubelet evicts a pod, its controller creates another, which is bound to a node that will run
-    short of the same resource, and so on, for as long as nothing changes.
+    once, are not a loop: none of them replaces another. In a loop a kubelet evicts a pod, its
+    controller creates another, which is bound to a node that will run short of the same resource,
+    and so on, for as long as nothing changes.
     Source: kubernetes/kubernetes#31778.
     """
 
