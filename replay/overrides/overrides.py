@@ -46,6 +46,7 @@ from replay.overrides.usage import (
     ArrivalTarget,
     arrivals_only,
     has_usage,
+    leave_pods_out,
     parse_arrivals,
     parse_usage,
     refuse_unmatched,
@@ -185,7 +186,7 @@ class Overrides:
         self._check_usage(read)
         rules = tuple(self.usage.values())
         usage = rules if not rules or has_usage(read()) else with_other_pods(rules)
-        is_assumed = len(usage) > len(rules)
+        is_assumed = len(usage) > len(rules) and leave_pods_out(rules, read())
         if not self.changes_records:
             return OverridePlan(read=read, usage=usage, assumes_no_usage=is_assumed)
         inventory = take_inventory(read())

@@ -115,6 +115,18 @@ def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
     return (*(UsageRule(resource=each, growth=nothing) for each in resources), *rules)
 
 
+def leave_pods_out(rules: Collection[UsageRule], records: Iterable[trace_pb2.Record]) -> bool:
+    """Return whether a trace or its controllers have a pod of which no rule sets a resource."""
+    by_resource: dict[str, list[UsageRule]] = {}
+    for rule in rules:
+        by_resource.setdefault(rule.resource, []).append(rule)
+    return any(
+        not any(_may_match(rule, pod, is_made) for rule in same)
+        for pod, is_made in _pods(records)
+        for same in by_resource.values()
+    )
+
+
 def has_usage(records: Iterable[trace_pb2.Record]) -> bool:
     """Return whether a trace has usage of a pod or a node: a profile or an annotation."""
     return any(

@@ -267,6 +267,8 @@ def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -
     assert header.HasField("header")
     assert (note.issue.kind, note.sequence) == ("usage", 2)
     assert len(others) == len(list(trace())) - 1
+    all_pods = Overrides.parse(usage=("tier memory 1Gi", "prod/on-n1 memory 1Gi"))
+    assert list(all_pods.records(trace, 0)) == list(trace())
 
 
 def test_usage_of_the_trace_is_not_added_to() -> None:
