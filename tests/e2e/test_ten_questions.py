@@ -8,8 +8,10 @@ their whole grace period of 30 s to end. One pod, jobs/rebuild, waits from the b
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +79,7 @@ def _entries(run: RunDirectory) -> Iterator[tuple[float, str, trace_pb2.Observed
     for decision in run.decisions():
         reference = decision.observed.object
         name = f"{reference.namespace}/{reference.name}" if reference.namespace else reference.name
-        yield (decision.at_ns - TAKEN_NS) / 1e9, name, decision.observed
+        yield round((decision.at_ns - TAKEN_NS) / 1e9, 3), name, decision.observed
 
 
 def _workload(name: str) -> str:
@@ -258,6 +260,26 @@ def test_a_budget_is_added(cluster: Path) -> None:
     assert answer.figure("against_budget") == 0
 
 
+def test_a_budget_that_a_drain_cannot_meet(cluster: Path) -> None:
+    """A drain of worker-2 takes 30 s; with all 6 pods of web required, it never ends.
+
+    web, checkout, cart, coredns and thumbs run there. In B the four others are evicted, web stays,
+    and the node stays cordoned.
+    """
+    budget = "--set pdb.shop/web.minAvailable=6"
+    answer = compared(cluster, "--b", budget, "--", "--drain", "worker-2")
+    without = Answer({}, RunDirectory.open(cluster / answer.printed["a"]), cluster)
+    ended = [(at, each.node_drain.evicted) for at, _, each in without.log("node_drain")]
+    assert ended == [(0, 0), (30, 5)]
+    steps = [(at, each.node_drain.step) for at, _, each in answer.log("node_drain")]
+    assert steps == [(0, "Cordoned"), (0, "Blocked")]
+    assert "worker-2" in placed(answer.pods(), "shop", "web")
+    assert placed(answer.pods(), "media", "thumbs").count("worker-2") == 0
+    assert len(set(answer.times("removed"))) == 2  # debug-shell at 20 s, the four at 30 s
+    (note,) = [each for each in answer.printed["notes"] if "shop/web" in each["text"] and each["b"]]
+    assert "worker-2" in note["text"]
+
+
 def test_thirty_replicas(cluster: Path) -> None:
     """The quota of shop has 38 pods and 18 that count: 20 of 24 come to be, 4 are refused.
 
@@ -383,3 +405,132 @@ def test_a_leak_without_limits(cluster: Path) -> None:
     assert sorted(node for _, node in bound[:2]) == ["worker-3", "worker-6"]
     assert all(seconds > 1820 + 300 for seconds, _ in bound[2:])
     assert len(bound) == 4
+
+
+def test_which_nodes_can_go(cluster: Path) -> None:
+    """Each general node alone, with nobody pending but rebuild: of these two, worker-3 can go.
+
+    - Without worker-3: db-0 (5000) goes to worker-6, where its volume's zone has 500 left. web has
+      to be in zone c, too, and preempts thumbs there, which fits elsewhere. cart goes to worker-4
+      or worker-5.
+    - Without worker-6: kafka-2 and db-1 (1500) need zone c: worker-3 has 900, and 1700 without
+      thumbs. The 200 that are left are too few for web (500), which waits: it may not go to other
+      zones, and what else is on worker-3 has its own priority or a higher one.
+    """
+    check = ("--assert", "pending <= 1")
+    over = ("--over", "drop-nodes=worker-3,worker-6")
+    done = reprieve(cluster, "sweep", "cluster.yaml", *over, "-o", "out", *check, code=1)
+    with (cluster / "out" / "cells.csv").open() as lines:
+        cells = {cell["drop-nodes"]: cell for cell in csv.DictReader(lines)}
+    figures = {
+        name: (float(cell["pending"]), float(cell["preempted"])) for name, cell in cells.items()
+    }
+    assert figures == {"worker-3": (1, 1), "worker-6": (2, 1)}
+    (failed,) = [line for line in done.stderr.splitlines() if "failed" in line]
+    assert "pending <= 1 (it is 2 pods)" in failed
+
+
+def test_a_zone_is_lost(cluster: Path) -> None:
+    """In zone-c are worker-3, worker-6, batch-3 and gpu-3, a quarter of the cluster.
+
+    - 50 s: all four are Unknown. The zone is wholly lost, so that its nodes are tainted at the
+      usual rate, one in 10 s: 55, 65, 75 and 85 s. Tolerations are over 300 s after each.
+    - web: zones a and b have 2 pods each, c none that do not terminate. The nodes of c exist, and
+      count for the spread whatever their taints: a third pod in a or b would be 3 to 0. Both
+      replacements wait, and nobody's preemption would help them: web has 4 of 6.
+    - kafka-2, db-0 and db-1 stay Terminating with their names: kafka has 2 of 3, db none of 2.
+    - cart, both thumbs, legacy, encode and inference (GPUs are free on gpu-1 and gpu-2) find nodes;
+      notebook has no controller, and is not replaced.
+    """
+    answer = compared(cluster, "--b", "--fail topology.kubernetes.io/zone=zone-c")
+    assert answer.times("condition_changed") == [50] * 4
+    assert set(answer.times("made")) == {355, 365, 375, 385}
+    made = sorted(_workload(name) for _, name, _ in answer.log("made"))
+    assert made == [
+        *("jobs/encode", "media/legacy", "media/thumbs", "media/thumbs", "ml/inference"),
+        *("shop/cart", "shop/web", "shop/web"),
+    ]
+    pods = answer.pods()
+    assert placed(pods, "shop", "web") == ["", "", *(GENERAL[number] for number in (0, 1, 3, 4))]
+    assert placed(pods, "shop", "kafka") == ["worker-4", "worker-5"]
+    assert placed(pods, "shop", "db") == placed(pods, "ml", "notebook") == []
+    assert {"kafka-2", "db-0", "db-1", "notebook"} <= terminating(pods)
+    for namespace, app, replicas in (
+        ("shop", "cart", 3),
+        ("media", "thumbs", 4),
+        ("media", "legacy", 2),
+        ("jobs", "encode", 4),
+        ("ml", "inference", 3),
+    ):
+        assert len(list(filter(None, placed(pods, namespace, app)))) == replicas
+    assert answer.figure("pending") == 1 + 2
+    assert answer.figure("unavailable") == 2 + 1 + 2 + 4 + 1  # web, kafka, db, agents, a plugin
+    assert answer.victims() == []
+
+
+def test_an_upgrade_node_by_node(cluster: Path) -> None:
+    """Each node: cordoned, drained, away for 5 minutes; then the next one is cordoned.
+
+    Evicted pods use their 30 s: the drains of worker-1 to worker-5 end after them, at 30, 360, 690,
+    1020 and 1350 s, and the next node's turn comes 300 s later. Budgets wait for nothing there, as
+    pods of one budget are on different nodes. db-0 has to stay in zone c: on worker-6, with db-1,
+    after 720 s (its name is free at 690; thumbs has to go first).
+
+    worker-6, from 1650 s: one of db is evicted, the other refused, since one must be available. The
+    first has gone at 30 s, is made again, and preempts on worker-3, the only node of its zone:
+    ready after 60 s. The retry after it, 65 s, evicts the other one, which has gone after 95 s, at
+    1745 s; the node is back at 2045 s.
+    """
+    answer = replayed(cluster, "--drain", "pool=general,parallel=1,uncordon-after=5m")
+    drained = {
+        step: [at for at, _, each in answer.log("node_drain") if each.node_drain.step == step]
+        for step in ("Cordoned", "Drained", "Uncordoned")
+    }
+    assert drained["Cordoned"] == [0, 330, 660, 990, 1320, 1650]
+    assert drained["Drained"] == [30, 360, 690, 1020, 1350, 1745]
+    assert drained["Uncordoned"] == [330, 660, 990, 1320, 1650, 2045]
+    assert [name for _, name, _ in answer.log("node_drain")][::3][:5] == list(GENERAL[:5])
+    (blocked,) = [
+        each.node_drain.message
+        for _, _, each in answer.log("node_drain")
+        if each.node_drain.step == "Blocked"
+    ]
+    assert "budget shop/db refuses shop/db-" in blocked
+    assert answer.bound("shop/db-0")[0] == (720, "worker-6")
+    pods = answer.pods()
+    expected = {"web": 6, "cart": 3, "checkout": 4, "kafka": 3, "db": 2}
+    for app, replicas in expected.items():
+        nodes = placed(pods, "shop", app)
+        assert len(nodes) == replicas
+        assert "" not in nodes
+    stayed = {pod["metadata"]["name"] for pod in pods}
+    assert {"haproxy-worker-1", *(f"agent-{name}" for name in GENERAL)} <= stayed
+    verdicts = {each["name"]: each for each in answer.printed["workloads"]}
+    assert (verdicts["db"]["least_ready"], verdicts["kafka"]["least_ready"]) == (1, 2)
+    assert [each["below_budget"]["times"] for each in verdicts.values()] == [0] * len(verdicts)
+    assert answer.printed["unavailable"] == 0
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "hint"),
+    [
+        ("--fail worker-33", "no node is named worker-33"),
+        ("--fail topology.kubernetes.io/zone=zone-d", "zone=zone-c"),
+        ("--drop-nodes pool=bacth", "pool=batch"),
+        ("--drain pool=genral,uncordon-after=5m", "pool=general"),
+        ("--set priorityClass.idel.value=500", "idle"),
+        ("--set pdb.shop/wbe.minAvailable=3", "did you mean shop/web?"),
+        ("--set deployment.shop/wbe.replicas=30", "did you mean shop/web?"),
+        ("--apply relaese/", "relaese does not exist"),
+        ("--usage 'app=wbe memory 1Gi'", "app=cart"),
+        ("--assert 'pending{namespace=shopp} == 0'", "did you mean shop?"),
+        ("--assert 'unavailable{class=fronted} == 0'", "did you mean frontend?"),
+    ],
+)
+def test_a_misspelt_question_is_refused_before_anything_is_replayed(
+    cluster: Path, misspelt: str, hint: str
+) -> None:
+    """An answer about nothing would be a wrong one: exit code 2, and what there is instead."""
+    done = reprieve(cluster, "replay", "cluster.yaml", *shlex.split(misspelt), code=2)
+    assert hint in done.stderr
+    assert not (cluster / "runs").exists()
