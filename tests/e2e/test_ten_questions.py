@@ -276,8 +276,9 @@ def test_a_budget_that_a_drain_cannot_meet(cluster: Path) -> None:
     assert "worker-2" in placed(answer.pods(), "shop", "web")
     assert placed(answer.pods(), "media", "thumbs").count("worker-2") == 0
     assert len(set(answer.times("removed"))) == 2  # debug-shell at 20 s, the four at 30 s
-    (note,) = [each for each in answer.printed["notes"] if "shop/web" in each["text"] and each["b"]]
-    assert "worker-2" in note["text"]
+    (note,) = [each for each in answer.printed["notes"] if "is not drained" in each["text"]]
+    assert "worker-2 is not drained: blocked since 0s" in note["text"]
+    assert (note["a"], note["b"]) == (0, 1)
 
 
 def test_thirty_replicas(cluster: Path) -> None:
