@@ -68,12 +68,12 @@ GPU = tuple(f"gpu-{number}" for number in range(1, 4))
 _ZONE = "topology.kubernetes.io/zone"
 _HOST = "kubernetes.io/hostname"
 _GPU = "nvidia.com/gpu"
-_IN_GENERAL = {"nodeSelector": {"pool": "general"}}
+_IN_GENERAL: Raw = {"nodeSelector": {"pool": "general"}}
 _ON_GPU: Raw = {
     "nodeSelector": {"pool": "gpu"},
     "tolerations": [{"effect": "NoSchedule", "key": _GPU, "operator": "Exists"}],
 }
-_EMPTY_DIR = {"volumes": [{"emptyDir": {}, "name": "scratch"}]}
+_EMPTY_DIR: Raw = {"volumes": [{"emptyDir": {}, "name": "scratch"}]}
 
 
 def zoned_cluster() -> list[Raw]:

@@ -318,7 +318,7 @@ def _release(folder: Path) -> None:
     web["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/web:2"
     del web["status"]
     labels = {"app": "search"}
-    container = {
+    container: Raw = {
         "image": "registry.example/search:1",
         "name": "main",
         "resources": {"requests": {"cpu": "1900m", "memory": "1Gi"}},
@@ -328,7 +328,7 @@ def _release(folder: Path) -> None:
         "nodeSelector": {"pool": "general"},
         "priorityClassName": "frontend",
     }
-    search = {
+    search: Raw = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "search", "namespace": "shop"},
@@ -418,17 +418,37 @@ def test_which_nodes_can_go(cluster: Path) -> None:
       thumbs. The 200 that are left are too few for web (500), which waits: it may not go to other
       zones, and what else is on worker-3 has its own priority or a higher one.
     """
-    check = ("--assert", "pending <= 1")
-    over = ("--over", "drop-nodes=worker-3,worker-6")
-    done = reprieve(cluster, "sweep", "cluster.yaml", *over, "-o", "out", *check, code=1)
-    with (cluster / "out" / "cells.csv").open() as lines:
-        cells = {cell["drop-nodes"]: cell for cell in csv.DictReader(lines)}
-    figures = {
-        name: (float(cell["pending"]), float(cell["preempted"])) for name, cell in cells.items()
+    over = ("--over", "drop-nodes=worker-3,worker-6", "--assert", "pending <= 1")
+    done = reprieve(cluster, "sweep", "cluster.yaml", "-o", "out", *over, code=1)
+    assert _figures(cluster, "pending", "preempted") == {"worker-3": (1, 1), "worker-6": (2, 1)}
+    assert "Can go while each check holds: worker-3\n" in done.stdout
+    assert "failed at drop-nodes=worker-6: pending <= 1 (it is 2 pods)" in done.stderr
+
+
+def test_how_many_nodes_of_a_pool_can_go(cluster: Path) -> None:
+    """The least used first: of the CPU, 27 % of batch-3 are requested, 55 % of batch-1, 67 % of 2.
+
+    - Without batch-3 its encode (2000) goes to batch-1 (3500): only rebuild waits.
+    - Without batch-1, too, prometheus goes to worker-1, and two of encode (4000) and one of report
+      (1000) are left for batch-2 (2600): either encode or report fits, the other two pods wait.
+    """
+    over = ("--over", "scale-nodes=pool=batch:-0..-2", "--assert", "pending <= 1")
+    order = ("--", "--scale-order", "least-used")
+    done = reprieve(cluster, "sweep", "cluster.yaml", "-o", "out", *over, *order, code=1)
+    assert _figures(cluster, "pending", "preempted") == {
+        "pool=batch:-0": (1, 0),
+        "pool=batch:-1": (1, 0),
+        "pool=batch:-2": (3, 0),
     }
-    assert figures == {"worker-3": (1, 1), "worker-6": (2, 1)}
-    (failed,) = [line for line in done.stderr.splitlines() if "failed" in line]
-    assert "pending <= 1 (it is 2 pods)" in failed
+    assert "Can go while each check holds: batch-3\n" in done.stdout
+
+
+def _figures(folder: Path, *names: str) -> dict[str, tuple[float, ...]]:
+    """Return figures of a sweep by the value of its axis."""
+    with (folder / "out" / "cells.csv").open() as lines:
+        cells = list(csv.DictReader(lines))
+    axis = next(iter(cells[0]))
+    return {cell[axis]: tuple(float(cell[name]) for name in names) for cell in cells}
 
 
 def test_a_zone_is_lost(cluster: Path) -> None:
