@@ -237,6 +237,19 @@ def test_a_drain_that_is_blocked_for_ever_ends_the_replay_with_a_note(
     assert "their turn to be drained never came: nodes b" in notes(finished)
 
 
+def test_a_drain_that_a_finalizer_holds_up_names_the_pod(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The other pod of the node has gone by then, and is not named."""
+    held = pod("web-0", "a")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    items = [*map(node, "ab"), *workload(2), held, pod("web-1", "a")]
+    finished = played(here, tmp_path, items, drain=("a",))
+    assert removed(finished) == [(10, "web-1")]
+    assert steps(finished) == [(0, "a", "Cordoned")]
+    assert notes(finished) == ["node a is not drained: default/web-0 did not terminate"]
+
+
 @pytest.mark.parametrize(
     ("option", "reason"),
     [

@@ -156,7 +156,8 @@ class Drains:
             if drained.refused:
                 self._note(_blocked_text(name, drained, self._cluster.pods, start_ns))
             elif not drained.is_drained:
-                pods = [self._cluster.pods[uid].key for uid in drained.pods]
+                left = (self._cluster.pods.get(uid) for uid in drained.pods)
+                pods = [pod.key for pod in left if pod is not None]
                 self._note(f"node {name} is not drained: {_listed(pods)} did not terminate")
         for drain in self._drains:
             if drain.waiting:
