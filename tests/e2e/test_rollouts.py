@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from replay.results.run.directory import RunDirectory
 from tests.e2e.commands import reprieve
-from tests.living_cluster import NODES, Raw, living_cluster, named, write_list
+from tests.living_cluster import NODES, TAKEN_NS, Raw, living_cluster, named, write_list
 
 pytestmark = pytest.mark.e2e
 NODE = NODES[0]
@@ -121,3 +122,26 @@ def test_a_broken_release_stops_with_most_pods_alive_and_is_named(tmp_path: Path
         "older templates, 3 are available; its progress deadline was exceeded "
         "(ProgressDeadlineExceeded)"
     )
+
+
+@pytest.mark.parametrize("release_at_first", [("release/",), ("--apply", "release/")])
+def test_a_daemon_set_that_is_released_at_the_beginning_rolls_out_node_by_node(
+    tmp_path: Path, release_at_first: tuple[str, ...]
+) -> None:
+    """One node at a time, whose old pod uses its 30 s; pods are ready once they are bound."""
+    items = living_cluster()
+    agent = named(items, "DaemonSet", "agent")
+    write_list(tmp_path / "cluster.yaml", [agent, *(each for each in items if each is not agent)])
+    manifest = {key: agent[key] for key in ("apiVersion", "kind", "spec")}
+    manifest["metadata"] = {"name": "agent", "namespace": "kube-system"}
+    manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/agent:2"
+    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "agent.yaml").write_text(yaml.safe_dump(manifest))
+    options = (*release_at_first, "--run", "run", "--spans", "off")
+    reprieve(tmp_path, "replay", "cluster.yaml", *options)
+    ended = [
+        (each.at_ns - TAKEN_NS) // 10**9
+        for each in RunDirectory.open(tmp_path / "run").decisions()
+        if each.observed.HasField("removed") and each.observed.object.name.startswith("agent-")
+    ]
+    assert ended == [30 * number for number in range(1, len(NODES) + 1)]

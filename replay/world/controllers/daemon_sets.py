@@ -126,9 +126,10 @@ class DaemonSets:
                 revision=revision,
                 bounds=bounds,
             )
-            for pod in self._cluster.pods_by_owner.get(uid, {}).values():
-                self._index(stored, pod)
-        elif stored.revision != revision:
+        # Also before a new template: it may come at the very moment at which its pods were created.
+        for pod in self._cluster.pods_by_owner.get(uid, {}).values():
+            self._index(stored, pod)
+        if stored.revision != revision:
             for pods in stored.on.values():
                 for pod_uid in pods:
                     stored.outdate(pod_uid, revision)
