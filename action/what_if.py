@@ -250,7 +250,7 @@ def _compare_trace(out: Path, traces: Sequence[str], change: Change) -> tuple[in
     sides = ["--a", shlex.join(change.options_a), "--b", shlex.join(change.options_b)]
     common = ["--allow-no-effect", *_words("REPRIEVE_OPTIONS")]
     runs = ["--run", str(out / "runs")]
-    return _reprieve("compare", *traces, *sides, *runs, *_results(out), "--", *common, "--force")
+    return _reprieve("compare", *traces, *sides, *runs, *_results(out), "--force", "--", *common)
 
 
 def _compare_manifests(out: Path, tree_a: Path, tree_b: Path, change: Change) -> tuple[int, str]:

@@ -114,7 +114,7 @@ def test_a_configuration_is_replayed_with_both_its_versions(repository: Path) ->
     commit(repository, scheduler=SCHEDULER.replace("10", "-1"))
     _, comment = what_if(repository, 2, trace=NGINX, options="--spans off --force")
     assert "podMaxBackoffSeconds" in comment
-    assert "<pre>Error: the replay of B failed" in comment
+    assert "<pre>Error: the replay of B is refused" in comment
 
 
 def test_manifests_of_both_commits_are_replayed(repository: Path) -> None:

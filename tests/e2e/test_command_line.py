@@ -121,6 +121,8 @@ def test_the_doctor_finds_a_collector_that_does_not_respond(
 def test_names_are_not_broken_on_a_terminal_of_60_columns(tmp_path: Path) -> None:
     """Columns stand closer there; no line is wider."""
     trace = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
-    shown = reprieve(tmp_path, "replay", str(trace), "--run", "run", COLUMNS="60").stdout
+    shown = reprieve(
+        tmp_path, "replay", str(trace), "--run", "run", "-o", "wide", COLUMNS="60"
+    ).stdout
     assert "RunPostFilterPlugins" in shown
     assert max(map(len, shown.splitlines())) <= 60

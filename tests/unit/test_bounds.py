@@ -243,9 +243,7 @@ def test_a_long_line_is_refused_where_a_format_is_looked_for(tmp_path: Path, lin
         list(open_trace([tmp_path / "a.yaml"]))
 
 
-@pytest.mark.parametrize(
-    "text", ["!!timestamp x", "!!bool x", "!!int x", "2026-13-45", "!!float x", "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["!!timestamp x", "!!bool x", "!!int x", "!!float x", "9" * 5000])
 def test_a_scalar_that_is_not_of_its_type_is_a_problem_of_the_yaml(text: str) -> None:
     """PyYAML has an AttributeError, a KeyError and a ValueError for these."""
     with pytest.raises(yaml.YAMLError, match="a value is not of its type"):
