@@ -40,6 +40,11 @@ class FigureSpread:
     most: float
     count: int
 
+    def text(self, digits: int) -> str:
+        """Return "mean ± deviation", and the value alone where there is one run."""
+        mean = f"{self.mean:,.{digits}g}"
+        return mean if self.count == 1 else f"{mean} ± {self.deviation:,.2g}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRow:
@@ -56,14 +61,14 @@ class SweepRow:
         return max((each.count for each in self.figures.values()), default=0)
 
     def cells(self, figures: Sequence[str]) -> list[str]:
-        """Return the values on the axes, the number of runs, and mean ± deviation of figures."""
+        """Return the values on the axes, the number of runs, and the figures."""
         values = [value for _, value in self.place]
         return [*values, str(self.runs), *(self.spread(name) for name in figures)]
 
     def spread(self, figure: str) -> str:
-        """Return a figure as mean ± deviation, "-" where no run has it."""
+        """Return a figure as text, "-" where no run has it."""
         found = self.figures.get(figure)
-        return "-" if found is None else f"{found.mean:,.5g} ± {found.deviation:,.2g}"
+        return "-" if found is None else found.text(5)
 
 
 def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
@@ -175,7 +180,7 @@ def _bar(row: SweepRow, summed: FigureSpread, y: int, low: float, high: float) -
 
     name = ", ".join(_short(value) for _, value in row.place) or "all"
     middle, x = y + 12, at(summed.mean)
-    label = f"{summed.mean:,.4g} ± {summed.deviation:,.2g}"
+    label = summed.text(4)
     if low == 0:
         mark = f'<rect class="bar" x="{_LEFT}" y="{y}" width="{x - _LEFT:.1f}" height="24"/>'
     else:

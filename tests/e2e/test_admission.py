@@ -98,7 +98,7 @@ def test_a_quota_admits_what_it_has_room_for_and_names_the_rest(tmp_path: Path) 
     notes = {each["kind"]: each["text"] for each in summary["notes"]}
     assert notes["not-simulated"] == (
         "HorizontalPodAutoscaler shop/web scales Deployment web between 2 and 10: "
-        "replicas stay at 8"
+        "replicas stay at 8 unless something else sets them"
     )
     reason = "exceeded quota: compute, requested: requests.cpu=500m, used: requests.cpu=3, limited"
     assert "could not create 6 pods" in notes["refused"]

@@ -182,7 +182,7 @@ def _autoscaler(raw: Raw, scaled: dict[tuple[str, str, str], Scaled], low: int, 
     found = scaled.get((kind, key(raw)[1] or "default", name))
     if found is None or found.replicas is None:
         return f"{what}: its replicas stay as they are"
-    return f"{what}: replicas stay at {found.replicas}"
+    return f"{what}: replicas stay at {found.replicas} unless something else sets them"
 
 
 def _vertical(raw: Raw) -> str:

@@ -67,12 +67,15 @@ PODS = [{"rules": [{"resources": ["pods"]}]}]
             ),
             (
                 "HorizontalPodAutoscaler shop/web scales Deployment web between 2 and 10: "
-                "replicas stay at 4"
+                "replicas stay at 4 unless something else sets them"
             ),
         ),
         (
             document("keda.sh/v1alpha1", "ScaledObject", spec={"scaleTargetRef": {"name": "web"}}),
-            "ScaledObject shop/web scales Deployment web between 0 and 100: replicas stay at 4",
+            (
+                "ScaledObject shop/web scales Deployment web between 0 and 100: "
+                "replicas stay at 4 unless something else sets them"
+            ),
         ),
         (
             document("keda.sh/v1alpha1", "ScaledObject", spec={"scaleTargetRef": {"name": "no"}}),

@@ -71,6 +71,12 @@ def test_figures_are_averaged_over_seeds() -> None:
     assert (second.figures["bound"].count, second.failed) == (2, 1)
 
 
+def test_a_deviation_is_printed_where_there_is_more_than_one_run() -> None:
+    """Of one run there is none to print."""
+    assert table(finished())[0].spread("bound") == "11 ± 1"
+    assert table(finished()[:1])[0].spread("bound") == "10"
+
+
 def test_the_tables_have_a_line_for_each_run_and_for_each_figure() -> None:
     """In CSV."""
     lines = cells_csv(finished()).splitlines()
