@@ -57,7 +57,7 @@ def refuse_folders(folders: Iterable[Path], *, force: bool) -> None:
 
 
 def refuse_unknown(checks: Checks, records: Records) -> None:
-    """Refuse checks of names that the trace does not have. Raises ExitError."""
+    """Refuse checks of names that neither the trace nor an override has. Raises ExitError."""
     named = [
         each
         for each in checks.assertions

@@ -13,6 +13,7 @@ from pathlib import Path
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.applied import applied
+from replay.importers.kubernetes.validity import refuse_invalid
 from replay.importers.records import Issues
 from replay.importers.registry import select
 from replay.kube.documents import read_documents
@@ -82,6 +83,7 @@ def _read(option: str, path: Path, at_ns: int) -> Release:
                     left_out.append(f"{each.get('apiVersion')} {each.get('kind')}")
                     continue
                 made = read_object(where, each)
+                refuse_invalid(where, made)
                 objects[_named(made, str(each["kind"]), where)] = made
     if not objects:
         raise NoEffectError(f"{option} has no effect: no object in it is one that a trace carries")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from replay.overrides.applied import Release, apply_releases, parse_apply
 from replay.overrides.assignment import (
@@ -54,6 +55,7 @@ from replay.overrides.usage import (
 )
 from replay.overrides.workloads import WorkloadChange, change_workloads, workload_changes
 from replay.world.kubelet.annotations import MEMORY, UsageRule
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
@@ -229,6 +231,16 @@ class Overrides:
             inventory=inventory,
         )
 
+    def added(self) -> Iterator[trace_pb2.Record]:
+        """Yield what the options add to a trace by name: objects of `--apply`, PriorityClasses."""
+        for release in self.releases:
+            for message in release.objects.values():
+                yield trace_pb2.Record(create=message)
+        for each in self.of(OverrideTarget.PRIORITY_CLASS):
+            made = KubernetesObject()
+            made.priority_class.metadata.name = each.name
+            yield trace_pb2.Record(create=made)
+
     def records(self, read: Callable[[], Records], seed: int) -> Records:
         """Return the changed trace, as `plan` and OverridePlan.records do."""
         return self.plan(read).records(seed)
@@ -300,7 +312,7 @@ class Overrides:
     def _check_usage(self, read: Callable[[], Records]) -> None:
         """Refuse usage rules that match no pod, and eviction settings for a trace without usage."""
         if self.usage:
-            refuse_unmatched(self.usage, read())
+            refuse_unmatched(self.usage, chain(read(), self.added()))
             return
         assignments = self.of(OverrideTarget.KUBELET)
         if assignments and not self.allows_no_effect and not has_usage(read()):

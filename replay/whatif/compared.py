@@ -49,15 +49,17 @@ class Compared:
         found = self.divergence
         if found is None:
             return ["All decisions are identical."]
-        first = found.a or found.b
-        assert first is not None  # noqa: S101 - a divergence has a decision
-        facts = self.facts_a if found.a is not None else self.facts_b
-        at = simulated(first.at_ns - facts.start_ns)
+        sides = (("A", found.a, self.facts_a), ("B", found.b, self.facts_b))
+        at_ns = min(each.at_ns - facts.start_ns for _, each, facts in sides if each is not None)
         after = counted(found.same, "identical decision")
-        lines = [f"Runs diverge at {at}, after {after}:"]
-        for name, decision in (("A", found.a), ("B", found.b)):
-            text = sentence_of(decision) if decision is not None else "has no further decision"
-            lines.append(f"{name} {text}")
+        lines = [f"Runs diverge at {simulated(at_ns)}, after {after}:"]
+        for name, decision, facts in sides:
+            if decision is None:
+                lines.append(f"{name} has no further decision")
+                continue
+            later_ns = decision.at_ns - facts.start_ns
+            when = f" at {simulated(later_ns)}" if later_ns > at_ns else ""
+            lines.append(f"{name} {sentence_of(decision)}{when}")
         return lines
 
     def not_judged_lines(self) -> Iterator[str]:

@@ -123,3 +123,25 @@ def test_compare_and_the_reports_have_the_notes(tmp_path: Path) -> None:
     reprieve(tmp_path, "report", "b")
     for page in (tmp_path / "ab.html", tmp_path / "b" / "report.html"):
         assert "exceeded quota: compute" in page.read_text()
+
+
+def test_a_request_above_its_limit_is_refused_in_the_api_servers_words(tmp_path: Path) -> None:
+    """In a manifest nothing is applied; above a LimitRange's default limit no pod is created."""
+    resources = "{requests: {cpu: 700m}, limits: {cpu: 500m}}"
+    above = MANIFEST.replace("image: i", f"image: i, resources: {resources}")
+    (tmp_path / "above.yaml").write_text(above)
+    (tmp_path / "request.yaml").write_text(above.replace(", limits: {cpu: 500m}", ""))
+    limited = CLUSTER.replace("defaultRequest: {cpu: 500m}", "default: {cpu: 500m}")
+    (tmp_path / "cluster.yaml").write_text(limited + POD.format(0) + POD.format(1))
+    problem = (
+        'spec.containers[0].resources.requests: Invalid value: "700m": '
+        "must be less than or equal to cpu limit of 500m"
+    )
+    for arguments in (("above.yaml",), ("--apply", "above.yaml")):
+        done = reprieve(tmp_path, "replay", "cluster.yaml", *arguments, "--run", "a", code=2)
+        assert f"web: an API server refuses it: spec.template.{problem}" in done.stderr
+        assert not (tmp_path / "a").exists()
+    checks = ("--assert", "refused{workload=web} == 8", "--assert", "pending == 8")
+    options = ("--apply", "request.yaml", "--run", "b", "--spans", "off", *checks)
+    done = reprieve(tmp_path, "replay", "cluster.yaml", *options)
+    assert f"is invalid: {problem}" in " ".join(done.stdout.split())

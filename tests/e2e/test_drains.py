@@ -184,7 +184,12 @@ def test_a_drain_takes_one_pod_for_each_replacement_that_is_ready(
     items += [pod(f"web-{number}", "a") for number in range(3)]
     finished = played(here, tmp_path, items, drain=("a",))
     assert [at_s for at_s, _ in removed(finished)] == [10, 45, 80]
-    assert steps(finished) == [(0, "a", "Cordoned"), (0, "a", "Blocked"), (80, "a", "Drained")]
+    assert steps(finished) == [
+        (0, "a", "Cordoned"),
+        (0, "a", "Blocked"),
+        (35, "a", "Blocked"),
+        (80, "a", "Drained"),
+    ]
     (row,) = finished.summary.decided.drains
     assert (row.took_ns, row.evicted) == (80 * _S, 3)
     assert row.message == "waited for budgets: default/web 70s"
@@ -248,6 +253,24 @@ def test_a_drain_that_a_finalizer_holds_up_names_the_pod(
     assert removed(finished) == [(10, "web-1")]
     assert steps(finished) == [(0, "a", "Cordoned")]
     assert notes(finished) == ["node a is not drained: default/web-0 did not terminate"]
+
+
+def test_the_row_of_a_blocked_drain_is_as_at_the_end_and_not_as_at_its_first_refusal(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """With minAvailable 2 of 3 pods, and room for one pod on the other node.
+
+    The first eviction is allowed at 0 s, the second at 35 s, when the first replacement is ready.
+    The second one stays pending, so that the budget refuses the third pod for ever.
+    """
+    filler = pod("filler", "b", owner="", cpu="1200m")
+    filler["metadata"]["labels"] = {}
+    items = [*map(node, "ab"), *workload(3), budget(minAvailable=2), filler]
+    items += [pod(f"web-{number}", "a") for number in range(3)]
+    finished = played(here, tmp_path, items, drain=("a",))
+    (row,) = finished.summary.decided.drains
+    assert (row.step, row.evicted) == ("Blocked", 2)
+    assert row.message == "budget default/web refuses default/web-2"
 
 
 @pytest.mark.parametrize(

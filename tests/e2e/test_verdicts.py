@@ -82,6 +82,18 @@ def test_a_misspelt_priority_class_fails_the_check_that_nothing_is_pending(tmp_p
     reprieve(tmp_path, "replay", "repaired.yaml", "--run", "y", "-q", *again)
 
 
+def test_checks_and_usage_may_name_what_an_override_adds(tmp_path: Path) -> None:
+    """The Deployment comes by --apply, with its class."""
+    node, _, workloads = _SHOP.replace("critcal", "critical").partition("---")
+    (tmp_path / "node.yaml").write_text(node, encoding="utf-8")
+    (tmp_path / "web.yaml").write_text(workloads, encoding="utf-8")
+    options = ["--apply", "web.yaml", "--usage", "app=web memory 100Mi"]
+    checks = ("unavailable{workload=web} == 0", "pending{class=critical,namespace=shop} == 0")
+    asserts = [text for check in checks for text in ("--assert", check)]
+    done = reprieve(tmp_path, "replay", "node.yaml", "--run", "x", "-q", *options, *asserts)
+    assert done.stderr == ""
+
+
 def _ready(run_: RunDirectory) -> dict[str, tuple[int, int]]:
     """Return desired and ready pods of the workloads with such columns, as kubectl shows them."""
     kinds = ("Deployment", "StatefulSet", "DaemonSet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,9 @@ def command(*, trace: TraceArguments, overrides: Overrides, checks: Checks, **va
     if options.free_run:
         raise click.UsageError("--free-run needs --compare-recorded; every other replay is free")
     later = checks_of_look()
-    refuse_unknown(checks if later is None else later, trace.records)
+    refuse_unknown(
+        checks if later is None else later, lambda: chain(trace.records(), overrides.added())
+    )
     if later is not None:
         look_at(settings, trace, overrides)
         return

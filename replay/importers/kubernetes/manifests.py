@@ -22,6 +22,7 @@ from replay.importers.kubernetes.applied import applied
 from replay.importers.kubernetes.defaults import fill_in
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
+from replay.importers.kubernetes.validity import refuse_invalid
 from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
     Importer,
@@ -175,6 +176,8 @@ class _Manifests:
             message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
             self._issues.add("misplaced-field", where, message)
         carried = read_object(where, raw)
+        if not _was_created(carried):
+            refuse_invalid(where, carried)
         key = self._named(metadata(carried), str(kind), where)
         object_ns = latest_ns(raw)
         if object_ns > self._latest_ns:

@@ -135,7 +135,12 @@ class WorkloadTally:
             numbers = self._numbers(uid, workload)
             is_short = numbers.ready < numbers.desired
             budgets = self._budgets.below(workload.namespace, workload.labels) if is_short else []
-            workload.judge(self._now_ns, numbers, budgets)
+            came_ready = any(
+                self._counts[each].came_ready
+                for each in (uid, *self._children.get(uid, ()))
+                if each in self._counts
+            )
+            workload.judge(self._now_ns, numbers, budgets, came_ready=came_ready)
             if is_short:
                 self._short[uid] = None
             else:
@@ -286,6 +291,7 @@ class WorkloadTally:
         )
         pod.take(message.status)
         self._count(pod, 1)
+        self._counts[pod.owner_uid].came_ready |= is_new and pod.is_ready
         # As JobState.count: a pod that had ended when it was first seen was counted before.
         was_counted = is_new and JOB_TRACKING not in message.metadata.finalizers
         has_succeeded = before is not None and before.has_succeeded

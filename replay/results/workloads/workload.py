@@ -28,13 +28,17 @@ _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 @dataclass(slots=True)
 class PodCounts:
-    """Pods of one controller; `pods` and `ready` neither terminate nor are over."""
+    """Pods of one controller; `pods` and `ready` neither terminate nor are over.
+
+    came_ready: one of them was ready when the run first saw it, as in a snapshot.
+    """
 
     all: int = 0
     pods: int = 0
     ready: int = 0
     ready_also_terminating: int = 0
     succeeded: int = 0
+    came_ready: bool = False
 
 
 NO_PODS = PodCounts()
@@ -91,11 +95,14 @@ class Workload:
             return counts.pods if succeeded else self.wanted
         return max(0, min(self.completions - succeeded, self.wanted))
 
-    def judge(self, now_ns: int, numbers: Numbers, budgets: list[str]) -> None:
-        """Note the numbers from now on, and the budgets that it is below."""
+    def judge(self, now_ns: int, numbers: Numbers, budgets: list[str], *, came_ready: bool) -> None:
+        """Note the numbers from now on, and the budgets that it is below.
+
+        One that came with ready pods does not start, even if it loses them at the first instant.
+        """
         history, is_short = self.history, numbers.ready < numbers.desired
         if history.starts is None:
-            history.starts = is_short and not numbers.ready
+            history.starts = is_short and not numbers.ready and not came_ready
         elif history.starts and not is_short:
             history.starts = False
             history.least = None

@@ -52,8 +52,9 @@ class _NodeDrain:
     """The drain of one node, until it is uncordoned; times in ns.
 
     pods: UIDs of those that are evicted and have not gone. refused: when the eviction of a pod was
-    refused first. failed: why the drain cannot succeed any more. waited_ns: by budget, how long the
-    last of its pods waited for it. is_drained: the node waits until it is uncordoned.
+    refused first. recorded: evicted pods and refusals, as last recorded. failed: why the drain
+    cannot succeed any more. waited_ns: by budget, how long the last of its pods waited for it.
+    is_drained: the node waits until it is uncordoned.
     """
 
     drain: _Drain
@@ -61,6 +62,7 @@ class _NodeDrain:
     pods: dict[str, None]
     evicted: int = 0
     refused: dict[str, tuple[int, EvictionRefusal]] = field(default_factory=dict)
+    recorded: tuple[int, str] = (0, "")
     waited_ns: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     is_drained: bool = False
@@ -236,15 +238,11 @@ class Drains:
                 self._evict_pod(now_ns, pod, drained)
         if drained.refused:
             self._timeline.plan(now_ns + RETRY_NS, ActionKind.DRAIN, name, idle=True)
-            if all(since_ns == now_ns for since_ns, _ in drained.refused.values()):
-                self._journal.node_drain(
-                    now_ns,
-                    name,
-                    "Blocked",
-                    now_ns - drained.began_ns,
-                    drained.evicted,
-                    _refusals_text(drained, self._cluster.pods),
-                )
+            text = _refusals_text(drained, self._cluster.pods)
+            if drained.recorded != (drained.evicted, text):
+                drained.recorded = (drained.evicted, text)
+                took_ns = now_ns - drained.began_ns
+                self._journal.node_drain(now_ns, name, "Blocked", took_ns, drained.evicted, text)
         elif not drained.pods:
             self._pods_gone(now_ns, name, drained)
 

@@ -150,6 +150,20 @@ def test_a_pod_that_terminates_is_not_ready_for_a_deployment_but_for_a_stateful_
     assert (verdicts["db"].ready, verdicts["db"].pods) == (1, 0)
 
 
+def test_a_workload_that_loses_all_its_pods_at_the_first_instant_does_not_start() -> None:
+    """They were ready when the run began: a release with Recreate, or a drain, at its beginning."""
+    tally = whole_web()
+    for name in "abc":
+        tally.sent(messages.patched(name, deletion_s=30))
+    for name in "def":
+        tally.sent(messages.added(pod(name, ready=False), 30))
+    for name in "def":
+        tally.sent(now_ready(name, 50))
+    verdict = only(tally)
+    assert (verdict.least_ready, verdict.least_desired) == (0, 3)
+    assert verdict.sentence(START_NS) == "3 of 3, below desired from 0s for 50s"
+
+
 def test_what_lasts_no_time_does_not_count() -> None:
     """A pod that is replaced within its instant was never missed."""
     tally = whole_web()

@@ -1,5 +1,7 @@
 """The plugins of admission as one: what each new pod goes through, in upstream's order.
 
+Plugins fill in the pod, then it is validated, then plugins check it.
+
 Pods that exist (those of a recording or of a list of a cluster's objects) have been through it;
 only a missing priority is filled in. A pod that a controller creates as it did in the recording is
 not refused again. Webhooks, policies and PodSecurity are not simulated.
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from replay.world.api.admission.limit_ranges import LimitRanges
 from replay.world.api.admission.priority import PriorityAdmission
 from replay.world.api.admission.quotas import Quotas
+from replay.world.api.admission.resources import refuse_above_limits
 from replay.world.api.admission.runtime_classes import RuntimeClasses
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 
@@ -77,16 +80,18 @@ class Admission:
                 self.quotas.remove(namespace, ref.name)
 
     def admit(self, now_ns: int, pod: pod_pb2.Pod, *, recorded: bool) -> str:
-        """Fill in a pod and return a note, "" for none. Raises AdmissionError.
+        """Fill in a pod and return a note, "" for none. Raises AdmissionError and FieldError.
 
         recorded: a controller creates it as in the recording, where it was not refused.
         """
         if pod.metadata.HasField("creation_timestamp") or pod.spec.node_name:
             return self.priority.admit(pod)
-        self._limit_ranges.admit(pod, enforced=not recorded)
+        self._limit_ranges.fill_in(pod)
         note = self.priority.admit(pod)
         self._runtime_classes.admit(pod.spec, enforced=not recorded)
         if not recorded:
+            refuse_above_limits(pod.spec, "spec")
+            self._limit_ranges.check(pod)
             self.quotas.check(now_ns, pod)
         return note
 

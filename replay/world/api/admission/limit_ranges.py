@@ -35,19 +35,22 @@ class LimitRanges:
         """Delete a LimitRange; an unknown one is accepted."""
         self._ranges.get(namespace, {}).pop(name, None)
 
-    def admit(self, pod: pod_pb2.Pod, *, enforced: bool) -> None:
-        """Fill in defaults and, where `enforced`, check the bounds. Raises AdmissionError."""
-        ranges = self._ranges.get(pod.metadata.namespace)
-        if not ranges:
-            return
-        in_order = [ranges[name] for name in sorted(ranges)]
-        for each in in_order:
+    def fill_in(self, pod: pod_pb2.Pod) -> None:
+        """Fill in the defaults of the pod's namespace."""
+        for each in self._of(pod):
             _set_defaults(each, pod.spec)
-        for each in in_order if enforced else ():
+
+    def check(self, pod: pod_pb2.Pod) -> None:
+        """Check the bounds of the pod's namespace. Raises AdmissionError."""
+        for each in self._of(pod):
             problems = list(dict.fromkeys(_problems(each, pod.spec)))
             if problems:
                 text = f"[{', '.join(problems)}]" if len(problems) > 1 else problems[0]
                 raise AdmissionError(text)
+
+    def _of(self, pod: pod_pb2.Pod) -> Iterator[admission_pb2.LimitRange]:
+        ranges = self._ranges.get(pod.metadata.namespace, {})
+        return (ranges[name] for name in sorted(ranges))
 
 
 def _fill_in(item: admission_pb2.LimitRangeItem) -> None:

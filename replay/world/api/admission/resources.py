@@ -15,6 +15,7 @@ from typing import Literal
 
 from reprieve.kube.v1beta1 import pod_pb2
 from services.kube.quantity import Quantity, parse
+from services.rpc.errors import FieldError
 
 Amounts = dict[str, Quantity]
 Side = Literal["requests", "limits"]
@@ -68,6 +69,31 @@ def of_pod(spec: pod_pb2.PodSpec, side: Side, *, overhead: bool) -> Amounts:
             if side == "requests" or (name in total and total[name].nano):
                 total[name] = plus(total[name], amount) if name in total else amount
     return total
+
+
+def refuse_above_limits(spec: pod_pb2.PodSpec, path: str) -> None:
+    """Refuse a spec in which a request is above its limit. Raises FieldError with the field.
+
+    `path` is where the spec is in its object.
+    Source: kubernetes v1.34 pkg/apis/core/validation/validation.go, validateResourceRequirements.
+    """
+    for name, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers):
+            _refuse_above_limits(container.resources, f"{path}.{name}[{index}].resources")
+    _refuse_above_limits(spec.resources, f"{path}.resources")
+
+
+def _refuse_above_limits(resources: pod_pb2.ResourceRequirements, path: str) -> None:
+    for name in sorted(resources.requests):
+        request, limit = resources.requests[name], resources.limits.get(name)
+        if limit is not None and request != limit and parse(request).nano > parse(limit).nano:
+            problem = (
+                f'Invalid value: "{parse(request)}": must be less than or equal to {name} limit'
+            )
+            raise FieldError(f"{path}.requests", f"{problem} of {parse(limit)}")
 
 
 def _side(resources: pod_pb2.ResourceRequirements, side: Side) -> Amounts:
