@@ -106,6 +106,7 @@ class _Applying:
         self._live: dict[_Key, KubernetesObject] = {}
         self._pods: set[_Key] = set()
         self._keys = {key for each in releases for key in each.objects}
+        self._namespaces: set[str] = set()
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
         for record in records:
@@ -131,6 +132,8 @@ class _Applying:
                 if field is None:
                     return
                 key = _key(KINDS[field], metadata(message).namespace, metadata(message).name)
+                if field == "namespace":
+                    self._namespaces.add(key[2])
                 if field == "pod":
                     self._pods.add(key)
                 elif key in self._keys:
@@ -143,6 +146,7 @@ class _Applying:
 
     def _apply(self, release: Release) -> Iterator[trace_pb2.Record]:
         at_ns = self._start_ns + release.at_ns
+        yield from self._missing_namespaces(at_ns, release)
         for key, wanted in release.objects.items():
             kind, namespace, name = key
             whose = f"{kind} {namespace}/{name}".replace(" /", " ")
@@ -164,6 +168,16 @@ class _Applying:
             self._live[key] = made
         for each in release.left_out:
             yield self._issue(at_ns, release, f"{each} is not carried in a trace and was left out")
+
+    def _missing_namespaces(self, at_ns: int, release: Release) -> Iterator[trace_pb2.Record]:
+        """Name the namespaces that do not exist, where the trace has namespaces at all."""
+        if not self._namespaces:
+            return
+        self._namespaces |= {name for kind, _, name in release.objects if kind == "Namespace"}
+        named = {namespace for _, namespace, _ in release.objects if namespace}
+        for each in sorted(named - self._namespaces - {"default"}):
+            problem = f"namespace {each} is not in the trace: kubectl apply fails unless it exists"
+            yield self._issue(at_ns, release, problem)
 
     def _issue(self, at_ns: int, release: Release, message: str) -> trace_pb2.Record:
         issue = trace_pb2.ImportIssue(

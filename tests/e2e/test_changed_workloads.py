@@ -14,6 +14,7 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.runner import FinishedReplay
 from tests.e2e.replays import run
+from tests.kubectl_objects import kubernetes_object
 from tests.living_cluster import Raw, living_cluster, named, write_list
 
 pytestmark = pytest.mark.e2e
@@ -182,6 +183,22 @@ def test_a_release_may_come_at_a_time(here: EmbeddedServices, tmp_path: Path) ->
     assert [text.partition("at=10m: ")[2] for text in texts] == [
         "Deployment shop/new is created",
         "Deployment shop/web is changed",
+    ]
+
+
+def test_a_release_into_a_namespace_that_does_not_exist_is_noted(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The trace has its namespaces; one of the release's own counts, too."""
+    path = tmp_path / "release.yaml"
+    quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: %s}\nspec: {}\n"
+    new = "apiVersion: v1\nkind: Namespace\nmetadata: {name: new}\n"
+    path.write_text("---\n".join([new, *(quota % name for name in ("shop", "new", "shpo"))]))
+    items = [kubernetes_object("v1", "Namespace", "shop", namespace=""), *living_cluster()]
+    finished = played(here, tmp_path / "run", items, apply=(str(path),))
+    missing = [text for _, text in finished.replay.journal.notes if "namespace" in text]
+    assert [text.partition("yaml: ")[2] for text in missing] == [
+        "namespace shpo is not in the trace: kubectl apply fails unless it exists"
     ]
 
 
