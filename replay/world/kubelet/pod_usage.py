@@ -103,6 +103,8 @@ def memory_parts(
         return []
     if profile is None and growing is None:
         return []
+    if growing is None and profile is not None and not (profile.containers or pod.containers):
+        return [_recorded_sum(pod, pod.running_ns, profile.rest)]
     containers = {each.name: each for each in long_running(pod.message.spec)}
     growths = growing.memory if growing is not None else {}
     found = _Parts(pod)
@@ -125,6 +127,17 @@ def memory_parts(
         grown = GrowthCurve(growth=growth, most_bytes=end_bytes)
         found.add_sum(growing.since_ns, grown, users)
     return found.parts
+
+
+def _recorded_sum(pod: PodRecord, running_ns: int, curve: UsageCurve) -> MemoryPart:
+    """Return the one part of a pod whose sum alone is recorded, and no container was killed.
+
+    Nearly every pod of a recording is one, and its parts are read at each step of its node.
+    """
+    containers = [each.name for each in long_running(pod.message.spec)]
+    if len(containers) == 1:
+        return MemoryPart(start_ns=running_ns, curve=curve, container=containers[0])
+    return MemoryPart(start_ns=running_ns, curve=curve, is_shared=bool(containers))
 
 
 class _Parts:
