@@ -9,6 +9,7 @@ import pytest
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.deployments import DESIRED, REVISION
+from replay.world.controllers.rolling_update import Bounds, SizedSet, rescaled
 from replay.world.models import Models
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import (
@@ -204,6 +205,61 @@ def test_scaling_during_a_rollout_is_shared_in_proportion() -> None:
     broken.spec.replicas = 15
     world.feed(200 * S, update(broken))
     assert sizes(world) == {"a": 11, "b": 7}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "surge", "old", "shared"),
+    [
+        (5, 10, 0, (3, 2), (6, 4)),
+        (5, 3, 0, (3, 2), (2, 1)),
+        (9, 4, 0, (1, 8), (0, 4)),
+        (7, 10, 0, (2, 3, 2), (3, 4, 3)),
+        (13, 8, 0, (3, 8, 2), (2, 5, 1)),
+        (3, 4, 0, (1, 1, 1), (1, 1, 2)),
+        (3, 2, 0, (1, 1, 1), (0, 1, 1)),
+        (6, 0, 0, (1, 2, 3), (0, 0, 0)),
+        (10, 20, 2, (6, 6), (11, 11)),
+    ],
+)
+def test_scaling_has_the_sizes_of_upstreams_cases(
+    before: int, after: int, surge: int, old: tuple[int, ...], shared: tuple[int, ...]
+) -> None:
+    """The oldest ReplicaSet first, the new one last.
+
+    Source: kubernetes v1.34 pkg/controller/deployment/sync_test.go, TestScale.
+    """
+    assert scaled(before, after, old, surge=surge) == shared
+
+
+@pytest.mark.parametrize(
+    ("after", "old", "shared"),
+    [
+        # Shares are 3.3, 4.4, 3.3, all rounded to what is there: one pod is left for the largest.
+        (11, (3, 4, 3), (3, 5, 3)),
+        # 2.7, 3.6, 2.7 are 3, 4, 3: one pod too many is left, and the largest gives it.
+        (9, (3, 4, 3), (3, 3, 3)),
+        # 3.6, 4.8, 3.6 are one more each, and two come: the largest's, then the newest's.
+        (12, (3, 4, 3), (3, 5, 4)),
+        # 2.4, 3.2, 2.4 are one less each, and two go: the largest's, then the oldest's.
+        (8, (3, 4, 3), (2, 3, 3)),
+    ],
+)
+def test_the_largest_replica_set_goes_first_and_gets_what_rounding_leaves(
+    after: int, old: tuple[int, ...], shared: tuple[int, ...]
+) -> None:
+    """Upstream's own cases have no rounding that falls on sets of unequal sizes."""
+    assert scaled(10, after, old) == shared
+
+
+def scaled(before: int, after: int, old: tuple[int, ...], *, surge: int = 0) -> tuple[int, ...]:
+    """Return the sizes of ReplicaSets after a scaling, the oldest first; the last one is new."""
+    sets = [
+        SizedSet(uid=str(number), replicas=size, desired=before, most=before + surge)
+        for number, size in enumerate(old)
+    ]
+    bounds = Bounds(desired=after, max_surge=surge)
+    shared = rescaled(bounds, sets[-1], sets[:-1], rolls=True, pods=sum(old))
+    return tuple(shared[each.uid] for each in sets)
 
 
 def test_a_third_template_replaces_the_pods_of_the_second_first() -> None:
