@@ -91,6 +91,7 @@ def _divergence(compared: Compared) -> ReportSection:
     moment, *decisions = compared.divergence_lines()
     rows: list[Sequence[Cell]] = [[each[:1], each[2:3].upper() + each[3:]] for each in decisions]
     rows += [["Why" if not index else "", each] for index, each in enumerate(compared.reasons)]
+    rows += [["First decision", each] for each in compared.first_decision_lines()]
     judged = " ".join((*compared.not_judged_lines(), *compared.end_lines()))
     return ReportSection(
         key="divergence",

@@ -122,11 +122,12 @@ def given_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
     if either is None:
         return
     holder = a if one is not None else b
-    for owner in _owners(holder, either.metadata):
-        yield from _controller(a, b, owner)
-    yield from _budgets(a, b, either)
     for name in _nodes(one, other_pod):
         yield from node_differences(a, b, name)
+    for owner in _owners(holder, either.metadata):
+        yield from _controller(a, b, owner)
+    # What a budget allows follows from decisions of this very moment.
+    yield from _budgets(a, b, either, allowed=False)
 
 
 def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
@@ -137,7 +138,7 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
             yield f"{'A' if one is None else 'B'} has no node {name}."
         return
     statuses = [_conditions(each) for each in (one, other)]
-    for type_ in dict.fromkeys([*statuses[0], *statuses[1]]):
+    for type_ in dict.fromkeys(["Ready", *statuses[0], *statuses[1]]):
         mine, theirs = (each.get(type_, "not set") for each in statuses)
         if mine != theirs:
             yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
@@ -226,8 +227,8 @@ def _nodes(*pods: pod_pb2.Pod | None) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod) -> Iterator[str]:
-    """Yield what the budgets of a pod allow, where that differs."""
+def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod, *, allowed: bool = True) -> Iterator[str]:
+    """Yield which budgets only one run has for a pod, and what they allow where that differs."""
     for key in dict.fromkeys([*a.objects, *b.objects]):
         if key[0] != "PodDisruptionBudget" or key[1] != pod.metadata.namespace:
             continue
@@ -240,7 +241,7 @@ def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod) -> Iterator[str]:
             yield f"Only {'B' if one is None else 'A'} has {name}."
             continue
         mine, theirs = (each.status.disruptions_allowed for each in (one, other))
-        if mine != theirs:
+        if allowed and mine != theirs:
             yield f"{name} allows {counted(mine, 'disruption')} in A and {theirs:,} in B."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from replay.whatif.divergence import (
     first_divergence,
     sentence_of,
 )
+from replay.whatif.effects import Effect, changes_cluster, first_effect
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.notes import compared_notes
 from reprieve.trace.v1beta1 import trace_pb2
@@ -40,12 +41,29 @@ class Compared:
     facts_a: RunFacts
     facts_b: RunFacts
     divergence: Divergence | None
+    effect: Effect | None
     reasons: tuple[str, ...]
     comparison: RunComparison
     not_judged: Mapping[str, str]
 
     def divergence_lines(self) -> list[str]:
-        """Return the first decisions that differ, a line for the moment and one for each run."""
+        """Return the headline: a line for the moment and one for each run.
+
+        It is of the first effect where the cluster itself was changed, and otherwise of the first
+        decisions that differ.
+        """
+        if self.effect is not None:
+            return [self.effect.moment, f"A {self.effect.text_a}", f"B {self.effect.text_b}"]
+        return self._decision_lines()
+
+    def first_decision_lines(self) -> Iterator[str]:
+        """Yield the first decisions that differ as a sentence, where the headline is an effect."""
+        if self.effect is not None and self.divergence is not None:
+            moment, a, b = self._decision_lines()
+            at = moment.removeprefix("Runs diverge ").removesuffix(":")
+            yield f"The first different decision, {at}: {a}, and {b}."
+
+    def _decision_lines(self) -> list[str]:
         found = self.divergence
         if found is None:
             return ["All decisions are identical."]
@@ -86,6 +104,7 @@ class Compared:
                 "same": found.same,
                 "a": _decision(found.a, self.facts_a),
                 "b": _decision(found.b, self.facts_b),
+                "effect": self.effect.to_mapping() if self.effect is not None else None,
                 "flipped_by": list(self.reasons),
             }
         return {
@@ -102,6 +121,7 @@ class Compared:
         moment, *decisions = self.divergence_lines()
         lines = [plain(moment), *(f"- {plain(each)}" for each in decisions)]
         lines += [f"- {plain(each)}" for each in self.reasons[:REASONS_SHOWN]]
+        lines += [f"- {plain(each)}" for each in self.first_decision_lines()]
         notes = [*self.not_judged_lines(), *self.end_lines()]
         lines += ["", *(f"{plain(each)}\n" for each in notes)]
         changed = [each for each in self.comparison.groups if each.counts]
@@ -173,17 +193,24 @@ def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) ->
     """
     facts_a, facts_b = read_facts(run_a), read_facts(run_b)
     divergence = first_divergence(run_a, run_b)
-    reasons: list[str] = []
-    if divergence is not None and explains:
+    reasons: Sequence[str] = ()
+    effect = None
+    if divergence is not None:
         a = ComparedRun(name="A", run=run_a, facts=facts_a, decision=divergence.a)
         b = ComparedRun(name="B", run=run_b, facts=facts_b, decision=divergence.b)
-        reasons = divergence_reasons(divergence, a, b)
+        if changes_cluster(a, b):
+            effect = first_effect(a, b, explains=explains)
+        if effect is not None:
+            reasons = effect.reasons
+        elif explains:
+            reasons = divergence_reasons(divergence, a, b)
     return Compared(
         run_a=run_a,
         run_b=run_b,
         facts_a=facts_a,
         facts_b=facts_b,
         divergence=divergence,
+        effect=effect,
         reasons=tuple(reasons),
         comparison=compare(facts_a, facts_b),
         not_judged={

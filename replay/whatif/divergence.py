@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replay.errors import RunError
 from replay.explain.explain import explain
@@ -106,10 +106,11 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
 def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
     begin_ns = start_ns(run)
     for decision in run.decisions():
-        yield _identity(decision, begin_ns), decision
+        yield identity(decision, begin_ns), decision
 
 
-def _identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
+def identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
+    """Return what two runs' decisions are compared by; `begin_ns` is the run's beginning."""
     observed = decision.observed
     case = observed.WhichOneof("observed")
     named = (observed.object.kind, observed.object.namespace, observed.object.name)
@@ -146,6 +147,10 @@ class ComparedRun:
     run: RunDirectory
     facts: RunFacts
     decision: trace_pb2.Decision | None
+
+    def with_decision(self, decision: trace_pb2.Decision) -> ComparedRun:
+        """Return the run with another decision to explain."""
+        return replace(self, decision=decision)
 
 
 def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -> list[str]:

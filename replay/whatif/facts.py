@@ -26,7 +26,8 @@ _S = 1e9
 class PodFacts:
     """What happened to the pods of one name; times are ns.
 
-    node: where it was bound last, "" where never. uid: of the last one. pending_since_ns,
+    node: where it was bound last, "" where never. ran_on: the node that it had when it was first
+    seen, which is at the beginning for a pod that ran then. uid: of the last one. pending_since_ns,
     pending_until_ns: from its creation until it got its node or went without; None where it exists
     at the run's end and has no node.
     waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
@@ -40,6 +41,8 @@ class PodFacts:
     kind: str = ""
     workload: str = ""
     node: str = ""
+    ran_on: str = ""
+    created_ns: int = 0
     uid: str = ""
     pending_since_ns: int = 0
     pending_until_ns: int | None = 0
@@ -255,6 +258,8 @@ def _note_pod(
             name=meta.name,
             priority=spec.priority,
             priority_class=spec.priority_class_name,
+            ran_on=spec.node_name,
+            created_ns=change.at_ns,
         )
         for owner in meta.owner_references:
             if owner.controller:

@@ -205,7 +205,8 @@ def _print_notes(compared: Compared, console: Console, *, wide: bool) -> None:
 def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
     moment, *decisions = compared.divergence_lines()
     console.print(escape(moment), highlight=False)
-    for each in (*decisions, *compared.reasons[: None if wide else REASONS_SHOWN]):
+    reasons = compared.reasons[: None if wide else REASONS_SHOWN]
+    for each in (*decisions, *reasons, *compared.first_decision_lines()):
         console.print(f"  {escape(each)}", highlight=False)
     console.print()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from replay.results.durations import simulated
 
@@ -13,13 +13,14 @@ class Shortfall:
     """When a workload was below a number of pods: how often, and how long in total, ns.
 
     longest_from_ns, longest_ns: when the longest time began, since the Unix epoch, and how long it
-    was. lasts: it is below at the run's end.
+    was. last_from_ns: when the latest time began. lasts: it is below at the run's end.
     """
 
     times: int = 0
     total_ns: int = 0
     longest_from_ns: int = 0
     longest_ns: int = 0
+    last_from_ns: int = 0
     lasts: bool = False
 
     def text(self, start_ns: int) -> str:
@@ -125,6 +126,7 @@ class Spells:
     total_ns: int = 0
     longest_from_ns: int = 0
     longest_ns: int = 0
+    last_from_ns: int = 0
 
     def note(self, now_ns: int, *, holds: bool) -> None:
         """Note whether the condition holds from now on."""
@@ -140,6 +142,7 @@ class Spells:
 
     def _add(self, since_ns: int, now_ns: int) -> None:
         lasted_ns = now_ns - since_ns
+        self.last_from_ns = since_ns
         self.times += 1
         self.total_ns += lasted_ns
         if self.times == 1 or lasted_ns > self.longest_ns:
@@ -147,7 +150,7 @@ class Spells:
 
     def shortfall(self, end_ns: int) -> Shortfall:
         """Return the times until the run's end, the present one included."""
-        whole = Spells(None, self.times, self.total_ns, self.longest_from_ns, self.longest_ns)
+        whole = replace(self, since_ns=None)
         if self.since_ns is not None:
             whole._add(self.since_ns, max(end_ns, self.since_ns))
         return Shortfall(
@@ -155,6 +158,7 @@ class Spells:
             total_ns=whole.total_ns,
             longest_from_ns=whole.longest_from_ns,
             longest_ns=whole.longest_ns,
+            last_from_ns=whole.last_from_ns,
             lasts=self.since_ns is not None,
         )
 
