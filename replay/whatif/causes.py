@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.durations import simulated
-from replay.results.run.cluster import ClusterObjects, ObjectKey
+from replay.results.run.cluster import TERMINAL_PHASES, ClusterObjects, ObjectKey
 from replay.results.run.directory import RunDirectory
 from replay.world.api.cluster import replicas
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
@@ -23,6 +23,8 @@ from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 from services.terminal import counted
 
+_NAMED = 3
+"""Pods that a sentence names."""
 _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 
 
@@ -97,6 +99,7 @@ def pod_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
     yield from _termination(a, b, key)
     yield from _priority(one, other, key)
     yield from _requests(one, other, key)
+    yield from _limits(one, other, key)
     for name in _nodes(one, other):
         yield from node_differences(a, b, name)
     for owner in _owners(a, one.metadata):
@@ -113,11 +116,13 @@ def given_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
     """Yield what differs about what a pod was given: not what a decision about it changes."""
     for moment, other in ((a, b), (b, a)):
         if key in moment.refused and key not in other.refused:
+            yield from _admission(a, b, _split(key)[0])
             yield f"In {moment.name} admission refused {key}: {moment.refused[key]}."
     one, other_pod = a.pod(key), b.pod(key)
     if one is not None and other_pod is not None:
         yield from _priority(one, other_pod, key)
         yield from _requests(one, other_pod, key)
+        yield from _limits(one, other_pod, key)
     either = one or other_pod
     if either is None:
         return
@@ -155,6 +160,56 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
             yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
 
 
+def node_pod_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
+    """Yield which pods a node has in one run alone."""
+    pods = [
+        [
+            f"{key[1]}/{key[2]}"
+            for key, held in moment.objects.items()
+            if key[0] == "Pod"
+            and held.spec.node_name == name
+            and held.status.phase not in TERMINAL_PHASES
+        ]
+        for moment in (a, b)
+    ]
+    for run, here, there in (("A", *pods), ("B", *pods[::-1])):
+        only = sorted({*here} - {*there})
+        if only:
+            more = f" and {len(only) - _NAMED:,} more" if len(only) > _NAMED else ""
+            yield f"Only in {run} node {name} has {', '.join(only[:_NAMED])}{more}."
+
+
+def _admission(a: Moment, b: Moment, namespace: str) -> Iterator[str]:
+    """Yield which quotas and LimitRanges of a namespace differ."""
+    for key in dict.fromkeys([*a.objects, *b.objects]):
+        if key[0] not in ("ResourceQuota", "LimitRange") or key[1] != namespace:
+            continue
+        one, other = a.objects.get(key), b.objects.get(key)
+        text = f"{key[0]} {key[1]}/{key[2]}"
+        if one is None or other is None:
+            yield f"Only {'B' if one is None else 'A'} has {text}."
+        elif one.spec != other.spec:
+            yield f"{text} differs."
+
+
+def _limits(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
+    """Yield the limits of containers that differ; containers pair by name."""
+    limits = [
+        {
+            each.name: dict(each.resources.limits)
+            for each in (*pod.spec.init_containers, *pod.spec.containers)
+        }
+        for pod in (one, other)
+    ]
+    for name in (each for each in limits[0] if each in limits[1]):
+        mine, theirs = (each[name] for each in limits)
+        for resource in sorted({*mine, *theirs}):
+            if mine.get(resource) != theirs.get(resource):
+                amounts = (each.get(resource, "none") for each in (mine, theirs))
+                text = "The {} limit of container {} of {} is {} in A and {} in B."
+                yield text.format(resource, name, key, *amounts)
+
+
 def _missing(a: Moment, b: Moment, key: str) -> Iterator[str]:
     """Yield that one run alone has a pod, and why the other one does not have it."""
     has, lacks = (b, a) if a.pod(key) is None else (a, b)
@@ -162,6 +217,7 @@ def _missing(a: Moment, b: Moment, key: str) -> Iterator[str]:
     pod = has.pod(key)
     assert pod is not None  # noqa: S101 - the run has it
     if key in lacks.refused:
+        yield from _admission(a, b, pod.metadata.namespace)
         yield f"In {lacks.name} admission refused it: {lacks.refused[key]}."
     for kind, namespace, name in _owners(has, pod.metadata):
         message = lacks.refused_by_owner.get((kind, namespace, name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from replay.errors import RunError
 from replay.explain.explain import explain
@@ -22,6 +22,7 @@ from replay.whatif.causes import (
     given_differences,
     moment_of,
     node_differences,
+    node_pod_differences,
     pod_differences,
 )
 from replay.whatif.facts import RunFacts
@@ -148,9 +149,10 @@ class ComparedRun:
     facts: RunFacts
     decision: trace_pb2.Decision | None
 
-    def with_decision(self, decision: trace_pb2.Decision) -> ComparedRun:
-        """Return the run with another decision to explain."""
-        return replace(self, decision=decision)
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether the run was stopped before all was played (--until)."""
+        return self.run.manifest().end in {end.value for end in _STOPPED}
 
 
 def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -> list[str]:
@@ -172,7 +174,8 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
         if decision is not None and decision is first and decision.observed.HasField("oom_killed"):
             return _known(_oom_kill(side, b if side is a else a, decision), a, b, first)
     if _is_pressure(first):
-        return _known([*_threshold_differences(a, b), *_usage_differences(a, b)], a, b, first)
+        differences = [*_threshold_differences(a, b), *_usage_differences(a, b)]
+        return _known(differences or _of_use(a, b, first), a, b, first)
     if one is not None and other is not None and _are_one_attempt(one, other, a, b):
         try:
             found_a, found_b = _explained(a, one), _explained(b, other)
@@ -285,8 +288,11 @@ def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:
     """Return when and why a run was stopped, "" if not before the other's next decision."""
     manifest, decision = run.run.manifest(), other.decision
     stopped_ns = manifest.end_ns - run.facts.start_ns
-    is_stopped = manifest.end in {end.value for end in _STOPPED}
-    if not is_stopped or decision is None or stopped_ns >= decision.at_ns - other.facts.start_ns:
+    if (
+        not run.is_stopped
+        or decision is None
+        or stopped_ns >= decision.at_ns - other.facts.start_ns
+    ):
         return ""
     return f"{run.name} ends at {simulated(stopped_ns)}: {manifest.end}."
 
@@ -435,16 +441,49 @@ def _eviction(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decisio
     if evicted.signal:
         differences += _threshold_differences(side, other, evicted.signal)
     differences += _usage_differences(side, other)
-    yield from differences or ["Why the other run did not is not known."]
+    yield from differences or _of_use_or_unknown(side, other, decision)
 
 
 def _oom_kill(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision) -> Iterator[str]:
     killed = decision.observed.oom_killed
+    limit = _LIMITS.get(killed.limit_of, "the limit")
     yield (
-        f"In {side.name} container {killed.container} used {killed.usage_bytes:,} bytes and the "
-        f"limit of {killed.limit_of} is {killed.limit_bytes:,}."
+        f"In {side.name} container {killed.container} used {killed.usage_bytes:,} bytes and "
+        f"{limit} is {killed.limit_bytes:,}."
     )
-    yield from _usage_differences(side, other)
+    usage = list(_usage_differences(side, other))
+    yield from usage or _of_use_or_unknown(side, other, decision)
+
+
+_LIMITS = {
+    "container": "its limit",
+    "pod": "its pod's limit",
+    "kubepods": "the limit of all pods of the node",
+    "node": "the capacity of the node",
+}
+
+
+def _of_use(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision) -> Iterator[str]:
+    """Yield what makes a pod or a node use more in one run: limits, requests, pods on the node."""
+    a, b = (side, other) if side.name == "A" else (other, side)
+    holder = a if decision is a.decision else b
+    offset_ns = decision.at_ns - holder.facts.start_ns - 1
+    before = [moment_of(run.name, run.run, run.facts.start_ns, offset_ns) for run in (a, b)]
+    observed = decision.observed
+    if observed.object.kind == "Node":
+        yield from node_pod_differences(before[0], before[1], observed.object.name)
+        yield from node_differences(before[0], before[1], observed.object.name)
+        return
+    yield from pod_differences(before[0], before[1], _key(decision))
+    name = observed.evicted.node_name or observed.oom_killed.node_name
+    yield from node_pod_differences(before[0], before[1], name)
+
+
+def _of_use_or_unknown(
+    side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision
+) -> list[str]:
+    unknown = f"Why {other.name} did not is not known: nothing else that the runs record differs."
+    return list(_of_use(side, other, decision)) or [unknown]
 
 
 def _threshold_differences(

@@ -11,7 +11,7 @@ priority. DaemonSets come last, since their pods come and go with their nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -43,7 +43,7 @@ EFFECTS = (
 """The effects, the one that a person notices most first.
 
 below budget, below desired: a workload, at some time of one run alone. unavailable: a workload with
-more missing pods at the end of one run. without a node: a pod, when the first of both runs ends.
+more missing pods at the end of one run. without a node: a pod, when the first run is stopped.
 disrupted: a pod that was preempted, evicted by its kubelet or OOM-killed. lost its node: a pod that
 ran at the beginning, or when it was created, and was removed or bound elsewhere.
 """
@@ -114,7 +114,9 @@ def first_effect(a: ComparedRun, b: ComparedRun, *, explains: bool) -> Effect | 
 class _EffectSearch:
     def __init__(self, a: ComparedRun, b: ComparedRun, explains: bool) -> None:
         self._a, self._b, self._explains = a, b, explains
-        self._length_ns = min(a.facts.length_ns, b.facts.length_ns)
+        # A run that ended by itself stays as it is; one that was stopped decides no more.
+        stopped = [each.facts.length_ns for each in (a, b) if each.is_stopped]
+        self._end_ns = min(stopped or [max(a.facts.length_ns, b.facts.length_ns)])
 
     def first(self) -> Effect | None:
         pods = self._pods_by_effect()
@@ -185,7 +187,7 @@ class _EffectSearch:
             yield f"{since} {_told(losses[key])}."
         else:
             yield f"{side.name} {_state(here, key)}; {there.name} {_state(there, key)}."
-        yield from self._because(key, losses.get(key), moments)
+        yield from self._because(key, side, losses.get(key), moments)
 
     def _without_pods(
         self, verdict: WorkloadVerdict, moments: tuple[Moment, Moment]
@@ -214,7 +216,7 @@ class _EffectSearch:
         """Yield the effects on a pod."""
         one, other = (run.facts.pods.get(key) for run in (self._a, self._b))
         waits = [
-            pod is not None and bool(run.facts.waiting_ns(pod, self._length_ns))
+            pod is not None and run.facts.waits(pod, self._end_ns)
             for run, pod in ((self._a, one), (self._b, other))
         ]
         if waits[0] != waits[1]:
@@ -236,7 +238,7 @@ class _EffectSearch:
             return self._only_pod(keys)
         wanted = _DECISIONS[kind]
         for offset_ns, of_a, of_b in _instants(self._a, self._b, set(keys), wanted):
-            if offset_ns > self._length_ns:
+            if offset_ns > self._end_ns:
                 return None
             changed = [
                 key
@@ -279,7 +281,8 @@ class _EffectSearch:
         if self._explains and one is not None and other is not None:
             reasons = self._explained(one, other, key, moments)
         elif self._explains:
-            reasons = self._because(key, one or other, moments)
+            side = self._a if one is not None else self._b
+            reasons = self._because(key, side, one or other, moments)
         return Effect(
             kind=kind,
             subject=f"pod {key}",
@@ -307,23 +310,33 @@ class _EffectSearch:
     ) -> Iterator[str]:
         """Yield why both runs decided otherwise about one pod at one time."""
         found = list(given_differences(*moments, key))
-        if found:
-            yield from found
-            yield from self._overrides()
-            return
-        a, b = self._a.with_decision(one), self._b.with_decision(other)
-        yield from divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
+        if not found:
+            a, b = replace(self._a, decision=one), replace(self._b, decision=other)
+            found = divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
+        yield from found
+        yield from (each for each in self._overrides() if each not in found)
 
     def _because(
-        self, key: str, loss: trace_pb2.Decision | None, moments: tuple[Moment, Moment]
+        self,
+        key: str,
+        side: ComparedRun,
+        loss: trace_pb2.Decision | None,
+        moments: tuple[Moment, Moment],
     ) -> Iterator[str]:
-        """Yield what differs about a pod, or about the pod that it was preempted for."""
+        """Yield what differs about a pod that run `side` lost, or about its preemptor or node."""
         found: list[str] = []
+        if loss is not None and _kind(loss) in ("evicted", "oom_killed"):
+            found += self._of_usage(side, loss)
         if loss is not None and loss.observed.HasField("preempted"):
             by = loss.observed.preempted.by
             found += self._of_preemptor(f"{by.namespace}/{by.name}", moments)
         yield from found or given_differences(*moments, key)
         yield from self._overrides()
+
+    def _of_usage(self, side: ComparedRun, loss: trace_pb2.Decision) -> list[str]:
+        one, other = (loss if side is run else None for run in (self._a, self._b))
+        a, b = replace(self._a, decision=one), replace(self._b, decision=other)
+        return divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
 
     def _of_preemptor(self, key: str, moments: tuple[Moment, Moment]) -> Iterator[str]:
         """Yield why a pod preempts in one run alone: what differs about it."""

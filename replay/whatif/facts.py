@@ -128,11 +128,15 @@ class RunFacts:
         """Return the simulated time of the run."""
         return self.end_ns - self.start_ns
 
+    def waits(self, pod: PodFacts, offset_ns: int) -> bool:
+        """Return whether a pod waits for a node at a moment."""
+        at_ns, until_ns = self.start_ns + offset_ns, pod.pending_until_ns
+        return pod.pending_since_ns <= at_ns and (until_ns is None or at_ns < until_ns)
+
     def waiting_ns(self, pod: PodFacts, offset_ns: int) -> int:
         """Return how long a pod has waited at a moment, 0 for one that does not wait then."""
-        at_ns, until_ns = self.start_ns + offset_ns, pod.pending_until_ns
-        waits = pod.pending_since_ns <= at_ns and (until_ns is None or at_ns < until_ns)
-        return at_ns - pod.pending_since_ns if waits else 0
+        at_ns = self.start_ns + offset_ns
+        return at_ns - pod.pending_since_ns if self.waits(pod, offset_ns) else 0
 
     def described(self) -> Iterator[Described]:
         """Yield all that a condition may choose: pods, refused ones included, and workloads."""
