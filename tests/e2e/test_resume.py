@@ -408,3 +408,32 @@ def _begun(
         time.sleep(0.05)
     process.kill()
     raise AssertionError("no replay has begun")
+
+
+@pytest.mark.e2e
+def test_a_folder_whose_trace_broke_is_used_again_and_one_that_can_be_resumed_is_not(
+    tmp_path: Path,
+) -> None:
+    """The trace breaks after the 500 records that are read first: another trace needs no --force.
+
+    What the broken one decided by then can be read meanwhile. A killed run is kept.
+    """
+    generate = ("generate", "-o", "whole.jsonl", "--nodes", "4", "--pods", "400", "--seed", "3")
+    reprieve(tmp_path, *generate)
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) > 530
+    (tmp_path / "broken.jsonl").write_text("".join([*lines[:520], "{\n", *lines[520:]]))
+    tail = ("--run", "run", "--spans", "off", "--no-report", "--no-eviction")
+    refused = reprieve(tmp_path, "replay", "broken.jsonl", *tail, code=2)
+    assert "broken.jsonl" in refused.stderr
+    assert "the run broke off" in reprieve(tmp_path, "get", "pods", "run").stderr
+    reprieve(tmp_path, "replay", "whole.jsonl", *tail)
+    again = reprieve(tmp_path, "replay", "whole.jsonl", *tail, code=2)
+    assert "run is a former run; --force replaces it" in again.stderr
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    interrupted = _broken_off(killed)
+    kept = (interrupted / "resume.zst").read_bytes()
+    done = reprieve(killed, "replay", str(tmp_path / "whole.jsonl"), *tail, code=2)
+    assert "is a former run; --force replaces it" in done.stderr
+    assert (interrupted / "resume.zst").read_bytes() == kept

@@ -85,12 +85,14 @@ class RunDirectory:
     def __init__(self, path: Path, lock: RunLock | None = None) -> None:
         self.path = path
         self._lock = lock
+        self._continues = False
 
     @classmethod
     def create(cls, path: Path, *, force: bool = False) -> Self:
         """Make the folder, which may exist if it is empty.
 
-        `force` removes a former run in it. Raises RunError where the folder holds anything else,
+        `force` removes a former run in it; one that broke off since its input was refused goes
+        without. Raises RunError where the folder holds anything else,
         and where a live run holds it.
         """
         cls.check(path, force=force)
@@ -98,6 +100,7 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(path, error, "made") from error
+        force = force or _is_refused(path)
         run = cls(path, RunLock.take(path))
         try:
             # Another run may have ended here since the check.
@@ -113,7 +116,7 @@ class RunDirectory:
         """Raise RunError where `create` would because of what the folder holds; change nothing."""
         if is_held(path):
             raise RunError(held_text(path))
-        check_files(path, force=force)
+        check_files(path, force=force or _is_refused(path))
 
     @classmethod
     def create_next(cls, trace_name: str, parent: Path = RUNS) -> Self:
@@ -137,7 +140,7 @@ class RunDirectory:
         Raises RunError where it has its end, and where a live run holds it.
         """
         run, former = cls.open(path), read_holder(path)
-        run._lock = RunLock.take(path)
+        run._lock, run._continues = RunLock.take(path), True
         try:
             if run.manifest().finished:
                 raise RunError(f"{path} has its end; there is nothing to continue")
@@ -172,7 +175,13 @@ class RunDirectory:
         if error is None:
             self.end()
         elif self._lock is not None:
-            self._lock.release(str(error) or type(error).__name__)
+            # Errors of what was read (traces, overrides) are ValueErrors, perhaps as the cause of
+            # the command's end. The others may be gone when the run is resumed: a lost service, a
+            # full disk, an interruption.
+            problem = error.__cause__ or error
+            is_input = isinstance(problem, ValueError) and not isinstance(problem, RunError)
+            refused = is_input and not self._continues
+            self._lock.release(str(error) or type(error).__name__, refused=refused)
             error.add_note(f"{self.path} has what was written until then")
 
     def end(self) -> None:
@@ -404,3 +413,9 @@ def _mapping(text: bytes, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RunError(f"{where}: not a JSON object")
     return value
+
+
+def _is_refused(path: Path) -> bool:
+    """Return whether a folder's run broke off since its input was refused."""
+    holder = read_holder(path)
+    return holder is not None and holder.refused

@@ -40,13 +40,14 @@ class LockHolder:
     """A run as its lock describes it.
 
     since: when it began, as in 2026-01-31T12:00:00Z. broke_off: why it ended early; "" where it
-    still runs or was killed.
+    still runs or was killed. refused: its input was, so that it would break off there again.
     """
 
     pid: int = 0
     host: str = ""
     since: str = ""
     broke_off: str = ""
+    refused: bool = False
 
     def __str__(self) -> str:
         """Return process, host and time for people."""
@@ -85,17 +86,17 @@ class RunLock:
             time.sleep(_PAUSE_S)
         raise RunError(held_text(folder))
 
-    def release(self, broke_off: str = "") -> None:
+    def release(self, broke_off: str = "", *, refused: bool = False) -> None:
         """Let the folder go; `broke_off` is why the run ended early, "" where it has its end.
 
-        A second call does nothing.
+        refused: its input was. A second call does nothing.
         """
         if self._descriptor < 0:
             return
         with contextlib.suppress(OSError):
             if broke_off:
                 reason = broke_off.partition("\n")[0][:_REASON_CHARS_MAX]
-                self._holder = replace(self._holder, broke_off=reason)
+                self._holder = replace(self._holder, broke_off=reason, refused=refused)
                 self._put()
             elif _is_at(self._path, self._descriptor):
                 self._path.unlink()
@@ -141,6 +142,7 @@ def read_holder(folder: Path) -> LockHolder | None:
             host=str(found["host"]),
             since=str(found["since"]),
             broke_off=str(found["broke_off"]),
+            refused=bool(found.get("refused", False)),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return LockHolder()
