@@ -97,8 +97,13 @@ class DurationHistogram:
 
     __slots__ = ("_buckets", "count", "max_ns", "sum_ns")
 
+    _buckets: dict[int, int]
+    count: int
+    sum_ns: int
+    max_ns: int
+
     def __init__(self) -> None:
-        self._buckets: dict[int, int] = {}
+        self._buckets = {}
         self.count = 0
         self.sum_ns = 0
         self.max_ns = 0

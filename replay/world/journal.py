@@ -50,6 +50,10 @@ class Journal:
     Changes of objects go to `objects`, if there is one; they are not entries of the log.
     """
 
+    _failed: list[FailedAttempt]
+    _sequence: int
+    notes: Counter[tuple[str, str]]
+
     def __init__(
         self,
         sink: DecisionSink,
@@ -59,9 +63,9 @@ class Journal:
         self._sink = sink
         self._objects = objects
         self._failed_sink = failed or self._sink_each
-        self._failed: list[FailedAttempt] = []
+        self._failed = []
         self._sequence = 0
-        self.notes: Counter[tuple[str, str]] = Counter()
+        self.notes = Counter()
 
     def note(self, kind: str, text: str) -> None:
         """Count a note for the summary, on which no decision depends."""

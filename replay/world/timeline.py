@@ -94,9 +94,14 @@ class _Planned:
 class Timeline:
     """Actions ordered by (time in ns, order of planning)."""
 
+    _heap: list[tuple[int, int, _Planned]]
+    _planned: dict[tuple[ActionKind, str], _Planned]
+    _count: int
+    _idle: int
+
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, _Planned]] = []
-        self._planned: dict[tuple[ActionKind, str], _Planned] = {}
+        self._heap = []
+        self._planned = {}
         self._count = 0
         self._idle = 0
 

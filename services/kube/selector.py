@@ -88,10 +88,15 @@ class LabelSelectors(Generic[_K]):
     a label's name alone, else (it takes what has no label at all) nothing.
     """
 
+    _filed: dict[_Label, dict[_K, LabelSelector]]
+    _labels: dict[_K, tuple[_Label, ...]]
+    _numbers: dict[_K, int]
+    _next: int
+
     def __init__(self) -> None:
-        self._filed: dict[_Label, dict[_K, LabelSelector]] = {}
-        self._labels: dict[_K, tuple[_Label, ...]] = {}
-        self._numbers: dict[_K, int] = {}
+        self._filed = {}
+        self._labels = {}
+        self._numbers = {}
         self._next = 0
 
     def put(self, key: _K, selector: LabelSelector | None) -> None:

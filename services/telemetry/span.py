@@ -115,6 +115,9 @@ class TraceIds:
 
     __slots__ = ("_next", "trace_id")
 
+    trace_id: str
+    _next: int
+
     def __init__(self, digest: bytes) -> None:
         self.trace_id = digest[:16].hex()
         self._next = int.from_bytes(digest[16:], "big")

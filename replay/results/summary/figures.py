@@ -49,12 +49,19 @@ class DecisionCounts:
 
     __slots__ = ("against_budget", "decisions", "ended", "evicted", "nominations", "refused_pods")
 
+    decisions: Counter[str]
+    nominations: int
+    against_budget: int
+    evicted: Counter[str]
+    ended: Counter[str]
+    refused_pods: int
+
     def __init__(self) -> None:
-        self.decisions: Counter[str] = Counter()
+        self.decisions = Counter()
         self.nominations = 0
         self.against_budget = 0
-        self.evicted: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
+        self.evicted = Counter()
+        self.ended = Counter()
         self.refused_pods = 0
 
     def count(self, kind: str, observed: trace_pb2.Observed) -> None:

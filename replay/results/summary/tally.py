@@ -58,31 +58,55 @@ class Tally(DecisionCounts):
     workloads: how whole each workload is and was.
     """
 
+    first_ns: int | None
+    last_ns: int
+    rounds: int
+    _last_round: tuple[int, int]
+    instants: int
+    pods: int
+    namespaces: dict[str, None]
+    cycles: int
+    queue_exchanges: int
+    batches: int
+    failed_reasons: Counter[str]
+    warnings: Counter[str]
+    refused: Counter[str]
+    preempted_by: Counter[tuple[str, int]]
+    preempted_priorities: Counter[tuple[int, int]]
+    loops: EvictionLoops
+    drains: DrainedNodes
+    workloads: WorkloadTally
+    waited_ns: dict[int, DurationHistogram]
+    waiting: dict[str, UnboundPod]
+    refused_alone: dict[str, None]
+    steps: dict[str, StepTime]
+    _priorities: dict[str, int]
+
     def __init__(self) -> None:
         super().__init__()
-        self.first_ns: int | None = None
+        self.first_ns = None
         self.last_ns = 0
         self.rounds = 0
         self._last_round = (0, 0)
         self.instants = 0
         self.pods = 0
-        self.namespaces: dict[str, None] = {}
+        self.namespaces = {}
         self.cycles = 0
         self.queue_exchanges = 0
         self.batches = 0
-        self.failed_reasons: Counter[str] = Counter()
-        self.warnings: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.preempted_by: Counter[tuple[str, int]] = Counter()
-        self.preempted_priorities: Counter[tuple[int, int]] = Counter()
+        self.failed_reasons = Counter()
+        self.warnings = Counter()
+        self.refused = Counter()
+        self.preempted_by = Counter()
+        self.preempted_priorities = Counter()
         self.loops = EvictionLoops()
         self.drains = DrainedNodes()
         self.workloads = WorkloadTally()
-        self.waited_ns: dict[int, DurationHistogram] = {}
-        self.waiting: dict[str, UnboundPod] = {}
-        self.refused_alone: dict[str, None] = {}
-        self.steps: dict[str, StepTime] = {}
-        self._priorities: dict[str, int] = {}
+        self.waited_ns = {}
+        self.waiting = {}
+        self.refused_alone = {}
+        self.steps = {}
+        self._priorities = {}
 
     def sent(self, round_: scheduler_pb2.Round) -> None:
         """Count a message to the scheduler; several can make one round."""
@@ -264,9 +288,12 @@ class EvictionLoops:
     Source: kubernetes/kubernetes#31778.
     """
 
+    _owners: dict[str, str]
+    _series: dict[tuple[str, str], _Series]
+
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}
-        self._series: dict[tuple[str, str], _Series] = {}
+        self._owners = {}
+        self._series = {}
 
     def pod_added(self, uid: str, owner: str) -> None:
         """Note a pod's controller, as "Kind namespace/name"."""

@@ -13,10 +13,14 @@ from services.rpc.kube.codec import budget_from_message
 class Budgets:
     """The disruption budgets, by namespace and name, and which have too few healthy pods."""
 
+    _selectors: dict[str, LabelSelectors[str]]
+    _selector_of: dict[tuple[str, str], LabelSelector | None]
+    _below: dict[tuple[str, str], None]
+
     def __init__(self) -> None:
-        self._selectors: dict[str, LabelSelectors[str]] = {}
-        self._selector_of: dict[tuple[str, str], LabelSelector | None] = {}
-        self._below: dict[tuple[str, str], None] = {}
+        self._selectors = {}
+        self._selector_of = {}
+        self._below = {}
 
     def put(self, message: policy_pb2.PodDisruptionBudget) -> bool:
         """Add or replace a budget; return whether a workload may be judged otherwise for it."""

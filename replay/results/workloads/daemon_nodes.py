@@ -19,12 +19,20 @@ class DaemonNodes:
     with a ready one.
     """
 
+    _should_run: NodeShouldRun
+    _nodes: dict[str, ShouldRun]
+    _parts: dict[str, tuple[bool, bool]]
+    pods: Counter[str]
+    ready: Counter[str]
+    desired: int
+    ready_nodes: int
+
     def __init__(self, should_run: NodeShouldRun) -> None:
         self._should_run = should_run
-        self._nodes: dict[str, ShouldRun] = {}
-        self._parts: dict[str, tuple[bool, bool]] = {}
-        self.pods: Counter[str] = Counter()
-        self.ready: Counter[str] = Counter()
+        self._nodes = {}
+        self._parts = {}
+        self.pods = Counter()
+        self.ready = Counter()
         self.desired = 0
         self.ready_nodes = 0
 

@@ -48,20 +48,34 @@ class WorkloadTally:
     workloads that happened later. So the latter wait here until the former have come.
     """
 
+    _now_ns: int
+    _ahead: deque[WorkloadChange]
+    _workloads: dict[str, Workload]
+    _children: dict[str, dict[str, None]]
+    _counts: dict[str, PodCounts]
+    _pods: dict[str, OwnedPod]
+    _nodes: dict[str, node_pb2.Node]
+    _daemon_sets: dict[str, DaemonNodes]
+    _budgets: Budgets
+    _admission: PriorityAdmission
+    _refused: Counter[str]
+    _changed: dict[str, None]
+    _short: dict[str, None]
+
     def __init__(self) -> None:
         self._now_ns = 0
-        self._ahead: deque[WorkloadChange] = deque()
-        self._workloads: dict[str, Workload] = {}
-        self._children: dict[str, dict[str, None]] = {}
-        self._counts: dict[str, PodCounts] = {}
-        self._pods: dict[str, OwnedPod] = {}
-        self._nodes: dict[str, node_pb2.Node] = {}
-        self._daemon_sets: dict[str, DaemonNodes] = {}
+        self._ahead = deque()
+        self._workloads = {}
+        self._children = {}
+        self._counts = {}
+        self._pods = {}
+        self._nodes = {}
+        self._daemon_sets = {}
         self._budgets = Budgets()
         self._admission = PriorityAdmission()
-        self._refused: Counter[str] = Counter()
-        self._changed: dict[str, None] = {}
-        self._short: dict[str, None] = {}
+        self._refused = Counter()
+        self._changed = {}
+        self._short = {}
 
     def object_changed(self, event: scheduler_pb2.Event) -> None:
         """Take a change of an object that the scheduler does not receive in full."""

@@ -75,25 +75,46 @@ class Cluster:
     pending pods that were tried at the current `snapshot_version`.
     """
 
+    _others: dict[tuple[str, str, str], int]
+    pods: dict[str, PodRecord]
+    nodes: dict[str, node_pb2.Node]
+    pods_by_node: dict[str, dict[str, PodRecord]]
+    active_by_node: dict[str, dict[str, PodRecord]]
+    ended: dict[str, PodRecord]
+    pods_by_owner: dict[str, dict[str, PodRecord]]
+    pod_uids: dict[str, str]
+    budgets: dict[str, policy_pb2.PodDisruptionBudget]
+    replica_sets: dict[str, workloads_pb2.ReplicaSet]
+    deployments: dict[str, workloads_pb2.Deployment]
+    scales: dict[str, int]
+    births: dict[str, int]
+    pending: dict[str, PodRecord]
+    events: list[scheduler_pb2.Event]
+    urgency: Urgency | None
+    changed: Changed
+    snapshot_version: int
+    tried: int
+    enlisted: int
+
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
         self._scheduler_names = scheduler_names
-        self._others: dict[tuple[str, str, str], int] = {}
-        self.pods: dict[str, PodRecord] = {}
-        self.nodes: dict[str, node_pb2.Node] = {}
-        self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
-        self.active_by_node: dict[str, dict[str, PodRecord]] = {}
-        self.ended: dict[str, PodRecord] = {}
-        self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
+        self._others = {}
+        self.pods = {}
+        self.nodes = {}
+        self.pods_by_node = {}
+        self.active_by_node = {}
+        self.ended = {}
+        self.pods_by_owner = {}
         self.owned = OwnedPods()
-        self.pod_uids: dict[str, str] = {}
-        self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
-        self.replica_sets: dict[str, workloads_pb2.ReplicaSet] = {}
-        self.deployments: dict[str, workloads_pb2.Deployment] = {}
-        self.scales: dict[str, int] = {}
-        self.births: dict[str, int] = {}
-        self.pending: dict[str, PodRecord] = {}
-        self.events: list[scheduler_pb2.Event] = []
-        self.urgency: Urgency | None = None
+        self.pod_uids = {}
+        self.budgets = {}
+        self.replica_sets = {}
+        self.deployments = {}
+        self.scales = {}
+        self.births = {}
+        self.pending = {}
+        self.events = []
+        self.urgency = None
         self.changed = Changed()
         self.snapshot_version = 0
         self.tried = 0

@@ -16,9 +16,12 @@ class OwnedPods:
     ready one of them has been so, ns since the Unix epoch.
     """
 
+    active: dict[str, dict[str, PodRecord]]
+    ready_ns: dict[str, dict[str, int]]
+
     def __init__(self) -> None:
-        self.active: dict[str, dict[str, PodRecord]] = {}
-        self.ready_ns: dict[str, dict[str, int]] = {}
+        self.active = {}
+        self.ready_ns = {}
 
     def count(self, pod: PodRecord) -> None:
         """Count a pod in its current state, in place of its previous one."""

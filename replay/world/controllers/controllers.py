@@ -53,6 +53,12 @@ class _PodController(Protocol):
 class Controllers:
     """All workload controllers of a cluster."""
 
+    _uids: dict[tuple[str, str, str], str]
+    _objects: dict[str, tuple[str, meta_pb2.ObjectMeta]]
+    _again: dict[str, None]
+    _rolling: dict[str, None]
+    _sent: dict[str, bytes]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
@@ -73,11 +79,11 @@ class Controllers:
             "DaemonSet": self._daemon_sets,
             "Job": self._jobs,
         }
-        self._uids: dict[tuple[str, str, str], str] = {}
-        self._objects: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
-        self._again: dict[str, None] = {}
-        self._rolling: dict[str, None] = {}
-        self._sent: dict[str, bytes] = {}
+        self._uids = {}
+        self._objects = {}
+        self._again = {}
+        self._rolling = {}
+        self._sent = {}
 
     @property
     def has_cron_jobs(self) -> bool:

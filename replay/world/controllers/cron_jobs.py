@@ -49,11 +49,13 @@ class _Cron:
 class CronJobs:
     """Decides which Jobs to create, and which finished ones to delete."""
 
+    _crons: dict[str, _Cron]
+
     def __init__(self, state: WorldState, jobs: Jobs) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._jobs = jobs
-        self._crons: dict[str, _Cron] = {}
+        self._crons = {}
 
     def __len__(self) -> int:
         return len(self._crons)

@@ -104,11 +104,13 @@ class _Set:
 class DaemonSets:
     """Keeps the pods of each set, node by node."""
 
+    _sets: dict[str, _Set]
+
     def __init__(self, state: WorldState, pod_control: PodControl) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._pod_control = pod_control
-        self._sets: dict[str, _Set] = {}
+        self._sets = {}
 
     def put(self, message: workloads_pb2.DaemonSet) -> None:
         """Add or replace a DaemonSet. Raises FieldError for a template that cannot be decoded."""
@@ -366,7 +368,10 @@ def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTempla
 class NodeShouldRun:
     """Which nodes a template's pods should run on. Raises FieldError for a bad template."""
 
+    template: workloads_pb2.PodTemplateSpec
+
     def __init__(self, template: workloads_pb2.PodTemplateSpec) -> None:
+        self.template = template
         self._node_name = template.spec.node_name
         self._spec = spec_from_message(template.spec, field="spec.template.spec")
         affinity = self._spec.node_affinity

@@ -72,12 +72,14 @@ class Step:
 class Deployments:
     """Keeps the ReplicaSets of each Deployment; `_rollouts` are those that are under way."""
 
+    _rollouts: dict[str, Progress]
+
     def __init__(self, state: WorldState, sets: ReplicaSets, pod_control: PodControl) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._sets = sets
         self._pod_control = pod_control
-        self._rollouts: dict[str, Progress] = {}
+        self._rollouts = {}
 
     def put(self, message: workloads_pb2.Deployment) -> None:
         """Add or replace a Deployment. Raises FieldError for bounds that cannot be read."""

@@ -87,18 +87,25 @@ class DisruptionController:
     disruption the delayed status allowed.
     """
 
+    _due: dict[str, None]
+    _disrupted: dict[str, None]
+    _budgets: dict[str, _TrackedBudget]
+    _by_namespace: dict[str, LabelSelectors[str]]
+    _version: int
+    _covering: dict[str, _CoveringBudgets]
+
     def __init__(self, state: WorldState) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._delay_ns = state.models.budget_delay_ns
-        self._due: dict[str, None] = {}
-        self._disrupted: dict[str, None] = {}
+        self._due = {}
+        self._disrupted = {}
         self._recorded_status = state.models.recorded_budget_status
-        self._budgets: dict[str, _TrackedBudget] = {}
-        self._by_namespace: dict[str, LabelSelectors[str]] = {}
+        self._budgets = {}
+        self._by_namespace = {}
         self._version = 0
-        self._covering: dict[str, _CoveringBudgets] = {}
+        self._covering = {}
 
     def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
         """Add or replace a budget. Raises FieldError for one that cannot be decoded.

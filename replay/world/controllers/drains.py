@@ -71,17 +71,23 @@ class _NodeDrain:
 class Drains:
     """Drives the drains of a cluster."""
 
+    _asked: list[trace_pb2.NodeAction]
+    _drains: list[_Drain]
+    _active: dict[str, _NodeDrain]
+    _unmanaged: list[str]
+    _empty_dir: list[str]
+
     def __init__(self, state: WorldState, nodes: NodeLifecycle, eviction_api: EvictionApi) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._nodes = nodes
         self._eviction_api = eviction_api
-        self._asked: list[trace_pb2.NodeAction] = []
-        self._drains: list[_Drain] = []
-        self._active: dict[str, _NodeDrain] = {}
-        self._unmanaged: list[str] = []
-        self._empty_dir: list[str] = []
+        self._asked = []
+        self._drains = []
+        self._active = {}
+        self._unmanaged = []
+        self._empty_dir = []
 
     def ask(self, action: trace_pb2.NodeAction) -> None:
         """Begin a drain once the controllers have run: the budgets' status is current then.

@@ -30,12 +30,14 @@ class Jobs:
     `finished` is called with the time (ns) and the Job, with its status, when a Job finishes.
     """
 
+    _jobs: dict[str, JobState]
+
     def __init__(self, state: WorldState, pod_control: PodControl) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._pod_control = pod_control
-        self._jobs: dict[str, JobState] = {}
+        self._jobs = {}
         self.finished: Callable[[int, workloads_pb2.Job], None] = lambda _now_ns, _job: None
 
     def put(self, message: workloads_pb2.Job) -> None:

@@ -66,6 +66,10 @@ _MISSING = "pods are on a node that is not in the trace: they run and stay as th
 class NodeLifecycle:
     """Drives every node of a cluster through its life."""
 
+    _failed: dict[str, None]
+    _missing: dict[str, None]
+    _cordoned: dict[str, None]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle, pressure: NodePressure) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
@@ -75,9 +79,9 @@ class NodeLifecycle:
         self._pressure = pressure
         self._monitor = NodeMonitor(state)
         self._silent = SilentKubelets(state.cluster, state.timeline)
-        self._failed: dict[str, None] = {}
-        self._missing: dict[str, None] = {}
-        self._cordoned: dict[str, None] = {}
+        self._failed = {}
+        self._missing = {}
+        self._cordoned = {}
         pressure.is_silent = self.is_silent
 
     def put(self, now_ns: int, node: node_pb2.Node) -> None:

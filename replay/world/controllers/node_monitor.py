@@ -52,14 +52,19 @@ _ALL_LOST = (
 class NodeMonitor:
     """Looks at the nodes of a cluster, and taints those that fail."""
 
+    _silent_until_ns: dict[str, int]
+    _zones: dict[str, Zone]
+    _failing: dict[str, None]
+    _looked_ns: int
+
     def __init__(self, state: WorldState) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._grace_ns = state.models.node_grace_ns
-        self._silent_until_ns: dict[str, int] = {}
-        self._zones: dict[str, Zone] = {}
-        self._failing: dict[str, None] = {}
+        self._silent_until_ns = {}
+        self._zones = {}
+        self._failing = {}
         self._looked_ns = -1
 
     def fell_silent(self, now_ns: int, name: str) -> None:

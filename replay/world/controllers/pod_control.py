@@ -62,15 +62,19 @@ class ControllerRef:
 class PodControl:
     """Creates and deletes the pods of all controllers."""
 
+    _recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod]
+    _recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]]
+    _made_at: dict[tuple[str, str], int]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._toleration_s = state.models.toleration_s
-        self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
-        self._recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]] = {}
-        self._made_at: dict[tuple[str, str], int] = {}
+        self._recorded = {}
+        self._recorded_names = {}
+        self._made_at = {}
         self._refusals = Refusals()
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:

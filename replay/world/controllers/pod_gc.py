@@ -36,13 +36,16 @@ NEVER_NS = 2**63
 class PodGarbageCollection:
     """Keeps at most the model's `ended_pods_max` ended pods (0: all), and removes stuck ones."""
 
+    _out_of_service: dict[str, None]
+    _without_node: dict[str, None]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._threshold = state.models.ended_pods_max
         self._lifecycle = lifecycle
-        self._out_of_service: dict[str, None] = {}
-        self._without_node: dict[str, None] = {}
+        self._out_of_service = {}
+        self._without_node = {}
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Plan the next collection if there is something to collect and none is planned."""

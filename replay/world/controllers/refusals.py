@@ -34,8 +34,10 @@ class _Refusal:
 class Refusals:
     """The refused pods of all owners, by the owner's UID and a place ("" for all its pods)."""
 
+    _refused: dict[tuple[str, str], _Refusal]
+
     def __init__(self) -> None:
-        self._refused: dict[tuple[str, str], _Refusal] = {}
+        self._refused = {}
 
     def add(self, now_ns: int, kind: str, uid: str, place: str, missing: int) -> int:
         """Note that an owner lacks so many pods; return how many of them are new refusals."""

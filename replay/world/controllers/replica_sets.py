@@ -17,11 +17,14 @@ from reprieve.kube.v1beta1 import workloads_pb2
 class ReplicaSets:
     """Keeps spec.replicas active pods of each set."""
 
+    _sets: dict[str, dict[str, workloads_pb2.ReplicaSet]]
+    _kinds: dict[str, str]
+
     def __init__(self, cluster: Cluster, pod_control: PodControl) -> None:
         self._cluster = cluster
         self._pod_control = pod_control
-        self._sets: dict[str, dict[str, workloads_pb2.ReplicaSet]] = {}
-        self._kinds: dict[str, str] = {}
+        self._sets = {}
+        self._kinds = {}
 
     def put(self, message: workloads_pb2.ReplicaSet, *, kind: str = "ReplicaSet") -> None:
         """Add or replace a ReplicaSet, or an object of another `kind` that is served as one."""

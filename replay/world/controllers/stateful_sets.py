@@ -100,13 +100,16 @@ class _Set:
 class StatefulSets:
     """Keeps the pods of each set by their ordinals."""
 
+    _reads_max_unavailable: bool
+    _sets: dict[str, _Set]
+
     def __init__(self, state: WorldState, pod_control: PodControl, claims: Claims) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
         self._reads_max_unavailable = state.models.stateful_max_unavailable
         self._pod_control = pod_control
         self._claims = claims
-        self._sets: dict[str, _Set] = {}
+        self._sets = {}
 
     def follow_version(self, kubernetes_version: str) -> None:
         """Read maxUnavailable where the trace is of a version that does so by default."""
@@ -337,10 +340,13 @@ def _ordinal(pod: PodRecord, set_name: str) -> int | None:
 class Claims:
     """The claims and storage classes of the cluster; creates the claims that are missing."""
 
+    _keys: set[str]
+    _classes: dict[str, storage_pb2.StorageClass]
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._keys: set[str] = set()
-        self._classes: dict[str, storage_pb2.StorageClass] = {}
+        self._keys = set()
+        self._classes = {}
 
     def see(self, message: object_pb2.KubernetesObject) -> None:
         """Note a user's claim or storage class; other kinds are ignored."""

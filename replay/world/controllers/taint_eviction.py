@@ -35,12 +35,14 @@ _DEFAULTED = (NOT_READY, UNREACHABLE)
 class TaintEviction:
     """The taint manager; with the model's `toleration_s` None it deletes no pods."""
 
+    _tainted: dict[str, tuple[Taint, ...]]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._toleration_s = state.models.toleration_s
         self._lifecycle = lifecycle
-        self._tainted: dict[str, tuple[Taint, ...]] = {}
+        self._tainted = {}
 
     @property
     def is_idle(self) -> bool:

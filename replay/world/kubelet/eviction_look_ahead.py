@@ -35,6 +35,8 @@ class _Node:
 class EvictionLookAhead:
     """Plans the looks at nodes; `active` returns the pods that a node's kubelet runs."""
 
+    _nodes: dict[str, _Node]
+
     def __init__(
         self,
         state: WorldState,
@@ -45,7 +47,7 @@ class EvictionLookAhead:
         self._timeline = state.timeline
         self._profiles = profiles
         self._active = active
-        self._nodes: dict[str, _Node] = {}
+        self._nodes = {}
 
     def since_ns(self, now_ns: int, node_name: str) -> int:
         """Return since when a node exists; a new one exists since `now_ns`."""

@@ -72,6 +72,9 @@ class ReachedLimit:
 class MemoryKills:
     """Plans and carries out the OOM kills in pods."""
 
+    _due: dict[str, None]
+    _sums_noted: set[str]
+
     def __init__(self, state: WorldState, lifecycle: PodLifecycle, profiles: UsageProfiles) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
@@ -79,8 +82,8 @@ class MemoryKills:
         self._mode = state.models.oom_kill
         self._lifecycle = lifecycle
         self._profiles = profiles
-        self._due: dict[str, None] = {}
-        self._sums_noted: set[str] = set()
+        self._due = {}
+        self._sums_noted = set()
         lifecycle.memory_reached = self.check
         lifecycle.init_container_over = self.init_container_over
 

@@ -37,6 +37,9 @@ class NodeMemory:
     node pressure is switched off, only the limits in pods are enforced.
     """
 
+    _due: dict[str, None]
+    _looked_at_first: dict[str, None]
+
     def __init__(
         self,
         state: WorldState,
@@ -55,8 +58,8 @@ class NodeMemory:
         self._since_ns = since_ns
         self._kubelet = kubelet
         self._has_pressure = state.models.eviction
-        self._due: dict[str, None] = {}
-        self._looked_at_first: dict[str, None] = {}
+        self._due = {}
+        self._looked_at_first = {}
 
     @property
     def is_on(self) -> bool:

@@ -23,9 +23,21 @@ _NOTHING = trace_pb2.UsageSegment()
 class UsageProfile:
     """A recorded profile: its segments by offset, and a curve for each resource."""
 
-    __slots__ = ("_offsets", "_segments", "containers", "has_memory", "memory", "rest", "storage")
+    __slots__ = (
+        "_offsets",
+        "_segments",
+        "containers",
+        "has_memory",
+        "memory",
+        "profile",
+        "rest",
+        "storage",
+    )
+
+    profile: trace_pb2.UsageProfile
 
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
+        self.profile = profile
         self._segments = list(profile.segments)
         self._offsets = int64s([each.offset_ns for each in self._segments])
         by_container = [

@@ -70,6 +70,11 @@ class NodePressure:
     `is_silent` returns whether a node's kubelet carries out nothing; it is not stepped then.
     """
 
+    _nodes: dict[str, _NodeState]
+    _due: dict[str, None]
+    _may_have_crossed: dict[str, None]
+    _evicts_replacements: set[str]
+
     def __init__(
         self,
         state: WorldState,
@@ -85,13 +90,13 @@ class NodePressure:
         self._backend = backend
         has_limits = state.models.oom_kill is not OomKill.OFF
         self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)
-        self._nodes: dict[str, _NodeState] = {}
+        self._nodes = {}
         self._look_ahead = EvictionLookAhead(state, self._profiles, self._active)
         since_ns = self._look_ahead.since_ns
         self.memory = NodeMemory(state, lifecycle, self._profiles, self._active, since_ns, kubelet)
-        self._due: dict[str, None] = {}
-        self._may_have_crossed: dict[str, None] = {}
-        self._evicts_replacements: set[str] = set()
+        self._due = {}
+        self._may_have_crossed = {}
+        self._evicts_replacements = set()
         self.is_silent: Callable[[str], bool] = lambda _name: False
         lifecycle.usage_changed = self.usage_changed
         lifecycle.refusal = self.refusal

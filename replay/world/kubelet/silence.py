@@ -51,11 +51,14 @@ def hold_by_condition(node: node_pb2.Node) -> Hold | None:
 class SilentKubelets:
     """The nodes whose kubelets do not act, and the actions that wait for them."""
 
+    _holds: dict[str, Hold]
+    _waiting: dict[str, dict[Action, None]]
+
     def __init__(self, cluster: Cluster, timeline: Timeline) -> None:
         self._cluster = cluster
         self._timeline = timeline
-        self._holds: dict[str, Hold] = {}
-        self._waiting: dict[str, dict[Action, None]] = {}
+        self._holds = {}
+        self._waiting = {}
 
     def __len__(self) -> int:
         return len(self._holds)

@@ -42,6 +42,14 @@ class UsageProfiles:
     `has_limits`: memory limits end the growth of containers.
     """
 
+    _profiles: dict[int, UsageProfile]
+    _by_template: dict[int, int]
+    _by_node: dict[str, UsageProfile]
+    _growing: dict[str, GrowingPod]
+    _owners_of_evicted: set[str]
+    _has_memory: bool
+    _has_storage: bool
+
     def __init__(
         self,
         rules: Sequence[UsageRule] = (),
@@ -52,11 +60,11 @@ class UsageProfiles:
         self._rules = rules
         self._kubelet = kubelet
         self._has_limits = has_limits
-        self._profiles: dict[int, UsageProfile] = {}
-        self._by_template: dict[int, int] = {}
-        self._by_node: dict[str, UsageProfile] = {}
-        self._growing: dict[str, GrowingPod] = {}
-        self._owners_of_evicted: set[str] = set()
+        self._profiles = {}
+        self._by_template = {}
+        self._by_node = {}
+        self._growing = {}
+        self._owners_of_evicted = set()
         self._has_memory = False
         self._has_storage = False
 

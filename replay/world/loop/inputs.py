@@ -45,6 +45,11 @@ class _AdmittedRecord(NamedTuple):
 class RecordFeed:
     """Feeds a trace's records to a cluster."""
 
+    _templates: dict[int, pod_pb2.Pod]
+    _template_features: dict[int, tuple[str, ...]]
+    _owner_features: dict[tuple[str, str, str], frozenset[str]]
+    _uids_made: Counter[tuple[str, str, str]]
+
     def __init__(
         self,
         state: WorldState,
@@ -64,10 +69,10 @@ class RecordFeed:
         self._pressure = pressure
         self._nodes = nodes
         self._drains = drains
-        self._templates: dict[int, pod_pb2.Pod] = {}
-        self._template_features: dict[int, tuple[str, ...]] = {}
-        self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
-        self._uids_made: Counter[tuple[str, str, str]] = Counter()
+        self._templates = {}
+        self._template_features = {}
+        self._owner_features = {}
+        self._uids_made = Counter()
         self._admitted_ahead: dict[int, _AdmittedRecord] = {}
 
     def add_template(self, template: trace_pb2.Template) -> None:

@@ -29,6 +29,8 @@ class OutcomeExecutor:
     `last_refusal` is the text of the last refusal, for the error of an instant that does not end.
     """
 
+    last_refusal: str
+
     def __init__(
         self, state: WorldState, lifecycle: PodLifecycle, budgets: DisruptionController
     ) -> None:
@@ -235,11 +237,15 @@ class SchedulingCosts:
     each binding in a goroutine of its own).
     """
 
+    _waiting: dict[str, scheduler_pb2.Outcome]
+    _count: int
+    _busy_until_ns: int
+
     def __init__(self, state: WorldState) -> None:
         self._timeline = state.timeline
         self._cycle_ns = state.models.cycle_cost_ns
         self._bind_ns = state.models.bind_cost_ns
-        self._waiting: dict[str, scheduler_pb2.Outcome] = {}
+        self._waiting = {}
         self._count = 0
         self._busy_until_ns = 0
 

@@ -102,6 +102,13 @@ class SentObjects(NamedTuple):
 class Replay:
     """One run of one trace against a scheduler and, where there is usage, an eviction service."""
 
+    _wakeup_ns: int | None
+    _version: tuple[int, int]
+    _unchanged_since_ns: int
+    _stop_ns: int | None
+    now_ns: int
+    instants: int
+
     def __init__(
         self,
         scheduler: SchedulerBackend,
@@ -158,10 +165,10 @@ class Replay:
         self._sends_windows = not (
             models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns
         )
-        self._wakeup_ns: int | None = None
+        self._wakeup_ns = None
         self._version = (0, 0)
         self._unchanged_since_ns = 0
-        self._stop_ns: int | None = None
+        self._stop_ns = None
         self._source = _RecordSource()
         self.now_ns = 0
         self.instants = 0
@@ -393,6 +400,10 @@ def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayE
 
 class _RecordSource:
     """The trace's records in order; records read ahead are kept until their time."""
+
+    _taken: int
+    first_ns: int
+    window_end_ns: int
 
     def __init__(self) -> None:
         self._records: Iterator[trace_pb2.Record] = iter(())

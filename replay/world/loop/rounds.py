@@ -63,6 +63,19 @@ class RoundStream:
     that the scheduler did not run.
     """
 
+    _next: scheduler_pb2.Round
+    _held: Urgency | None
+    _has_more: bool
+    _unanswered: list[scheduler_pb2.Round]
+    _answers: list[scheduler_pb2.Answer]
+    _ahead: deque[Foreseen]
+    _may_wait: Urgency | None
+    _cannot_wait: bool
+    awaits_effects: bool
+    left: int
+    count: int
+    messages: int
+
     def __init__(
         self,
         scheduler: SchedulerBackend,
@@ -77,12 +90,12 @@ class RoundStream:
         self._one_by_one = one_by_one
         self._max_pods = 1 if one_by_one else PODS_PER_MESSAGE
         self._next = scheduler_pb2.Round(max_pods=self._max_pods)
-        self._held: Urgency | None = None
+        self._held = None
         self._has_more = False
-        self._unanswered: list[scheduler_pb2.Round] = []
-        self._answers: list[scheduler_pb2.Answer] = []
-        self._ahead: deque[Foreseen] = deque()
-        self._may_wait: Urgency | None = None
+        self._unanswered = []
+        self._answers = []
+        self._ahead = deque()
+        self._may_wait = None
         self._cannot_wait = False
         self.awaits_effects = False
         self.left = 0

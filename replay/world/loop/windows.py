@@ -71,6 +71,14 @@ class Windows:
     windows by the reason of their end.
     """
 
+    _steps_planned: int
+    _ended: int
+    _until_ns: int
+    _size: int
+    _rounds_max: int
+    _end_reason: str
+    ended: Counter[str]
+
     def __init__(
         self,
         state: WorldState,
@@ -96,7 +104,7 @@ class Windows:
         self._size = 0
         self._rounds_max = FIRST_ROUNDS
         self._end_reason = END
-        self.ended: Counter[str] = Counter()
+        self.ended = Counter()
 
     def foresee(
         self, now_ns: int, records: Iterator[trace_pb2.Record], until_ns: int | None

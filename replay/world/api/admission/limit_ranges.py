@@ -21,8 +21,10 @@ _CONTAINER, _POD = "Container", "Pod"
 class LimitRanges:
     """The LimitRanges by namespace, and their effect on new pods."""
 
+    _ranges: dict[str, dict[str, admission_pb2.LimitRange]]
+
     def __init__(self) -> None:
-        self._ranges: dict[str, dict[str, admission_pb2.LimitRange]] = {}
+        self._ranges = {}
 
     def put(self, message: admission_pb2.LimitRange) -> None:
         """Create or update a LimitRange; its own defaults are filled in."""

@@ -24,6 +24,8 @@ _NO_CLASS = PriorityClass(name="", value=0)
 class PriorityAdmission:
     """The priority classes, and their effect on new pods."""
 
+    _classes: dict[str, PriorityClass]
+
     def __init__(self) -> None:
         self._classes = {each.name: each for each in SYSTEM_CLASSES}
 

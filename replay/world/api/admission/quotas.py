@@ -73,9 +73,12 @@ class _Quota:
 class Quotas:
     """The ResourceQuotas by namespace, and the pods that are charged to them."""
 
+    _quotas: dict[str, dict[str, _Quota]]
+    _terminating: dict[str, dict[str, pod_pb2.Pod]]
+
     def __init__(self) -> None:
-        self._quotas: dict[str, dict[str, _Quota]] = {}
-        self._terminating: dict[str, dict[str, pod_pb2.Pod]] = {}
+        self._quotas = {}
+        self._terminating = {}
 
     @property
     def is_empty(self) -> bool:

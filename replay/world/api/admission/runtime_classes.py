@@ -14,8 +14,10 @@ from reprieve.kube.v1beta1 import admission_pb2, pod_pb2
 class RuntimeClasses:
     """The RuntimeClasses, and their effect on new pods."""
 
+    _classes: dict[str, admission_pb2.RuntimeClass]
+
     def __init__(self) -> None:
-        self._classes: dict[str, admission_pb2.RuntimeClass] = {}
+        self._classes = {}
 
     def put(self, message: admission_pb2.RuntimeClass) -> None:
         """Create or update a class."""
