@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from benchmarks.scheduler_core import ROUNDS, timed
+from services.framework.runtime.diagnosis import Refused
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import (
@@ -23,7 +24,7 @@ from services.kube.selector import (
     UnsatisfiableAction,
     WeightedPodAffinityTerm,
 )
-from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler

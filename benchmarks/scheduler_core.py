@@ -12,9 +12,10 @@ from dataclasses import replace
 from statistics import median
 from time import perf_counter_ns
 
+from services.framework.runtime.diagnosis import Refused
 from services.kube.node import Node
 from services.kube.pod import EMPTY, Container, Pod, PodSpec
-from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from services.scheduler.core.columns.kernels import Kernel
+from services.framework.columns.kernels import Kernel
 
 # How fast a machine is, and how busy, is nothing that a test fails for.
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.runtime.diagnosis import Refused
 from services.rpc.kube.messages import put
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
-from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
+from services.scheduler.core.decisions import Binding, Decision, Skipped, Verdict
 from services.scheduler.core.queueing.steps import CommitUnschedulable, WhyFailed
 
 _OUTCOME_BYTES = 256

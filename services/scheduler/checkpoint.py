@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.framework.columns.columns import RowLayout
+from services.framework.runtime.diagnosis import Refused
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.messages import budget_to_message, node_to_message, pod_to_message
 from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.cluster_events import PutObject, decode_object
-from services.scheduler.core.columns.columns import RowLayout
-from services.scheduler.core.decisions import Binding, Decision, Refused
+from services.scheduler.core.decisions import Binding, Decision
 from services.scheduler.core.queueing.steps import Head
 from services.scheduler.core.session.options import SchedulerState
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.session import SchedulerSession, SessionState
 from services.typed import Places, Reading, write
 

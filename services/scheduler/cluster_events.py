@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.snapshot.catalog import CatalogObject
 from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
 from services.kube.workloads import PodDisruptionBudget
@@ -19,7 +20,6 @@ from services.rpc.errors import FieldError
 from services.rpc.kube import codec, fields, storage
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.core.snapshot.catalog import CatalogObject
 
 
 class PutPod(NamedTuple):

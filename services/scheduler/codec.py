@@ -9,11 +9,12 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.framework.preemption.outcome import Nominate as Nomination
+from services.framework.runtime.diagnosis import Refused
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube.messages import node_to_message, pod_to_message
-from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused, Stage
-from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Stage
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,

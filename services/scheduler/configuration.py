@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
+from services.framework.runtime.registry import SERVED, Profile, Registry
 from services.kube.pod import NodeAffinity, PodSpec
 from services.rpc.errors import FieldError
 from services.rpc.kube.messages import pod_spec_to_message
 from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.scheduler.core.cycle.extenders import Extender
 from services.scheduler.core.cycle.host_choice import HostChoice, KeyedChoice, NamedChoice
-from services.scheduler.core.framework.registry import SERVED, Profile, Registry
-from services.scheduler.core.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions, SchedulerRules
 from services.scheduler.extenders.connect import (

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from services.framework.preemption.outcome import CannotHelp, JudgedCandidate, PreemptionEvaluation
+from services.framework.preemption.outcome import Nominate as Nomination
+from services.framework.preemption.victims import NonCandidate
+from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError
 from services.rpc.kube.codec import pod_from_message
@@ -14,15 +18,7 @@ from services.rpc.kube.messages import budget_to_message, node_to_message
 from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.codec import pod_ref, victims
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, PodEvaluation
-from services.scheduler.core.preemption.outcome import (
-    CannotHelp,
-    JudgedCandidate,
-    PreemptionEvaluation,
-)
-from services.scheduler.core.preemption.outcome import Nominate as Nomination
-from services.scheduler.core.preemption.victims import NonCandidate
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
 
 PODS_PER_NOMINATION = 1000

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
 from services.scheduler.codec import PHASES
-from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Skipped
+from services.scheduler.core.decisions import Binding, Decision, Failed, Skipped
 from services.scheduler.core.session.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
-from services.scheduler.core.framework.guard import guarded
-from services.scheduler.core.framework.registry import IN_TREE, SERVED, ProfileError, Registry
-from services.scheduler.core.plugin_api.plugin import Plugin
+from services.framework.plugin import Plugin
+from services.framework.runtime.guard import guarded
+from services.framework.runtime.registry import IN_TREE, SERVED, ProfileError, Registry
 
 ENTRY_POINT_GROUP = "reprieve.plugins"
 PLUGINS_VARIABLE = "REPRIEVE_PLUGINS"

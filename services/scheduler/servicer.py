@@ -14,6 +14,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.framework.runtime.registry import SERVED, Registry
 from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
@@ -38,7 +39,6 @@ from services.scheduler.configuration import (
     read_configuration,
     refuse_extenders,
 )
-from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.extenders.answers import (
     ExtenderAnswers,
     RecordingExtender,

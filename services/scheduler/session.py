@@ -20,13 +20,13 @@ from typing import TypeVar
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from services.framework.runtime.registry import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
 from services.scheduler.codec import MAY_WAIT, head_from_message
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler

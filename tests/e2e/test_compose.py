@@ -53,7 +53,7 @@ print(len(children))
 PULL_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
 KERNEL_STATS = """
 import sys
-from services.scheduler.core.columns.kernels import Kernel
+from services.framework.columns.kernels import Kernel
 from services.scheduler.core.session.warm_up import warm_up
 
 warm_up()

@@ -14,6 +14,7 @@ from replay.conform.vectors.scheduling import NOW_NS, Json, differences, round_o
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
 from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.json_codec import parse
@@ -26,7 +27,7 @@ from services.scheduler.cluster_events import (
     PutPod,
     decode_object,
 )
-from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.evaluation import evaluate_pod
 from tests.scheduling_vectors import scheduler_of, vectors

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, sqrt
 
-from services.scheduler.core.columns.domain_kernels import FAR
-from services.scheduler.core.columns.kernels import NODE_SCORE_MAX
+from services.framework.columns.domain_kernels import FAR
+from services.framework.columns.kernels import NODE_SCORE_MAX
 
 _MASK = (1 << 64) - 1
 

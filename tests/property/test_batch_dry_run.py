@@ -9,6 +9,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from services.framework.preemption.batch_result import BatchDryRunResult, CandidateSampling
+from services.framework.preemption.outcome import PreemptionEvaluation
+from services.framework.preemption.pick import hashed_tie_break
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod
 from services.kube.selector import (
@@ -23,13 +30,6 @@ from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import Cycle, FitError
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.batch_result import BatchDryRunResult, CandidateSampling
-from services.scheduler.core.preemption.outcome import PreemptionEvaluation
-from services.scheduler.core.preemption.pick import hashed_tie_break
-from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_budget, make_node, make_pod, requirement
 
 pytestmark = pytest.mark.usefixtures("tier")

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod, PodSpec
 from services.kube.selector import (
@@ -23,8 +25,6 @@ from services.kube.selector import (
 )
 from services.kube.workloads import Namespace
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 from tests.property import constraint_model as model
 from tests.property.constraint_model import Cluster

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core.columns import domain_kernels
-from services.scheduler.core.plugins.pod_topology_spread.scores import DomainWeights, logarithm
+from services.framework.columns import domain_kernels
+from services.framework.plugins.pod_topology_spread.scores import DomainWeights, logarithm
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")

@@ -9,6 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.framework.preemption.victims import Candidate
+from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
@@ -19,9 +22,7 @@ from services.scheduler.core.cycle.extenders import (
     NodeVictims,
 )
 from services.scheduler.core.cycle.host_choice import NamedChoice
-from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
-from services.scheduler.core.framework.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet
-from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.decisions import Binding, Decision, Failed
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.framework.columns.kernels import SUM_MAX
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod
 from services.kube.quantity import AMOUNT_MAX
-from services.scheduler.core.columns.kernels import SUM_MAX
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 pytestmark = pytest.mark.usefixtures("tier")

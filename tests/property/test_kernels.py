@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core.columns import kernels, usage_kernels
-from services.scheduler.core.columns.kernels import Kernel
+from services.framework.columns import kernels, usage_kernels
+from services.framework.columns.kernels import Kernel
+from services.framework.plugins.node_resources import fit_code
 from services.scheduler.core.cycle.evaluate import normalized
-from services.scheduler.core.plugins.node_resources import fit_code
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")

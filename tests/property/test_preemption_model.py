@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.framework.preemption.outcome import CannotHelp, Nominate
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
-from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules
 from tests.builders import make_budget, make_pod
 from tests.unit.scheduler.preemption_cluster import Cluster, shortages
 

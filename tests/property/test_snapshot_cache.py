@@ -9,23 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from services.framework.columns.columns import Int64s
+from services.framework.plugin import FilterPlugin, PodColumnsPlugin, PreFiltered, Scope
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import DEFAULT_PROFILE, SERVED, PluginSetting
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import Int64s
 from services.scheduler.core.cycle.cycle import Cycle, ScheduleResult
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import DEFAULT_PROFILE, SERVED, PluginSetting
-from services.scheduler.core.plugin_api.plugin import (
-    FilterPlugin,
-    PodColumnsPlugin,
-    PreFiltered,
-    Scope,
-)
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod
 
 NODES = [f"n{i}" for i in range(20)]

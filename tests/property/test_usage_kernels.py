@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core.columns import usage_kernels
+from services.framework.columns import usage_kernels
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")

@@ -7,6 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.catalog import CatalogObject
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 from services.kube.storage import (
@@ -20,10 +24,6 @@ from services.kube.storage import (
 )
 from services.kube.volumes import ClaimSource, CsiSource, GcePersistentDisk, Volume
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.catalog import CatalogObject
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 NODES = ("a", "b", "c")

@@ -14,17 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from services.config.strict import Int64, check_name, checked, within
-from services.kube.pod import NodeAffinity, PreferredSchedulingTerm
-from services.kube.selector import (
-    LabelSelector,
-    NodeSelector,
-    NodeSelectorTerm,
-    Operator,
-    Requirement,
-    TopologySpreadConstraint,
-    as_int64,
-)
-from services.scheduler.core.plugins.args import (
+from services.framework.plugins.args import (
     DEFAULT_RESOURCES,
     DefaultingType,
     DefaultPreemptionArgs,
@@ -37,6 +27,16 @@ from services.scheduler.core.plugins.args import (
     ScoringType,
     ShapePoint,
     VolumeBindingArgs,
+)
+from services.kube.pod import NodeAffinity, PreferredSchedulingTerm
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+    TopologySpreadConstraint,
+    as_int64,
 )
 from services.typed import DataError, Read, Reading
 

@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from services.config.strict import Int64, Percentage, checked, fields_of, reading
-from services.kube.pod import DEFAULT_SCHEDULER
-from services.scheduler.config import args as scheduler_args
-from services.scheduler.config import extenders as scheduler_extenders
-from services.scheduler.config.extenders import ExtenderConfig, check_extenders
-from services.scheduler.core.framework.registry import (
+from services.framework.runtime.registry import (
     ALL,
     DEFAULT_PROFILE,
     EMPTY_PLUGIN_SET,
@@ -32,6 +28,10 @@ from services.scheduler.core.framework.registry import (
     Registry,
     check_profile,
 )
+from services.kube.pod import DEFAULT_SCHEDULER
+from services.scheduler.config import args as scheduler_args
+from services.scheduler.config import extenders as scheduler_extenders
+from services.scheduler.config.extenders import ExtenderConfig, check_extenders
 from services.typed import DataError, Reading
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"

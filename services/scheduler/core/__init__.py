@@ -1,1 +1,1 @@
-"""The scheduler's pure core: snapshot, framework, plugins, preemption."""
+"""The scheduler's pure core: attempts, and what its queue is sent."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from services.framework.preemption.outcome import Nominate as Nomination
+from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
 from services.kube.value import value
-from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.queueing.steps import Head, QueueStep
 
 NOT_MEASURED: Mapping[str, int] = MappingProxyType({})
@@ -33,23 +34,6 @@ class Binding(NamedTuple):
     feasible: int
     tied: int
     total: int | None
-
-
-@value(kw_only=True)
-class Refused:
-    """No node fits. `message` is kube-scheduler's.
-
-    `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
-    `reasons` are the plugins' reasons with their number of nodes, most frequent first.
-    """
-
-    message: str
-    plugins: tuple[str, ...] = ()
-    pending_plugins: tuple[str, ...] = ()
-    preemption_message: str = ""
-    nominated_node_name: str | None = None
-    nomination: Nomination | None = None
-    reasons: Sequence[tuple[str, int]] = ()
 
 
 @value(kw_only=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.victims import Candidate
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import (
@@ -18,8 +20,6 @@ from services.scheduler.core.cycle.extenders import (
     NodeVictims,
     as_int64,
 )
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import filter_answer, node_victims
 

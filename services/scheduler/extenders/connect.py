@@ -16,13 +16,13 @@ from typing import Protocol
 
 import grpc
 
+from services.framework.plugins.args import NodeResourcesFitArgs
+from services.framework.plugins.node_resources import NodeResourcesFit
+from services.framework.runtime.registry import Profile
 from services.rpc.client import channel_options
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, UrlError
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
-from services.scheduler.core.framework.registry import Profile
-from services.scheduler.core.plugins.args import NodeResourcesFitArgs
-from services.scheduler.core.plugins.node_resources import NodeResourcesFit
 from services.scheduler.extenders.grpc_extender import ExtenderObjects, GrpcExtender
 
 GRPC = "grpc://"

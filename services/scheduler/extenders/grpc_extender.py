@@ -10,14 +10,14 @@ import grpc
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc, scheduler_pb2
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.victims import Candidate
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler.codec import pod_ref
 from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.preemption.victims import Candidate
 
 SECOND_NS = 1_000_000_000
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import orjson
 
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.victims import Candidate
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube.json_codec import to_json
 from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.extenders.http_call import CallError, HttpCaller
 

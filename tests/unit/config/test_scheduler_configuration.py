@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
-from services.scheduler.core.framework.registry import SERVED, ExtensionPoint
-from services.scheduler.core.plugins.args import (
+from services.framework.plugins.args import (
     DefaultingType,
     InterPodAffinityArgs,
     NodeResourcesFitArgs,
@@ -15,6 +13,8 @@ from services.scheduler.core.plugins.args import (
     ScoringType,
     ShapePoint,
 )
+from services.framework.runtime.registry import SERVED, ExtensionPoint
+from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.typed import DataError
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import DEFAULT_PROFILE
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod
 from services.kube.selector import (
@@ -16,9 +19,6 @@ from services.kube.selector import (
     WeightedPodAffinityTerm,
 )
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import DEFAULT_PROFILE
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod, requirement
 
 HARD, SOFT = UnsatisfiableAction.DO_NOT_SCHEDULE, UnsatisfiableAction.SCHEDULE_ANYWAY

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.kube.requests import pod_requests
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.status import Code, Status
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import SERVED
+from services.framework.snapshot.snapshot import Snapshot
 from services.scheduler.core.cycle.evaluate import evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import SERVED
 from services.scheduler.core.session.options import RULES
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 NAME = "NodeResourcesBalancedAllocation"

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.preemption.outcome import Nominate
+from services.framework.preemption.pick import DecidedBy
+from services.framework.runtime.diagnosis import Refused
 from services.scheduler import session as session_module
 from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
-from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
-from services.scheduler.core.preemption.outcome import Nominate
-from services.scheduler.core.preemption.pick import DecidedBy
+from services.scheduler.core.decisions import Binding, Decision, Verdict
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId, WhyFailed
 from services.scheduler.core.session.options import RULES, SchedulerOptions

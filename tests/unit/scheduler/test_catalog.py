@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from services.framework.snapshot.catalog import Catalog
 from services.kube.storage import CsiNode, PersistentVolumeClaim
 from services.kube.workloads import Controller, ControllerKind, Namespace, Service
-from services.scheduler.core.snapshot.catalog import Catalog
 
 
 def test_objects_are_found_by_name_until_they_go() -> None:

@@ -7,18 +7,19 @@ from collections.abc import Hashable, Mapping
 import pytest
 
 from reprieve.kube.v1beta1 import pod_pb2
-from services.kube.node import Node
-from services.kube.pod import Pod, PreferredSchedulingTerm
-from services.kube.selector import NodeSelector, NodeSelectorTerm
-from services.scheduler.codec import StepEncoder
-from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.cycle.cycle import Cycle, CycleError, FitError, ScheduleResult
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.cycle.host_choice import KeyedChoice
-from services.scheduler.core.decisions import Failed, Refused
-from services.scheduler.core.framework.diagnosis import fit_error_text
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import (
+from services.framework.columns.columns import Int64s
+from services.framework.plugin import BindPlugin, QueueSortPlugin, Scope, ScoreError, ScorePlugin
+from services.framework.plugins.args import (
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    ResourceWeight,
+    ScoringType,
+    ShapePoint,
+)
+from services.framework.runtime.diagnosis import Refused, fit_error_text
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import (
     ALL,
     DEFAULT_PROFILE,
     SERVED,
@@ -27,27 +28,20 @@ from services.scheduler.core.framework.registry import (
     PluginSetting,
     Profile,
 )
-from services.scheduler.core.plugin_api.plugin import (
-    BindPlugin,
-    QueueSortPlugin,
-    Scope,
-    ScoreError,
-    ScorePlugin,
-)
-from services.scheduler.core.plugins.args import (
-    NodeAffinityArgs,
-    NodeResourcesBalancedAllocationArgs,
-    NodeResourcesFitArgs,
-    ResourceWeight,
-    ScoringType,
-    ShapePoint,
-)
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
+from services.kube.node import Node
+from services.kube.pod import Pod, PreferredSchedulingTerm
+from services.kube.selector import NodeSelector, NodeSelectorTerm
+from services.scheduler.codec import StepEncoder
+from services.scheduler.core.cycle.cycle import Cycle, CycleError, FitError, ScheduleResult
+from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.decisions import Failed
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod, requirement
 
 FIT = "NodeResourcesFit"

@@ -8,6 +8,10 @@ from itertools import count
 import numpy as np
 import pytest
 
+from services.framework.runtime.diagnosis import fit_error_text, reason_counts
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.cycle import (
@@ -19,10 +23,6 @@ from services.scheduler.core.cycle.cycle import (
 )
 from services.scheduler.core.cycle.evaluate import evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
-from services.scheduler.core.framework.diagnosis import fit_error_text, reason_counts
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code
 from tests.builders import make_node, make_pod, requirement
 
 

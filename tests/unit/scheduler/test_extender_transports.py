@@ -23,11 +23,11 @@ from google.protobuf.empty_pb2 import Empty
 
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.victims import Candidate
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, TlsConfig
 from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import ConnectedExtender, connect_extenders
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from tests.builders import make_node, make_pod

@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 
+from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.registry import ALL, DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
-from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.framework.registry import (
-    ALL,
-    DEFAULT_PROFILE,
-    ExtensionPoint,
-    PluginSet,
-)
+from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from services.kube.pod import Pod
-from services.scheduler.core.cycle.cycle import Cycle, FitError, ScheduleResult
-from services.scheduler.core.cycle.host_choice import KeyedChoice
-from services.scheduler.core.framework.active_plugins import pre_filter_outcome
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import SERVED, PluginSetting, Profile
-from services.scheduler.core.plugin_api.plugin import (
+from services.framework.plugin import (
     BindPlugin,
     FilterPlugin,
     PermitPlugin,
@@ -20,9 +14,15 @@ from services.scheduler.core.plugin_api.plugin import (
     ReservePlugin,
     Scope,
 )
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import SUCCESS, Code, Status
+from services.framework.runtime.active_plugins import pre_filter_outcome
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import SERVED, PluginSetting, Profile
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import SUCCESS, Code, Status
+from services.kube.pod import Pod
+from services.scheduler.core.cycle.cycle import Cycle, FitError, ScheduleResult
+from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_node, make_pod
 
 

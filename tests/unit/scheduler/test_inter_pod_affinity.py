@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.plugins.args import InterPodAffinityArgs
+from services.framework.runtime.framework import Framework
+from services.framework.status import Code
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.selector import LabelSelector, PodAffinity, PodAffinityTerm
 from services.kube.workloads import Namespace
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.plugins.args import InterPodAffinityArgs
-from services.scheduler.core.status import Code
 from tests.builders import make_node, requirement
 from tests.unit.scheduler.constraints import (
     DB,

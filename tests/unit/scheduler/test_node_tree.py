@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.scheduler.core.snapshot.node_indexes import NodeTree
+from services.framework.snapshot.node_indexes import NodeTree
 
 
 def test_zones_take_turns_until_all_are_exhausted() -> None:

@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.kube.pod import Pod
-from services.scheduler.config.file import read_scheduler_configuration
-from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.framework.registry import SERVED
-from services.scheduler.core.plugin_api.plugin import (
+from services.framework.plugin import (
     FilterPlugin,
     PodColumnsPlugin,
     PreFiltered,
@@ -25,13 +21,18 @@ from services.scheduler.core.plugin_api.plugin import (
     Scope,
     ScorePlugin,
 )
+from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.registry import SERVED
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import SUCCESS, Code, Status
+from services.kube.pod import Pod
+from services.scheduler.config.file import read_scheduler_configuration
+from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import SUCCESS, Code, Status
 from services.scheduler.out_of_tree import PluginLoadError, registry_with
 from services.typed import DataError
 from tests.builders import make_node, make_pod
@@ -264,7 +265,7 @@ def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_out_of_tree_plugin()
         ("nonsense", "must be MODULE:NAME"),
         ("no.such.module:X", "ModuleNotFoundError"),
         (f"{HERE}:Nobody", "AttributeError"),
-        ("services.scheduler.core.plugins.node_fields:NodeName", "another plugin has that name"),
+        ("services.framework.plugins.node_fields:NodeName", "another plugin has that name"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(plugin: str, said: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code
 from tests.builders import make_node, make_pod, requirement
 
 ROOMY = {"cpu": "8", "memory": "16Gi", "example.com/gpu": "2"}

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
-from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.decisions import Binding
 from services.scheduler.core.plugin_api import (
     Code,
     FilterPlugin,

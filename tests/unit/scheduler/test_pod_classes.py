@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot import pod_classes
+from services.framework.snapshot.node_indexes import NO_DOMAIN
+from services.framework.snapshot.pod_classes import PodClass
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_ZONE
 from services.kube.selector import PodAffinity
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot import pod_classes
-from services.scheduler.core.snapshot.node_indexes import NO_DOMAIN
-from services.scheduler.core.snapshot.pod_classes import PodClass
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node
 from tests.unit.scheduler.constraints import ZONES, judged, placed, pod, term, two_zones
 

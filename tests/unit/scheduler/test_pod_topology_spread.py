@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.framework.runtime.framework import Framework
+from services.framework.status import Code
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import OwnerReference
 from services.kube.selector import LabelSelector, NodeInclusionPolicy
 from services.kube.workloads import Controller, ControllerKind, Service
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
-from services.scheduler.core.status import Code
 from tests.builders import make_node, requirement
 from tests.unit.scheduler.constraints import (
     EVERYBODY,

@@ -7,26 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from services.kube.pod import Pod
-from services.kube.selector import LabelSelector, Operator, Requirement
-from services.scheduler.core.preemption.batch_result import CandidateSampling
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
-from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
-from services.scheduler.core.preemption.preemptor import (
+from services.framework.preemption.batch_result import CandidateSampling
+from services.framework.preemption.outcome import CannotHelp, Cause, Nominate
+from services.framework.preemption.pick import DecidedBy, hashed_tie_break
+from services.framework.preemption.preemptor import (
     POLICY_NEVER,
     VICTIM_TERMINATING,
     ExtenderError,
     Preemptor,
 )
-from services.scheduler.core.preemption.rules import (
+from services.framework.preemption.rules import (
     V1_16,
     V1_34,
     PreemptionRules,
     after_deletion_refused,
     after_status_refused,
 )
-from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.core.status import Code
+from services.framework.preemption.victims import Candidate
+from services.framework.status import Code
+from services.kube.pod import Pod
+from services.kube.selector import LabelSelector, Operator, Requirement
 from tests.builders import PodBuilder, make_budget, make_pod
 from tests.unit.scheduler.preemption_cluster import Cluster
 

@@ -13,16 +13,16 @@ import pytest
 
 from replay.conform.vectors.vectors import RECORDED
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, policy_pb2
+from services.framework.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.rules import V1_34
+from services.framework.status import Code
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.json_codec import parse
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.core.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
-from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.preemption.rules import V1_34
-from services.scheduler.core.status import Code
 from tests.unit.scheduler.preemption_cluster import Cluster
 from tests.vectors import read_vectors
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.framework.runtime.registry import DEFAULT_PROFILE, Profile
 from services.kube.node import LABEL_ZONE
 from services.kube.selector import LabelSelector, TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
@@ -14,8 +16,6 @@ from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.framework.registry import DEFAULT_PROFILE, Profile
-from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.core.snapshot.pod_load import (
+from services.framework.snapshot.pod_load import (
     DEFAULT_CPU_MILLI,
     DEFAULT_MEMORY_BYTES,
     PodRequests,

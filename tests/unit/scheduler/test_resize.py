@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import ContainerResources, Pod
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 

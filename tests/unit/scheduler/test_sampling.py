@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.runtime.registry import DEFAULT_PROFILE, Profile
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision
-from services.scheduler.core.framework.registry import DEFAULT_PROFILE, Profile
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.plugins.volume_binding import VolumeBinding
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.volumes.claims import SELECTED_NODE
 from services.kube.pod import Pod
 from services.kube.storage import BindingMode, PersistentVolumeClaim, StorageClass
 from services.kube.volumes import ClaimSource, Volume
-from services.scheduler.core.plugins.volume_binding import VolumeBinding
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.volumes.claims import SELECTED_NODE
 from tests.builders import make_node, make_pod
 
 

@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-from services.kube.pod import Pod
-from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
-from services.scheduler.core.framework.registry import SERVED, PluginSetting, Profile
-from services.scheduler.core.plugin_api.plugin import (
+from services.framework.plugin import (
     PermitPlugin,
     PodColumnsPlugin,
     PostFilterPlugin,
     PreBindPlugin,
     ReservePlugin,
 )
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
-from services.scheduler.core.preemption.pick import TieBreak
+from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
+from services.framework.preemption.pick import TieBreak
+from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.registry import SERVED, PluginSetting, Profile
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
+from services.kube.pod import Pod
+from services.scheduler.core.decisions import Binding, Decision, Failed, Stage
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import (
     CommitUnschedulable,
@@ -31,8 +34,6 @@ from services.scheduler.core.queueing.steps import (
 )
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod
 
 

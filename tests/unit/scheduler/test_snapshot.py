@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod, PodPhase
 from services.scheduler.core.cycle.evaluate import evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_budget, make_node, make_pod
 
 

@@ -7,6 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.plugins.volume_binding import VolumeBinding
+from services.framework.plugins.volume_restrictions import VolumeRestrictions
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet, Profile
+from services.framework.snapshot.catalog import CatalogObject
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code
+from services.framework.volumes.matching import reaches as reaches_volume
+from services.framework.volumes.migration import affinity_on
 from services.kube.node import Node
 from services.kube.pod import OwnerReference, Pod
 from services.kube.selector import LabelSelector, NodeSelector, NodeSelectorTerm
@@ -40,21 +50,6 @@ from services.kube.volumes import (
     VsphereDisk,
 )
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import (
-    DEFAULT_PROFILE,
-    ExtensionPoint,
-    PluginSet,
-    Profile,
-)
-from services.scheduler.core.plugins.volume_binding import VolumeBinding
-from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
-from services.scheduler.core.snapshot.catalog import CatalogObject
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code
-from services.scheduler.core.volumes.matching import reaches as reaches_volume
-from services.scheduler.core.volumes.migration import affinity_on
 from tests.builders import make_node, make_pod, requirement
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scheduler.core.columns import domain_kernels, kernels, usage_kernels
-from services.scheduler.core.columns.kernels import Kernel
-from services.scheduler.core.preemption import batch_kernels
+from services.framework.columns import domain_kernels, kernels, usage_kernels
+from services.framework.columns.kernels import Kernel
+from services.framework.preemption import batch_kernels
 from services.scheduler.core.session.warm_up import warm_up
 
 

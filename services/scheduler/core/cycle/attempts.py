@@ -8,6 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from services.framework.plugins.default_preemption import DefaultPreemption, preemptor_among
+from services.framework.plugins.dynamic_resources import DynamicResources
+from services.framework.plugins.pod_topology_spread.constraints import default_selector
+from services.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
+from services.framework.preemption.outcome import CannotHelp
+from services.framework.preemption.outcome import Nominate as Nomination
+from services.framework.preemption.pick import hashed_tie_break
+from services.framework.preemption.preemptor import no_extenders
+from services.framework.runtime.cached_attempt import CachedAttempt
+from services.framework.runtime.diagnosis import (
+    NO_NODES_TEXT,
+    Diagnosis,
+    Refused,
+    fit_error_text,
+    reason_counts,
+)
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.guard import PluginFailed
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod, PreemptionPolicy
 from services.kube.selector import LabelSelector
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
@@ -21,31 +40,7 @@ from services.scheduler.core.cycle.cycle import (
 )
 from services.scheduler.core.cycle.extenders import Extenders
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
-from services.scheduler.core.decisions import (
-    NOT_MEASURED,
-    Attempt,
-    Binding,
-    Decision,
-    Failed,
-    Refused,
-)
-from services.scheduler.core.framework.cached_attempt import CachedAttempt
-from services.scheduler.core.framework.diagnosis import (
-    NO_NODES_TEXT,
-    Diagnosis,
-    fit_error_text,
-    reason_counts,
-)
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.guard import PluginFailed
-from services.scheduler.core.plugins.default_preemption import DefaultPreemption, preemptor_among
-from services.scheduler.core.plugins.dynamic_resources import DynamicResources
-from services.scheduler.core.plugins.pod_topology_spread.constraints import default_selector
-from services.scheduler.core.plugins.pod_topology_spread.plugin import PodTopologySpread
-from services.scheduler.core.preemption.outcome import CannotHelp
-from services.scheduler.core.preemption.outcome import Nominate as Nomination
-from services.scheduler.core.preemption.pick import hashed_tie_break
-from services.scheduler.core.preemption.preemptor import no_extenders
+from services.scheduler.core.decisions import NOT_MEASURED, Attempt, Binding, Decision, Failed
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.mirror import QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
@@ -56,7 +51,6 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     WhyFailed,
 )
-from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _FOLLOW_FROM_THE_CLASS = (DefaultPreemption, DynamicResources)
 _KEPT_MAX = 16

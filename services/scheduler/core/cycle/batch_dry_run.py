@@ -18,21 +18,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from services.framework.columns.columns import Bools, Int64s
+from services.framework.plugin import Bounds
+from services.framework.plugins.node_resources import WantedResources
+from services.framework.preemption import batch_kernels
+from services.framework.preemption.batch_result import BatchDryRunResult
+from services.framework.preemption.budgets import BudgetCover
+from services.framework.preemption.rules import PreemptionRules
+from services.framework.preemption.victims import NO_VICTIMS_FOUND
+from services.framework.runtime.cached_attempt import CachedAttempt
+from services.framework.runtime.cached_columns import FilterColumn
+from services.framework.runtime.diagnosis import Diagnosis
+from services.framework.snapshot.node_pods import NodePods
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import Bools, Int64s
-from services.scheduler.core.framework.cached_attempt import CachedAttempt
-from services.scheduler.core.framework.cached_columns import FilterColumn
-from services.scheduler.core.framework.diagnosis import Diagnosis
-from services.scheduler.core.plugin_api.plugin import Bounds
-from services.scheduler.core.plugins.node_resources import WantedResources
-from services.scheduler.core.preemption import batch_kernels
-from services.scheduler.core.preemption.batch_result import BatchDryRunResult
-from services.scheduler.core.preemption.budgets import BudgetCover
-from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.preemption.victims import NO_VICTIMS_FOUND
-from services.scheduler.core.snapshot.node_pods import NodePods
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 
 _NO_ROWS: Int64s = np.zeros(0, dtype=np.int64)
 _NO_BOUNDS: Int64s = np.zeros((1, 0), dtype=np.int64)

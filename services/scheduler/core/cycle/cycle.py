@@ -22,29 +22,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.kube.pod import Pod
-from services.scheduler.core.columns.kernels import Int8s
-from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.cycle.host_choice import HostChoice
-from services.scheduler.core.decisions import NOT_MEASURED, Failed, Refused
-from services.scheduler.core.framework.cached_attempt import (
+from services.framework.columns.kernels import Int8s
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.runtime.cached_attempt import (
     CachedAttempt,
     NodeDryRun,
     overridden_by,
     still_tried,
 )
-from services.scheduler.core.framework.diagnosis import (
+from services.framework.runtime.diagnosis import (
     Diagnosis,
+    Refused,
     fit_error_text,
     reason_counts,
     refused_by_pre_filter,
     refused_when_assumed,
 )
-from services.scheduler.core.framework.equivalence_class import EquivalenceClass
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import SUCCESS, Code, Status
+from services.framework.runtime.equivalence_class import EquivalenceClass
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import SUCCESS, Code, Status
+from services.kube.pod import Pod
+from services.scheduler.core.cycle.extenders import Extenders
+from services.scheduler.core.cycle.host_choice import HostChoice
+from services.scheduler.core.decisions import NOT_MEASURED, Failed
 
 
 class ScheduleResult(NamedTuple):

@@ -12,8 +12,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from services.framework.columns.kernels import NODE_SCORE_MAX
+from services.framework.plugin import Normalization
+from services.framework.preemption.outcome import PreemptionEvaluation
+from services.framework.preemption.pick import TieBreak, hashed_tie_break
+from services.framework.preemption.preemptor import ExtenderError, Preemptor
+from services.framework.runtime.cached_columns import ScoreColumn
+from services.framework.runtime.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
+from services.framework.runtime.equivalence_class import EXCLUDED, EquivalenceClass
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.guard import PluginFailed
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.columns.kernels import NODE_SCORE_MAX
 from services.scheduler.core.cycle.cycle import (
     Cycle,
     CycleError,
@@ -26,17 +37,6 @@ from services.scheduler.core.cycle.cycle import (
 from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
-from services.scheduler.core.framework.cached_columns import ScoreColumn
-from services.scheduler.core.framework.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
-from services.scheduler.core.framework.equivalence_class import EXCLUDED, EquivalenceClass
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.guard import PluginFailed
-from services.scheduler.core.plugin_api.plugin import Normalization
-from services.scheduler.core.preemption.outcome import PreemptionEvaluation
-from services.scheduler.core.preemption.pick import TieBreak, hashed_tie_break
-from services.scheduler.core.preemption.preemptor import ExtenderError, Preemptor
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from services.framework.columns.columns import Bools, Int64s
+from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.runtime.cached_attempt import CachedAttempt, overridden_by, still_tried
+from services.framework.runtime.diagnosis import Diagnosis, StatusCount, refused_by_filters
+from services.framework.runtime.equivalence_class import EQUAL_SCORE, EquivalenceClass
+from services.framework.runtime.framework import Framework
+from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import Bools, Int64s
-from services.scheduler.core.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
 from services.scheduler.core.cycle.cycle import (
     Cycle,
     CycleError,
@@ -29,16 +35,6 @@ from services.scheduler.core.cycle.cycle import (
 )
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, FilteredNodes
 from services.scheduler.core.cycle.host_choice import HostChoice, SampledChoice
-from services.scheduler.core.framework.cached_attempt import (
-    CachedAttempt,
-    overridden_by,
-    still_tried,
-)
-from services.scheduler.core.framework.diagnosis import Diagnosis, StatusCount, refused_by_filters
-from services.scheduler.core.framework.equivalence_class import EQUAL_SCORE, EquivalenceClass
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.status import Code, Status
 
 ABSENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 """The status of a node that was not evaluated: unresolvable, without a reason."""

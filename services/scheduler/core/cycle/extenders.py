@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.victims import Candidate
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Container, Pod
-from services.scheduler.core.preemption.preemptor import ExtenderError
-from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 
 EXTENDER_PLUGIN = "Extender"
 """The name of all extenders among the plugins that refused a pod.

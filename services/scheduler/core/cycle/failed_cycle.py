@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from services.framework.columns.columns import Int64s
+from services.framework.preemption.batch_result import BatchDryRunResult
+from services.framework.preemption.victims import DryRun
+from services.framework.runtime.cached_attempt import CachedAttempt, NodeDryRun
+from services.framework.runtime.diagnosis import Diagnosis
+from services.framework.runtime.framework import Framework
+from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.columns.columns import Int64s
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
-from services.scheduler.core.framework.cached_attempt import CachedAttempt, NodeDryRun
-from services.scheduler.core.framework.diagnosis import Diagnosis
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.batch_result import BatchDryRunResult
-from services.scheduler.core.preemption.victims import DryRun
-from services.scheduler.core.status import Code
 
 
 class SnapshotFailedCycle:

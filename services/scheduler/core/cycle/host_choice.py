@@ -21,12 +21,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from services.scheduler.core.columns import kernels
-from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.columns.hashing import attempt_hash
-from services.scheduler.core.columns.kernels import Int8s
-from services.scheduler.core.framework.equivalence_class import NO_NODE
-from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.framework.columns import kernels
+from services.framework.columns.columns import Int64s
+from services.framework.columns.hashing import attempt_hash
+from services.framework.columns.kernels import Int8s
+from services.framework.runtime.equivalence_class import NO_NODE
+from services.framework.snapshot.snapshot import Snapshot
 
 
 class ChosenNode(NamedTuple):

@@ -5,10 +5,8 @@ Names that are not here may move between releases.
 
 from __future__ import annotations
 
-from services.kube.node import Node
-from services.kube.pod import Pod, PodSpec
-from services.scheduler.core.columns.columns import CPU_COLUMN, MEMORY_COLUMN, Bools, Int64s
-from services.scheduler.core.plugin_api.plugin import (
+from services.framework.columns.columns import CPU_COLUMN, MEMORY_COLUMN, Bools, Int64s
+from services.framework.plugin import (
     BindPlugin,
     Bound,
     Bounds,
@@ -34,13 +32,15 @@ from services.scheduler.core.plugin_api.plugin import (
     StatefulPlugin,
     Trial,
 )
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
-from services.scheduler.core.preemption.pick import DecidedBy, TieBreak
-from services.scheduler.core.preemption.victims import Candidate, DryRun, NonCandidate
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.pod_classes import ClassWeights, PodClass
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
+from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
+from services.framework.preemption.pick import DecidedBy, TieBreak
+from services.framework.preemption.victims import Candidate, DryRun, NonCandidate
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.pod_classes import ClassWeights, PodClass
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import SKIPPED, SUCCESS, Code, Status
+from services.kube.node import Node
+from services.kube.pod import Pod, PodSpec
 
 __all__ = [
     "CPU_COLUMN",

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from services.framework.snapshot.catalog import CatalogObject
 from services.kube.changes import PodChange, pod_changes
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.storage import BindingMode, StorageClass
 from services.scheduler.core.queueing.steps import EventLabel, Move
-from services.scheduler.core.snapshot.catalog import CatalogObject
 
 _Node = Callable[[Node, Node], bool]
 

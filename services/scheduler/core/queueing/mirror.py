@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from services.framework.snapshot.catalog import Nominations
 from services.kube.pod import Pod
 from services.scheduler.core.queueing import changes, events
 from services.scheduler.core.queueing.changes import CatalogEvents
@@ -27,7 +28,6 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.snapshot.catalog import Nominations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

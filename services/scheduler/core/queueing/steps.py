@@ -13,11 +13,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from services.framework.snapshot.catalog import CatalogObject
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 from services.kube.value import value
-from services.scheduler.core.snapshot.catalog import CatalogObject
 
 
 class EventLabel(StrEnum):

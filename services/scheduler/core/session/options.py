@@ -10,6 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from services.framework.plugin import Plain, Plugin
+from services.framework.plugins.node_resources import NodeResourcesBalanceChange
+from services.framework.preemption import rules
+from services.framework.preemption.preemptor import Preemptor, no_extenders
+from services.framework.preemption.rules import PreemptionRules
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import (
+    DEFAULT_PROFILE,
+    UNSCORED_PROFILE,
+    Profile,
+    Registry,
+    with_preemption,
+)
+from services.framework.snapshot.snapshot import Snapshot
 from services.scheduler.core.cycle.cycle import Cycle
 from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
 from services.scheduler.core.cycle.extenders import Extender, Extenders
@@ -21,21 +35,7 @@ from services.scheduler.core.cycle.host_choice import (
     StartIndex,
 )
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import (
-    DEFAULT_PROFILE,
-    UNSCORED_PROFILE,
-    Profile,
-    Registry,
-    with_preemption,
-)
-from services.scheduler.core.plugin_api.plugin import Plain, Plugin
-from services.scheduler.core.plugins.node_resources import NodeResourcesBalanceChange
-from services.scheduler.core.preemption import rules
-from services.scheduler.core.preemption.preemptor import Preemptor, no_extenders
-from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.queueing.mirror import QueueTraits
-from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from services.framework.plugin import StatefulPlugin
+from services.framework.plugins.default_preemption import preemptor_among
+from services.framework.preemption.budgets import any_guarded
+from services.framework.preemption.rules import (
+    AfterRefusal,
+    after_deletion_refused,
+    after_status_refused,
+)
+from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.registry import SERVED, Registry
+from services.framework.snapshot.catalog import CatalogObject
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
@@ -25,19 +38,8 @@ from services.scheduler.core.decisions import (
     Decision,
     Failed,
     MayWait,
-    Refused,
     Skipped,
     Stage,
-)
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.framework.registry import SERVED, Registry
-from services.scheduler.core.plugin_api.plugin import StatefulPlugin
-from services.scheduler.core.plugins.default_preemption import preemptor_among
-from services.scheduler.core.preemption.budgets import any_guarded
-from services.scheduler.core.preemption.rules import (
-    AfterRefusal,
-    after_deletion_refused,
-    after_status_refused,
 )
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
@@ -56,8 +58,6 @@ from services.scheduler.core.queueing.steps import (
     QueueUpdate,
 )
 from services.scheduler.core.session.options import SchedulerOptions, SchedulerState, make_cycles
-from services.scheduler.core.snapshot.catalog import CatalogObject
-from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
 class Scheduler:

@@ -11,6 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from services.framework.columns.kernels import Kernel
+from services.framework.preemption.batch_result import pick_from_batch
+from services.framework.preemption.rules import V1_34
+from services.framework.runtime.equivalence_class import NO_NODE
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import (
@@ -23,16 +29,10 @@ from services.kube.selector import (
 )
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.columns.kernels import Kernel
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import Cycle, FitError
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
-from services.scheduler.core.framework.equivalence_class import NO_NODE
-from services.scheduler.core.framework.framework import Framework
-from services.scheduler.core.preemption.batch_result import pick_from_batch
-from services.scheduler.core.preemption.rules import V1_34
-from services.scheduler.core.snapshot.snapshot import Snapshot
 
 
 def warm_up(compiling: Callable[[int, int], None] = lambda _done, _all: None) -> None:

@@ -1,0 +1,1 @@
+"""The scheduling framework: snapshot, plugins and their verdicts, preemption."""

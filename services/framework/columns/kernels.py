@@ -1,0 +1,380 @@
+"""The loops over rows that every scheduling cycle runs: plain Python at first, compiled later.
+
+Importing numba takes 0.4 s of CPU, loading a compiled kernel 10 ms and compiling one 0.3 s, which a
+small cluster never recovers. Both tiers give the same bits: a column's elements are numpy's scalars
+in plain Python, which wrap around and round as machine code does.
+
+Each kernel has a plain twin in the property tests, which compare the two. `rows` names the rows to
+compute, and results stand at the row's index. Columns are int64 unless stated otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.framework.columns.columns import Int64s
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_inlined: list[Callable[..., Any]] = []
+
+
+class Kernel:
+    """A function of columns and numbers, called by position.
+
+    The first argument says how many steps a call takes: a number, or a column with a step for each
+    element. `machine_code` is numba's function, None before it is wanted.
+    """
+
+    __slots__ = ("_function", "_steps", "machine_code")
+
+    plain_steps: ClassVar[float] = 10_000
+    """Each kernel takes fewer steps than this as plain Python, at about 1 us each."""
+    on_compiled: ClassVar[Callable[[], None] | None] = None
+    """Called after a kernel was compiled, once after an install; not where it is loaded."""
+    count: ClassVar[int] = 0
+    """The number of kernels."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.machine_code: Any = None
+        self._steps = 0
+        Kernel.count += 1
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it, compiled unless this call and those before are few steps."""
+        if self.machine_code is not None and self._steps >= self.plain_steps:
+            return self.machine_code(*arguments)
+        first = arguments[0]
+        self._steps += first if isinstance(first, int) else len(first)
+        if self._steps >= self.plain_steps:
+            return self.machine_code(*arguments) if self.machine_code else self._first(arguments)
+        with np.errstate(over="ignore"):
+            return _as_from_machine_code(self._function(*arguments))
+
+    def _first(self, arguments: tuple[Any, ...]) -> Any:
+        """Compile the function or load it from disk, and run it."""
+        code = self._compile()
+        found = code(*arguments)
+        if Kernel.on_compiled is not None and code.stats.cache_misses:
+            Kernel.on_compiled()
+        return found
+
+    def _compile(self) -> Any:
+        """Return the compiled function, which compiles on its first call or loads from disk."""
+        import numba  # noqa: PLC0415 - when needed
+        from numba.extending import register_jitable  # noqa: PLC0415
+
+        while _inlined:
+            register_jitable(inline="always")(_inlined.pop())
+        self.machine_code = numba.njit(cache=True, nogil=True)(self._function)
+        return self.machine_code
+
+
+def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return `function` as a kernel; numba keeps its machine code on disk."""
+    return cast("Callable[_P, _R]", Kernel(function))
+
+
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let kernels call `function`, which is inlined into them where they are compiled."""
+    _inlined.append(function)
+    return function
+
+
+def _as_from_machine_code(found: Any) -> Any:
+    """Return numpy's scalars as Python's, as compiled functions do."""
+    if isinstance(found, tuple):
+        return tuple(map(_as_from_machine_code, found))
+    return found.item() if isinstance(found, np.generic) else found
+
+
+Int8s = NDArray[np.int8]
+Int32s = NDArray[np.int32]
+UInt64s = NDArray[np.uint64]
+
+TOO_MANY_PODS = 1
+UNRESOLVABLE = 1 << 62
+"""Bits of a fit code; bit i + 1 is a shortage of the i-th requested resource."""
+
+NODE_SCORE_MAX = 100
+
+SUM_MAX = 1 << 62
+"""What a node's pods request at most in all; a larger sum counts as this one."""
+
+NO_GROUP = -1
+"""The group of a row that has none."""
+
+OVERRIDDEN = 127
+"""A refuser for rows where nominated pods, or extenders, make the difference."""
+
+
+@inlined
+def _rank(bits: np.uint64) -> np.uint64:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@inlined
+def _place(code: int, counted: Int64s, length: int) -> int:
+    """Count a code once more, and return its place among the `length` counted before or after."""
+    place = 0
+    while place < length and counted[place, 0] != code:
+        place += 1
+    if place == length:
+        counted[place, 0] = code
+        counted[place, 1] = 0
+    counted[place, 1] += 1
+    return place
+
+
+@compiled
+def fit(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    resources: Int64s,
+    amounts: Int64s,
+    allocatable: Int64s,
+    requested: Int64s,
+    pod_count: Int64s,
+    pods_max: Int64s,
+    codes: Int64s,
+) -> None:
+    """Write each row's fit code for a pod that requests `amounts` of the columns `resources`."""
+    for row in rows:
+        code = 0
+        if pod_count[row] + 1 > pods_max[row]:
+            code |= TOO_MANY_PODS
+        for i in range(len(resources)):
+            column = resources[i]
+            if amounts[i] > allocatable[row, column] - requested[row, column]:
+                code |= 2 << i
+                if amounts[i] > allocatable[row, column]:
+                    code |= UNRESOLVABLE
+        codes[row] = code
+
+
+@compiled
+def balanced_allocation(
+    rows: Int64s,
+    resources: Int64s,
+    amounts: Int64s,
+    allocatable: Int64s,
+    requested: Int64s,
+    scores: Int64s,
+) -> None:
+    """Write each row's BalancedAllocation score, in upstream's order of float64 operations."""
+    fractions = np.zeros(len(resources), dtype=np.float64)
+    for row in rows:
+        count = 0
+        total = 0.0
+        for i in range(len(resources)):
+            capacity = allocatable[row, resources[i]]
+            if capacity == 0:
+                continue
+            fraction = float(requested[row, resources[i]] + amounts[i]) / float(capacity)
+            fraction = min(fraction, 1.0)
+            total += fraction
+            fractions[count] = fraction
+            count += 1
+        deviation = 0.0
+        if count == 2:
+            deviation = abs((fractions[0] - fractions[1]) / 2.0)
+        elif count > 2:
+            mean = total / float(count)
+            squares = 0.0
+            for i in range(count):
+                squares += (fractions[i] - mean) * (fractions[i] - mean)
+            deviation = np.sqrt(squares / float(count))
+        scores[row] = int((1.0 - deviation) * 100.0)
+
+
+@compiled
+def refuse(
+    rows: Int64s,
+    answers: Int64s,
+    number: int,
+    before: Int8s,
+    codes_before: Int64s,
+    refuser: Int8s,
+    codes: Int64s,
+) -> bool:
+    """Write each row's refuser and its code: those `before`, or plugin `number`'s if not 0.
+
+    Return whether any of them changed. The lowest number wins. before, refuser: int8[nodes], 0
+    where no filter refuses, negative where the filters are not run. A row may be named twice.
+    """
+    changed = False
+    for row in rows:
+        found = before[row]
+        code = codes_before[row]
+        if answers[row] != 0 and (found == 0 or found > number):
+            found = number
+            code = answers[row]
+        changed |= refuser[row] != found or codes[row] != code
+        refuser[row] = found
+        codes[row] = code
+    return changed
+
+
+@compiled
+def group(refuser: Int8s, codes: Int64s, group_of: Int32s, counted: Int64s) -> int:
+    """Group the rows that were refused by their refusers and codes, and number the groups from 0.
+
+    Return how many there are. group_of: int32[nodes], NO_GROUP where no filter refuses, the row is
+    not a node (-1) or its status is not a column's (OVERRIDDEN). counted: int64[nodes, 3], number,
+    refuser and code of each group's rows.
+    """
+    length = 0
+    for row in range(len(refuser)):
+        number = refuser[row]
+        if number in (0, -1, OVERRIDDEN):
+            group_of[row] = NO_GROUP
+            continue
+        place = 0
+        while place < length and (counted[place, 1] != number or counted[place, 2] != codes[row]):
+            place += 1
+        if place == length:
+            counted[place, 0] = 0
+            counted[place, 1] = number
+            counted[place, 2] = codes[row]
+            length += 1
+        counted[place, 0] += 1
+        group_of[row] = place
+    return length
+
+
+@compiled
+def count_codes(codes: Int64s, counted: Int64s) -> int:
+    """Return how many distinct codes there are. counted: int64[codes, 2], each with its number."""
+    length = 0
+    for code in codes:
+        length = max(length, _place(code, counted, length) + 1)
+    return length
+
+
+@compiled
+def weigh(
+    rows: Int64s, scores: tuple[Int64s, ...], weights: Int64s, before: Int64s, totals: Int64s
+) -> None:
+    """Write each row's total: the one `before` and the weighted scores.
+
+    A row may be named twice. Each number of scores is compiled again; warming up calls 1 and 2.
+    """
+    for row in rows:
+        total = before[row]
+        for i in range(len(scores)):
+            total += scores[i][row] * weights[i]
+        totals[row] = total
+
+
+@compiled
+def count(
+    amounts: Int64s,
+    row: int,
+    sign: int,
+    non_zero: Int64s,
+    requested: Int64s,
+    non_zero_requested: Int64s,
+    pod_count: Int64s,
+) -> bool:
+    """Add a pod's amounts to a row, or take them off where `sign` is -1.
+
+    Return whether a sum was SUM_MAX before or exceeds it now: then the row must be set by `add_up`.
+    """
+    full = False
+    for i in range(len(amounts)):
+        before = requested[row, i]
+        requested[row, i] = before + sign * amounts[i]
+        full |= before >= SUM_MAX or requested[row, i] >= SUM_MAX
+    for i in range(len(non_zero)):
+        before = non_zero_requested[row, i]
+        non_zero_requested[row, i] = before + sign * non_zero[i]
+        full |= before >= SUM_MAX or non_zero_requested[row, i] >= SUM_MAX
+    pod_count[row] += sign
+    return full
+
+
+def add_up(totals: Int64s, row: int, amounts: Iterable[Int64s]) -> None:
+    """Set a row of sums: exact ones, but at most SUM_MAX. A row of `amounts` may be narrower."""
+    sums = [0] * totals.shape[1]
+    for each in amounts:
+        for column, amount in enumerate(each.tolist()):
+            sums[column] += amount
+    totals[row] = [min(each, SUM_MAX) for each in sums]
+
+
+@compiled
+def normalize(
+    rows: Int64s, refuser: Int8s, raw: Int64s, weights: Int64s, reverse: Int64s, totals: Int64s
+) -> Int64s:
+    """Return totals with the raw scores added, normalised over the feasible rows.
+
+    raw: int64[plugins, nodes]; `reverse` is 1 where less is better: there the totals hold the
+    full marks already, and the score is taken off.
+    """
+    found = totals.copy()
+    for i in range(raw.shape[0]):
+        highest = 0
+        for row in rows:
+            if refuser[row] == 0 and raw[i, row] > highest:
+                highest = raw[i, row]
+        for row in rows:
+            score = NODE_SCORE_MAX * raw[i, row] // highest if highest > 0 else 0
+            found[row] += -weights[i] * score if reverse[i] == 1 else weights[i] * score
+    return found
+
+
+@inlined
+def _best(used: int, refuser: Int8s, totals: Int64s) -> tuple[int, int]:
+    """Return how many rows are feasible, and the highest total among them."""
+    feasible = 0
+    highest = -(1 << 62)
+    for row in range(used):
+        fits = refuser[row] == 0
+        feasible += fits
+        highest = max(highest, totals[row] if fits else -(1 << 62))
+    return feasible, highest
+
+
+@compiled
+def choose(
+    used: int, refuser: Int8s, totals: Int64s, name_hash: UInt64s, attempt: np.uint64
+) -> tuple[int, int, int, int]:
+    """Return the best row (-1 for none), how many are feasible, the best total, its ties.
+
+    Among equals, the row of the smallest keyed hash is the best.
+    """
+    feasible, highest = _best(used, refuser, totals)
+    found = -1
+    least = np.uint64(0)
+    ties = 0
+    for row in range(used):
+        if refuser[row] == 0 and totals[row] == highest:
+            ties += 1
+            rank = _rank(name_hash[row] + attempt)
+            if rank < least or found < 0:
+                found = row
+                least = rank
+    return found, feasible, highest, ties
+
+
+@compiled
+def choose_first(
+    used: int, refuser: Int8s, totals: Int64s, places: Int64s
+) -> tuple[int, int, int, int]:
+    """Return the same, where the row with the smallest place is the best among equals."""
+    feasible, highest = _best(used, refuser, totals)
+    found = -1
+    ties = 0
+    for row in range(used):
+        if refuser[row] == 0 and totals[row] == highest:
+            ties += 1
+            if found < 0 or places[row] < places[found]:
+                found = row
+    return found, feasible, highest, ties

@@ -1,0 +1,393 @@
+"""The extension points of a plugin, as classes to derive from.
+
+A plugin has a name and takes part at each point whose class it derives from. Filters and scores
+work on rows of the snapshot at once. Their results must follow from the pod's *key*, the data
+derived from it, and, by `scope`, the node object alone, the pods on the node as well, or all nodes
+and pods. So one column of verdicts is kept for each key, and only changed rows are computed
+again (with the last scope all rows, whenever the version changed).
+
+A filter returns codes: 0 fits, any other is turned into a Status when it is needed.
+
+The `rows` that a filter or score receives, int64[n], may have duplicates and dead rows. A dead row
+has no node: `snapshot.columns.alive` is False there, and `snapshot.node` and `NodeView.of` raise
+AssertionError. Its columns may be read; what is written for it is ignored.
+
+Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.go.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from services.framework.columns.columns import Bools, Int64s
+from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
+from services.framework.preemption.pick import TieBreak
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.pod_classes import ClassWeights
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Status
+from services.kube.pod import Pod
+
+D = TypeVar("D")
+
+
+class Scope(Enum):
+    """What a verdict follows from beside the pod: the node, its pods too, or all nodes and pods."""
+
+    NODE = "node"
+    PODS = "pods"
+    CLUSTER = "cluster"
+
+
+class Normalization(Enum):
+    """How raw scores become 0 to 100 over the feasible nodes.
+
+    NONE: they are on that scale. HIGHEST: the highest becomes 100. REVERSE: it becomes 0. One
+    compiled kernel scales and adds all scores of these kinds. OWN: the plugin's `normalize` does.
+    """
+
+    NONE = 0
+    HIGHEST = 1
+    REVERSE = 2
+    OWN = 3
+
+
+class Plugin:
+    """A named part of a profile; `name` is the one that profiles use.
+
+    keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
+    and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
+    for each pod then, not once per spec. keys_need_volumes: whether those keys are None for
+    every pod without volumes.
+    """
+
+    name: ClassVar[str]
+    keys_follow_pod: ClassVar[bool] = False
+    keys_need_volumes: ClassVar[bool] = False
+
+
+class PreEnqueuePlugin(Plugin, ABC):
+    """Decides whether a pod may enter activeQ."""
+
+    @abstractmethod
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """Return why the pod must wait outside, None where it need not."""
+
+
+class QueueSortPlugin(Plugin, ABC):
+    """Orders activeQ."""
+
+    @abstractmethod
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return the key by which pods sort bytewise, the smallest first.
+
+        Pods of equal keys go by their queue time. An empty key is the queue's own order: by
+        priority, the highest first.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreFiltered(Generic[D]):
+    """What a plugin made of the pod: data for its filter, or a refusal of the whole pod.
+
+    `node_names` are the only nodes that may fit; None leaves all.
+    """
+
+    data: D
+    refusal: Status | None = None
+    node_names: frozenset[str] | None = None
+
+
+class FilterPlugin(Plugin, ABC, Generic[D]):
+    """PreFilter and Filter. Override `filter`, too, where rows can be done at once.
+
+    With Scope.PODS, dry runs call `filter_node`. With Scope.NODE they read the codes that `filter`
+    wrote: pods cannot change those.
+
+    has_pre_filter: whether it takes part at PreFilter. needs_pre_filter: whether its Filter fails
+    where a profile switches PreFilter off. can_fail: whether a status may have the code ERROR,
+    which ends the cycle.
+    """
+
+    scope: ClassVar[Scope]
+    has_pre_filter: ClassVar[bool] = True
+    needs_pre_filter: ClassVar[bool] = False
+    can_fail: ClassVar[bool] = False
+
+    @abstractmethod
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return what the verdicts follow from; None where there is nothing to filter (Skip)."""
+
+    @abstractmethod
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[D]:
+        """Read the pod once for all nodes; called for each new column of codes."""
+
+    @abstractmethod
+    def filter_node(self, data: D, view: NodeView) -> int:
+        """Return the code of one node as `view` shows it."""
+
+    @abstractmethod
+    def filter_status(self, data: D, code: int) -> Status:
+        """Return the status of a code other than 0."""
+
+    def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Write the codes of `rows` into `codes`, int64[nodes]; those of dead rows are ignored."""
+        for row in rows[snapshot.columns.alive[rows]].tolist():
+            codes[row] = self.filter_node(data, NodeView.of(snapshot, row))
+
+
+class Trial(Protocol):
+    """One filter's view of one node in a dry run, while pods are added and removed.
+
+    Source: kubernetes v1.34, PreFilterExtensions (AddPod, RemovePod).
+    """
+
+    def add(self, pod: Pod) -> None:
+        """Put `pod` on the node."""
+
+    def remove(self, pod: Pod) -> None:
+        """Take `pod` off the node."""
+
+    def code(self) -> int:
+        """Return the current code of the node."""
+
+
+class Bound(NamedTuple):
+    """The number of pods of certain classes that a filter admits at most, or requires at least.
+
+    `weights` are what a pod of each class counts (`snapshot.class_counts.weights`), `code` is the
+    filter's code where the bound is broken. `asks_for`: at least so many are required.
+    """
+
+    weights: ClassWeights
+    code: int
+    asks_for: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a filter requires of rows, where that is only the number of pods of certain classes.
+
+    room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
+    where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
+    whether a row's pods count. `each` are the bounds: the filter returns the code of the first one
+    broken.
+    """
+
+    room: Int64s
+    counted: Bools
+    each: Sequence[Bound]
+
+
+class ClusterFilterPlugin(FilterPlugin[D], ABC):
+    """A filter whose verdicts follow from pods and nodes anywhere.
+
+    `filter` is called for all rows, and `codes` are zeros then. What follows from other objects
+    belongs to the key, by their epoch in `snapshot.catalog`: their change alone calls nothing.
+    """
+
+    scope = Scope.CLUSTER
+
+    @abstractmethod
+    def filter_version(self, data: D, snapshot: Snapshot) -> Hashable:
+        """Return what differs whenever a code may differ; pods and nodes may have changed."""
+
+    @abstractmethod
+    def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Write the codes of all `rows`."""
+
+    @abstractmethod
+    def trial(self, data: D, snapshot: Snapshot, row: int) -> Trial:
+        """Begin a dry run on a live row, right after `filter`."""
+
+    def bounds(self, data: D, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - for those that can
+        """Return the bounds of `rows`, right after `filter`; None where bounds do not suffice.
+
+        With bounds, preemption is tried on all nodes at once.
+        """
+        return None
+
+    def filter_node(self, data: D, view: NodeView) -> int:
+        """Return the code of one node as the snapshot has it."""
+        row = view.snapshot.row(view.node.name)
+        assert row is not None, f"{view.node.name} is not in the snapshot"
+        return self.trial(data, view.snapshot, row).code()
+
+
+class PostFilterPlugin(Plugin, ABC):
+    """Takes over where no node fits; the preemptor is one."""
+
+    @abstractmethod
+    def post_filter(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> Nominate | CannotHelp:
+        """Return how room is made for `pod`, or why that cannot help; nothing is changed.
+
+        `tie_break` decides between nodes that the plugin's own order leaves equal.
+        """
+
+
+class Normalized(NamedTuple):
+    """Scores of the nodes that fit, int64[n] each: raw, and on the scale 0 to 100."""
+
+    raw: Int64s
+    scores: Int64s
+
+
+class ScoreError(Exception):
+    """Raised by a plugin's `score`: a cycle that needs its scores ends, and says why."""
+
+
+class ScorePlugin(Plugin, ABC, Generic[D]):
+    """PreScore, Score and NormalizeScore.
+
+    has_pre_score: whether it takes part at PreScore. needs_pre_score: whether its Score fails
+    where a profile switches PreScore off.
+    """
+
+    scope: ClassVar[Scope]
+    has_pre_score: ClassVar[bool] = True
+    needs_pre_score: ClassVar[bool] = False
+    normalization: ClassVar[Normalization] = Normalization.NONE
+
+    @abstractmethod
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return what the scores follow from; None where there is nothing to score (Skip)."""
+
+    @abstractmethod
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> D:
+        """Read the pod once for all nodes; called for each new column of scores."""
+
+    @abstractmethod
+    def score(self, data: D, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        """Write the raw scores of `rows` into `scores`, int64[nodes]; dead rows' are ignored.
+
+        Rows that a filter refuses are scored, too. Out-of-tree plugins' scores of all live rows are
+        checked: 0 to 100 with Normalization.NONE, from 0 with HIGHEST and REVERSE.
+        """
+
+    def score_epoch(self, snapshot: Snapshot) -> int:  # noqa: ARG002 - for those that need it
+        """Return a number that changes whenever the scores of all rows may have changed."""
+        return 0
+
+    def normalize(self, data: D, snapshot: Snapshot, rows: Int64s, raw: Int64s) -> Normalized:
+        """Return the scores of `rows`, which are all nodes that fit; for Normalization.OWN.
+
+        rows: int64[n], ascending. raw: int64[n], what `score` gave them.
+        """
+        raise NotImplementedError(f"{self.name} has no normalisation of its own")
+
+
+class ClusterScorePlugin(ScorePlugin[D], ABC):
+    """A score that follows from pods and nodes anywhere; see ClusterFilterPlugin.
+
+    `score` is called for all rows, and `scores` are zeros then.
+    """
+
+    scope = Scope.CLUSTER
+
+    @abstractmethod
+    def score_version(self, data: D, snapshot: Snapshot) -> Hashable:
+        """Return what differs whenever a score may differ; pods and nodes may have changed."""
+
+
+class PodColumnsPlugin(Plugin, ABC):
+    """Owns columns that follow the pods on nodes (`Columns.owned`), however those got there.
+
+    The snapshot calls it for each pod that it begins or ceases to count: assumed or assigned,
+    once; a confirmed binding is not a new pod. What is counted may follow from the pod's spec,
+    namespace, labels and deletion, which are the same when it comes and when it goes. All
+    profiles share the columns, so one instance of each name is called.
+
+    A dry run changes no column: where a filter reads one by `NodeView.owned`, its plugin says by
+    `came_to_view` and `went_from_view` what a pod changes there (`NodeView.change_owned`).
+    """
+
+    @abstractmethod
+    def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Count a pod that is on the node of `row` from now on."""
+
+    @abstractmethod
+    def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Take it out again."""
+
+    def came_to_view(self, pod: Pod, view: NodeView) -> None:
+        """Count a pod on a node that is changed hypothetically."""
+
+    def went_from_view(self, pod: Pod, view: NodeView) -> None:
+        """Take it out again."""
+
+
+class ReservePlugin(Plugin, ABC):
+    """Takes what a pod needs when it is assumed, and gives it back when it is not bound.
+
+    Neither is called for pods that come bound or that go after their binding: a column that
+    follows from the pods on a node is a PodColumnsPlugin's, and was changed before Reserve.
+    """
+
+    @abstractmethod
+    def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
+        """Take what the pod needs on a node; None where that succeeded."""
+
+    @abstractmethod
+    def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Give it back; called for every plugin of the point, and more than once does no harm."""
+
+
+class PermitPlugin(Plugin, ABC):
+    """May refuse or hold an assumed pod before its binding."""
+
+    @abstractmethod
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
+        """Return None to go on, WAIT to hold the pod, or a refusal."""
+
+
+class PreBindPlugin(Plugin, ABC):
+    """Prepares what a binding needs."""
+
+    @abstractmethod
+    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:
+        """Return None where the pod may be bound."""
+
+
+class BindPlugin(Plugin, ABC):
+    """Binds; the first that does not skip ends the point."""
+
+    @abstractmethod
+    def bind(self, pod: Pod, node_name: str) -> Status:
+        """Return SUCCESS to have the state bind the pod, SKIP to leave it to the next."""
+
+
+class PostBindPlugin(Plugin, ABC):
+    """Runs after a binding."""
+
+    @abstractmethod
+    def post_bind(self, pod: Pod, node_name: str) -> None:
+        """Clean up."""
+
+
+AnyFilter = FilterPlugin[Any]
+AnyScore = ScorePlugin[Any]
+
+
+Plain = dict[str, "Plain"] | list["Plain"] | str | int | bool | None
+"""What JSON holds; integers of 64 bits."""
+
+
+class StatefulPlugin(Plugin, ABC):
+    """Keeps a state of its own, or changes objects of the catalog."""
+
+    @abstractmethod
+    def saved_state(self, snapshot: Snapshot) -> Plain:
+        """Return the state; called between rounds."""
+
+    @abstractmethod
+    def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
+        """Restore a saved state; `snapshot` is already complete.
+
+        Raises KeyError, IndexError, TypeError or ValueError for what `saved_state` never returns.
+        """

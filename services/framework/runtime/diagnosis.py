@@ -1,0 +1,181 @@
+"""Why a pod fits nowhere, as columns and as kube-scheduler's message.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitError.Error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.framework.columns import kernels
+from services.framework.columns.columns import Bools, Int64s
+from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
+from services.framework.preemption.outcome import Nominate
+from services.framework.runtime.active_plugins import PreFilterOutcome
+from services.framework.runtime.equivalence_class import EquivalenceClass
+from services.framework.status import Code, Status
+from services.kube.value import value
+
+NO_NODES_TEXT = "no nodes available to schedule pods"
+"""The message where the snapshot has no node; upstream's ErrNoNodesAvailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """How many nodes got one status."""
+
+    status: Status
+    count: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Diagnosis:
+    """The refusals of one scheduling cycle; `groups` cover every node once.
+
+    group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is not
+    a node. `pre_filter` is the refusal of the whole pod, where there was one; all nodes are in one
+    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one equivalence class are
+    equal where their `key` is the same; it is None where they must be compared.
+    """
+
+    node_count: int
+    groups: tuple[StatusCount, ...]
+    group_of: Int32s
+    unschedulable_plugins: tuple[str, ...]
+    pending_plugins: tuple[str, ...] = ()
+    pre_filter: Status | None = None
+    key: Hashable = None
+    _codes: Int8s | None = None
+
+    def refused_with(self, code: Code, rows: Int64s) -> Bools:
+        """Return which of `rows` were refused with `code`: bool[rows]."""
+        if self._codes is None:
+            codes = [group.status.code for group in self.groups]
+            self._codes = np.array([*codes, NO_GROUP], dtype=np.int8)
+        found: Bools = self._codes[self.group_of[rows]] == int(code)
+        return found
+
+    def status(self, row: int) -> Status:
+        """Return the status of one row; it must be a node's."""
+        return self.groups[int(self.group_of[row])].status
+
+
+@value(kw_only=True)
+class Refused:
+    """No node fits. `message` is kube-scheduler's.
+
+    `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
+    `reasons` are the plugins' reasons with their number of nodes, most frequent first.
+    """
+
+    message: str
+    plugins: tuple[str, ...] = ()
+    pending_plugins: tuple[str, ...] = ()
+    preemption_message: str = ""
+    nominated_node_name: str | None = None
+    nomination: Nominate | None = None
+    reasons: Sequence[tuple[str, int]] = ()
+
+
+def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
+    """Return the diagnosis of a pod that PreFilter refused; alive: bool[nodes]."""
+    assert outcome.refusal is not None
+    count = int(np.count_nonzero(alive))
+    groups = (StatusCount(outcome.refusal, count),)
+    return Diagnosis(
+        node_count=count,
+        groups=groups,
+        group_of=np.where(alive, 0, NO_GROUP).astype(np.int32),
+        unschedulable_plugins=_plugins(groups, outcome),
+        pre_filter=outcome.refusal,
+    )
+
+
+def refused_by_filters(
+    equivalence: EquivalenceClass, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
+) -> Diagnosis:
+    """Return the diagnosis of a pod that no node takes.
+
+    refuser: int8[nodes] as in EquivalenceClass, OVERRIDDEN where `overridden` holds a row's status,
+    which differs from the columns' because nominated pods were counted there.
+    """
+    group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
+    table = np.empty((len(refuser), 3), dtype=np.int64)
+    counted = table[: kernels.group(refuser, equivalence.codes, group_of, table)].tolist()
+    groups: list[StatusCount] = []
+    for count, number, code in counted:
+        status = (
+            equivalence.columns[number].status(code)
+            if number > 0
+            else equivalence.pre_filter.excluded
+        )
+        groups.append(StatusCount(status, count))
+    for row, status in overridden.items():
+        group_of[row] = len(groups)
+        groups.append(StatusCount(status, 1))
+    return Diagnosis(
+        node_count=node_count,
+        groups=tuple(groups),
+        group_of=group_of,
+        unschedulable_plugins=_plugins(groups, equivalence.pre_filter),
+        pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
+        key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
+    )
+
+
+def refused_when_assumed(status: Status) -> Diagnosis:
+    """Return the diagnosis of a pod that Reserve or Permit refused on the node chosen for it.
+
+    That node alone is counted, as upstream does; it has no row in the diagnosis.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle.
+    """
+    return Diagnosis(
+        node_count=1,
+        groups=(StatusCount(status, 1),),
+        group_of=np.zeros(0, dtype=np.int32),
+        unschedulable_plugins=_named([status]),
+        pending_plugins=_named([status] if status.code is Code.PENDING else []),
+    )
+
+
+def fit_error_text(
+    diagnosis: Diagnosis, post_filter: str = "", reasons: Sequence[tuple[str, int]] | None = None
+) -> str:
+    """Return the event's message: "0/4 nodes are available: 3 Insufficient cpu, ...".
+
+    `post_filter` is preemption's message, appended where it is not empty. `reasons` are the
+    diagnosis' `reason_counts`, computed where they are None.
+    """
+    text = f"0/{diagnosis.node_count} nodes are available:"
+    if diagnosis.pre_filter is not None and diagnosis.pre_filter.message:
+        text += f" {diagnosis.pre_filter.message}."
+    else:
+        counts = reason_counts(diagnosis) if reasons is None else reasons
+        counted = sorted(f"{count} {reason}" for reason, count in counts)
+        if counted:
+            text += f" {', '.join(counted)}."
+    return f"{text} {post_filter}" if post_filter else text
+
+
+def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
+    """Return each reason with the number of nodes that it refuses, most frequent first.
+
+    Equally frequent ones are sorted by their texts.
+    """
+    counts: dict[str, int] = {}
+    for group in diagnosis.groups:
+        for reason in group.status.reasons:
+            counts[reason] = counts.get(reason, 0) + group.count
+    return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _plugins(groups: Iterable[StatusCount], pre_filter: PreFilterOutcome) -> tuple[str, ...]:
+    rejected = {group.status.plugin for group in groups if group.status.code.is_rejected}
+    return tuple(sorted((rejected | set(pre_filter.plugins)) - {""}))
+
+
+def _named(statuses: Iterable[Status]) -> tuple[str, ...]:
+    return tuple(sorted({status.plugin for status in statuses if status.plugin}))

@@ -1,0 +1,262 @@
+"""A profile's plugins at work: each extension point as one call.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from services.framework.plugin import (
+    BindPlugin,
+    PermitPlugin,
+    Plugin,
+    PodColumnsPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    Scope,
+)
+from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
+from services.framework.preemption.pick import TieBreak
+from services.framework.runtime.active_plugins import ConfiguredPlugins, WeightedScore
+from services.framework.runtime.cached_attempt import CachedAttempt, NodeDryRun
+from services.framework.runtime.cached_columns import CachedColumns
+from services.framework.runtime.equivalence_class import EquivalenceClass
+from services.framework.runtime.guard import raisers
+from services.framework.runtime.registry import (
+    DEFAULT_PROFILE,
+    IN_TREE,
+    SERVED,
+    ExtensionPoint,
+    Profile,
+    Registry,
+    expand_plugins,
+    implements,
+    make_plugins,
+)
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import SKIPPED, SUCCESS, Code, Status
+from services.kube.pod import Pod
+
+_OF_ONE_NODE = (Scope.NODE, Scope.PODS)
+_CELLS_MAX = 2 * 1024 * 1024
+_CLASSES_MIN = 64
+
+
+class Framework:
+    """The plugins of one profile over one snapshot.
+
+    Verdicts are kept for the latest `classes_max` equivalence classes, fewer on large clusters.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, profile: Profile = DEFAULT_PROFILE, registry: Registry = SERVED
+    ) -> None:
+        self.snapshot = snapshot
+        self.profile = profile
+        plugins = make_plugins(profile, registry)
+        self.plugins: tuple[Plugin, ...] = tuple(plugins.values())
+        points = expand_plugins(
+            profile, lambda name, at: name in plugins and implements(plugins[name], at)
+        )
+
+        def at(point: ExtensionPoint) -> list[Any]:
+            return [plugins[name] for name in points.names[point]]
+
+        self._verdicts = ConfiguredPlugins(
+            pre_filters=tuple(at(ExtensionPoint.PRE_FILTER)),
+            filters=tuple(at(ExtensionPoint.FILTER)),
+            pre_scores=tuple(at(ExtensionPoint.PRE_SCORE)),
+            scores=tuple(
+                WeightedScore(plugin, points.weights[plugin.name])
+                for plugin in at(ExtensionPoint.SCORE)
+            ),
+        )
+        self.weights: Mapping[str, int] = points.weights
+        self.filter_order = points.names[ExtensionPoint.FILTER]
+        self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
+        self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
+        self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
+        self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)
+        self._permits: list[PermitPlugin] = at(ExtensionPoint.PERMIT)
+        self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
+        self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
+        self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
+        self._raise_kept = raisers(self.plugins)
+        self._has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
+        beyond = [each for each in self._verdicts.filters if each.scope not in _OF_ONE_NODE]
+        self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
+        self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
+        self.classes_max = 4096
+        self._cache = CachedColumns(snapshot)
+        self._cached_attempts: dict[Hashable, CachedAttempt] = {}
+        self._keys_by_pod = _keys_that_follow_pods(self._verdicts, volumes=False)
+        self._keys_by_pod_with_volumes = _keys_that_follow_pods(self._verdicts, volumes=True)
+        for plugin in self.plugins:
+            if isinstance(plugin, PodColumnsPlugin):
+                snapshot.follow(plugin.name, plugin)
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """Return why a pod must stay out of activeQ, None where it need not."""
+        for gate in self._gates:
+            status = gate.pre_enqueue(pod)
+            if status is not None:
+                return status
+        return None
+
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return a pod's key in activeQ, the smallest first; empty: by priority."""
+        return self._sorts[0].sort_key(pod) if self._sorts else b""
+
+    def cached_attempt(self, pod: Pod) -> CachedAttempt:
+        """Return the cached attempt of the pod's equivalence class, updated for `pod`."""
+        cached, _ = self.pre_filtered(pod)
+        if cached.equivalence.pre_filter.refusal is None:
+            cached.sync(pod)
+        return cached
+
+    def equivalence_class(self, pod: Pod) -> EquivalenceClass:
+        """Return the verdicts about the pod's equivalence class, up to date."""
+        return self.cached_attempt(pod).equivalence
+
+    def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
+        """Return the cached attempt before `sync`, and whether PreFilter ran for it now."""
+        for raise_kept in self._raise_kept:
+            raise_kept()
+        key = self._key(pod)
+        cached = self._cached_attempts.pop(key, None)
+        if cached is not None:
+            self._cached_attempts[key] = cached
+            return cached, False
+        self._make_room()
+        equivalence = EquivalenceClass(pod, self._verdicts, self._cache, self.snapshot)
+        found = CachedAttempt(equivalence, self.snapshot, has_out_of_tree=self._has_out_of_tree)
+        self._cached_attempts[key] = found
+        return found, True
+
+    def _key(self, pod: Pod) -> Hashable:
+        """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
+        snapshot = self.snapshot
+        key_functions = self._keys_by_pod_with_volumes if pod.spec.volumes else self._keys_by_pod
+        keys = [key_of(pod, snapshot) for key_of in key_functions]
+        if keys.count(None) != len(keys):
+            return (pod.spec, pod.node_name, *keys)
+        return (pod.spec, pod.node_name) if pod.node_name else pod.spec
+
+    def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
+        """Return one node to be changed hypothetically for `pod`."""
+        return NodeDryRun(pod, row, self.equivalence_class(pod), self.snapshot)
+
+    def waits_for_pods(self, pod: Pod) -> bool:
+        """Return whether a pod that comes to a node may make `pod` fit there or elsewhere.
+
+        That requires a filter which reads beyond single nodes, or an out-of-tree plugin: the queue
+        has no hints for it.
+        """
+        if self._has_out_of_tree:
+            return True
+        keys = [filter_key(pod, self.snapshot) for filter_key in self._beyond_keys]
+        return keys.count(None) != len(keys)
+
+    def is_refused_for_pods(self, plugins: Iterable[str]) -> bool:
+        """Return whether one of `plugins`, which refused a pod, reads beyond single nodes."""
+        return not self._beyond_nodes.isdisjoint(plugins)
+
+    def post_filter(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> Nominate | CannotHelp | None:
+        """Run PostFilter until a plugin makes room or fails; None where there is no plugin.
+
+        Otherwise all have refused: the last one's outcome, with the messages of all.
+        """
+        refused: list[CannotHelp] = []
+        for plugin in self.post_filters:
+            outcome = plugin.post_filter(pod, cycle, tie_break=tie_break, now_ns=now_ns)
+            if isinstance(outcome, Nominate) or outcome.is_error:
+                return outcome
+            refused.append(outcome)
+        return _together(refused) if refused else None
+
+    def reserve(self, pod: Pod, row: int) -> Status | None:
+        """Run Reserve; where a plugin refuses, all are unreserved and its status is returned."""
+        for plugin in self._reserves:
+            status = plugin.reserve(pod, row, self.snapshot)
+            if status is not None:
+                self.unreserve(pod, row)
+                return status
+        return None
+
+    def unreserve(self, pod: Pod, row: int) -> None:
+        """Run Unreserve, the last plugin first."""
+        for plugin in reversed(self._reserves):
+            plugin.unreserve(pod, row, self.snapshot)
+
+    def permit(self, pod: Pod, row: int) -> Status | None:
+        """Run Permit: a refusal at once, else WAIT where one plugin wants it, else None."""
+        waiting: Status | None = None
+        for plugin in self._permits:
+            status = plugin.permit(pod, row, self.snapshot)
+            if status is not None and status.code is not Code.WAIT:
+                return status
+            waiting = waiting or status
+        return waiting
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:
+        """Run PreBind; the first refusal, or None."""
+        for plugin in self._pre_binds:
+            status = plugin.pre_bind(pod, node_name)
+            if status is not None:
+                return status
+        return None
+
+    def bind(self, pod: Pod, node_name: str) -> Status:
+        """Run Bind: the status of the first plugin that does not skip; success without plugins."""
+        for plugin in self._binds:
+            status = plugin.bind(pod, node_name)
+            if status.code is not Code.SKIP:
+                return status
+        return SKIPPED if self._binds else SUCCESS
+
+    def post_bind(self, pod: Pod, node_name: str) -> None:
+        """Run PostBind."""
+        for plugin in self._post_binds:
+            plugin.post_bind(pod, node_name)
+
+    def _make_room(self) -> None:
+        by_cells = max(_CLASSES_MIN, _CELLS_MAX // self.snapshot.columns.capacity)
+        while len(self._cached_attempts) >= min(by_cells, self.classes_max):
+            del self._cached_attempts[next(iter(self._cached_attempts))]
+
+
+def _keys_that_follow_pods(
+    plugins: ConfiguredPlugins, *, volumes: bool
+) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
+    """Return the keys that follow from more than a pod's spec, as functions of the pod.
+
+    `volumes` says that the pod has some.
+    """
+
+    def follows_pod(plugin: Plugin) -> bool:
+        return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
+
+    filters = {each.name: each for each in (*plugins.pre_filters, *plugins.filters)}
+    weighted = [each.plugin for each in plugins.scores]
+    scores = {each.name: each for each in (*plugins.pre_scores, *weighted)}
+    return (
+        *(each.filter_key for each in filters.values() if follows_pod(each)),
+        *(each.score_key for each in scores.values() if follows_pod(each)),
+    )
+
+
+def _together(refused: Sequence[CannotHelp]) -> CannotHelp:
+    return replace(
+        refused[-1],
+        message=", ".join(each.message for each in refused if each.message),
+        clear_nomination=any(each.clear_nomination for each in refused),
+    )
