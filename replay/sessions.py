@@ -87,6 +87,7 @@ def open_services(stack: contextlib.ExitStack, wanted: WantedServices) -> Servic
             in_process=wanted.in_process,
             warms_up=wanted.warms_up,
             compiling=wanted.compiling,
+            configuration=wanted.scheduler.kube_scheduler_configuration,
         )
     )
     for left in reversed(range(_OPENINGS_MAX)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import cast
 
 import grpc
@@ -31,8 +31,12 @@ def in_process(
     eviction: bool,
     warms_up: bool,
     compiling: Callable[[int, int], None] = lambda _done, _all: None,
+    extenders: Collection[str] = (),
+    extender_files: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
     """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
+
+    The scheduler calls `extenders`, whose TLS settings may name `extender_files`.
 
     With `warms_up` the scheduler's kernels are compiled, or loaded, before it serves; `compiling`
     receives how many of all were compiled, after each.
@@ -57,7 +61,11 @@ def in_process(
             queue = addresses["queue"]
             if warms_up:
                 _warm_up(compiling)
-            addresses["scheduler"] = serve("scheduler", lambda server: _scheduler(server, queue))
+
+            def register_scheduler(server: grpc.aio.Server) -> None:
+                _scheduler(server, queue, extenders, extender_files)
+
+            addresses["scheduler"] = serve("scheduler", register_scheduler)
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
         yield addresses
@@ -70,8 +78,14 @@ def _queue(server: grpc.aio.Server) -> None:
     queue_service_pb2_grpc.add_QueueServiceServicer_to_server(servicer, server)
 
 
-def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
+def _scheduler(
+    server: grpc.aio.Server,
+    queue_address: str,
+    extenders: Collection[str],
+    extender_files: Collection[str],
+) -> None:
     from services.scheduler import out_of_tree  # noqa: PLC0415 - when needed
+    from services.scheduler.extenders.allowed import AllowedExtenders  # noqa: PLC0415 - when needed
     from services.scheduler.queue_client import QueueLink  # noqa: PLC0415 - when needed
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
 
@@ -80,7 +94,12 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
         registry = out_of_tree.registry_with(named)
     except out_of_tree.PluginLoadError as error:
         raise UnavailableError(str(error)) from error
-    servicer = SchedulerServicer(QueueLink(queue_address), registry=registry, limits=UNLIMITED)
+    servicer = SchedulerServicer(
+        QueueLink(queue_address),
+        registry=registry,
+        allowed=AllowedExtenders(extenders, extender_files),
+        limits=UNLIMITED,
+    )
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
 
 

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Json = Any
+ANY_EXTENDER = "extenders: [{urlPrefix: '*'}]"
+"""The configuration of services that call whatever extender a session names."""
 Verb = Callable[[Json], Json]
 
 

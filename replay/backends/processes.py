@@ -22,6 +22,7 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import IO
 
+from replay.backends.extenders import named_extenders
 from replay.errors import BackendError, ServiceLostError
 from services.starter import ENDED_BY
 
@@ -208,7 +209,8 @@ class EmbeddedServices:
 
     They are child processes, or with `in_process` run in this one; `addresses` are theirs by name.
     With `warms_up` the scheduler compiles or loads its kernels before it listens, otherwise when it
-    first has much work for them; `compiling` is called meanwhile.
+    first has much work for them; `compiling` is called meanwhile. The scheduler calls the extenders
+    that `configuration`, the text of a KubeSchedulerConfiguration, lists.
     """
 
     def __init__(
@@ -219,6 +221,7 @@ class EmbeddedServices:
         in_process: bool = False,
         warms_up: bool = False,
         compiling: Compiling = lambda _done, _all: None,
+        configuration: str = "",
     ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
@@ -226,6 +229,7 @@ class EmbeddedServices:
         self._in_process = in_process
         self._warms_up = warms_up
         self._compiling = compiling
+        self._extenders = named_extenders(configuration)
         self._local = contextlib.ExitStack()
         self._starter: Starter | None = None
 
@@ -254,7 +258,7 @@ class EmbeddedServices:
                 queue = self.processes["queue"].wait_listening()
                 kernels = "--warm-up" if self._warms_up else "--no-warm-up"
                 self.processes["scheduler"] = ServiceProcess(
-                    starter, "scheduler", "--queue", queue, kernels
+                    starter, "scheduler", "--queue", queue, kernels, *self._extenders.arguments
                 )
             for name, process in self.processes.items():
                 self.addresses[name] = process.address or process.wait_listening(self._compiling)
@@ -288,6 +292,8 @@ class EmbeddedServices:
                     eviction=eviction,
                     warms_up=self._warms_up,
                     compiling=self._compiling,
+                    extenders=self._extenders.urls,
+                    extender_files=self._extenders.files,
                 )
             )
         except UnavailableError as error:

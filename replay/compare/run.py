@@ -57,7 +57,11 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Compariso
     with contextlib.ExitStack() as stack:
         address, tls = settings.scheduler_address, settings.tls
         if not address:
-            embedded = stack.enter_context(EmbeddedServices(eviction=False))
+            embedded = stack.enter_context(
+                EmbeddedServices(
+                    eviction=False, configuration=settings.scheduler.kube_scheduler_configuration
+                )
+            )
             address, tls = embedded.addresses["scheduler"], PLAIN
         session = SchedulerEvaluationSession(address, settings.scheduler, tls)
         stack.callback(session.close)

@@ -18,6 +18,7 @@ from services.rpc.listening import StartError, host_and_port
 from services.rpc.options import Listen, listen_options
 from services.rpc.server import serve
 from services.scheduler.core.session.warm_up import warm_up
+from services.scheduler.extenders.allowed import AllowedExtenders
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.out_of_tree import PLUGINS_VARIABLE, PluginLoadError, registry_with
 from services.scheduler.queue_client import QueueLink
@@ -46,10 +47,21 @@ FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
     help="An out-of-tree plugin that profiles may name, beside those that are installed.",
 )
 @click.option(
-    "--extenders/--no-extenders",
-    default=True,
-    show_default=True,
-    help="Whether to call the extenders that a session's configuration lists.",
+    "--extender",
+    "extenders",
+    multiple=True,
+    envvar="REPRIEVE_EXTENDERS",
+    metavar="URL_PREFIX",
+    help="An extender that sessions' configurations may list, by its urlPrefix; '*' allows every "
+    "address. Default: no extender is called.",
+)
+@click.option(
+    "--extender-file",
+    "extender_files",
+    multiple=True,
+    envvar="REPRIEVE_EXTENDER_FILES",
+    metavar="PATH",
+    help="A PEM file that an extender's tlsConfig may name, written as there.",
 )
 @click.option(
     "--warm-up/--no-warm-up",
@@ -62,9 +74,11 @@ FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
 @limit_options
 @listen_options(50052)
 def main(
+    *,
     queue_address: str,
     plugins: tuple[str, ...],
-    extenders: bool,
+    extenders: tuple[str, ...],
+    extender_files: tuple[str, ...],
     warms_up: bool,
     tls: ClientTls,
     listen: Listen,
@@ -91,7 +105,7 @@ def main(
     servicer = partial(
         SchedulerServicer,
         registry=registry,
-        asks_extenders=extenders,
+        allowed=AllowedExtenders(extenders, extender_files),
         limits=limits,
         metrics=metrics,
     )

@@ -17,6 +17,7 @@ from services.scheduler.core.cycle.extenders import Extender
 from services.scheduler.core.cycle.host_choice import HostChoice, KeyedChoice, NamedChoice
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.session.options import RULES, SchedulerOptions, SchedulerRules
+from services.scheduler.extenders.allowed import AllowedExtenders
 from services.scheduler.extenders.connect import (
     ConnectedExtender,
     connect_extenders,
@@ -52,17 +53,10 @@ def read_configuration(
 
 
 def connected_extenders(
-    file: SchedulerConfiguration, sources: ExtenderObjects
+    file: SchedulerConfiguration, allowed: AllowedExtenders, sources: ExtenderObjects
 ) -> tuple[ConnectedExtender, ...]:
     """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
-    return tuple(connect_extenders(file.extenders, sources, f"{_FILE}.extenders"))
-
-
-def refuse_extenders(file: SchedulerConfiguration) -> None:
-    """Raise FieldError where the file lists any."""
-    if file.extenders:
-        text = "this service calls no extenders (--no-extenders): remove them from the file"
-        raise FieldError(f"{_FILE}.extenders", text)
+    return tuple(connect_extenders(file.extenders, allowed, sources, f"{_FILE}.extenders"))
 
 
 def options_of(

@@ -37,14 +37,14 @@ from services.scheduler.configuration import (
     options_of,
     queue_config_of,
     read_configuration,
-    refuse_extenders,
 )
+from services.scheduler.extenders.allowed import NO_EXTENDERS, AllowedExtenders
 from services.scheduler.extenders.answers import (
     ExtenderAnswers,
     RecordingExtender,
     ReplayedExtender,
 )
-from services.scheduler.extenders.connect import ConnectedExtender
+from services.scheduler.extenders.connect import ConnectedExtender, terms_of
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession, QueueLink
@@ -65,8 +65,8 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """All sessions of one scheduler process, over one link to its queue.
 
-    `registry` has the plugins that profiles may name. Without `asks_extenders`, configurations that
-    list extenders are refused. Without `metrics` nothing is counted.
+    `registry` has the plugins that profiles may name, `allowed` the extenders that configurations
+    may list. Without `metrics` nothing is counted.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         queue: QueueLink,
         registry: Registry = SERVED,
         *,
-        asks_extenders: bool = True,
+        allowed: AllowedExtenders = NO_EXTENDERS,
         limits: Limits = DEFAULT_LIMITS,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self._queue = queue
         self._registry = registry
-        self._asks_extenders = asks_extenders
+        self._allowed = allowed
         self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE, limits, self._expired)
         self._metrics = metrics
         self._busy: set[SchedulerSession] = set()
@@ -200,7 +200,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> SchedulerSession:
         """Return a new session. Raises FieldError."""
         sources, answers = ExtenderObjects(), ExtenderAnswers()
-        extenders = _extenders(config, file, sources, answers)
+        extenders = self._extenders(config, file, sources, answers)
         try:
             options = options_of(config, file, queue.config.rules, extenders)
         except RefusalError:
@@ -226,10 +226,20 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return self._metrics.collect(session.core.core for session in self._sessions)
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
-        file = read_configuration(config, self._registry)
-        if not self._asks_extenders and not config.recorded_extenders:
-            refuse_extenders(file)
-        return file
+        return read_configuration(config, self._registry)
+
+    def _extenders(
+        self,
+        config: scheduler_pb2.SchedulerConfig,
+        file: SchedulerConfiguration,
+        sources: ExtenderObjects,
+        answers: ExtenderAnswers,
+    ) -> tuple[ConnectedExtender, ...]:
+        """Return the session's extenders: recorded ones, or those that the service may call."""
+        if config.recorded_extenders:
+            return tuple(ReplayedExtender(terms_of(each), answers) for each in file.extenders)
+        connected = connected_extenders(file, self._allowed, sources)
+        return tuple(RecordingExtender(each, answers) for each in connected)
 
     async def _round(
         self,
@@ -348,16 +358,6 @@ async def _end(session: Session[SchedulerSession]) -> None:
         await session.core.under_way.cancel()
     _close(session.core.extenders)
     await session.core.queue.close()
-
-
-def _extenders(
-    config: scheduler_pb2.SchedulerConfig,
-    file: SchedulerConfiguration,
-    sources: ExtenderObjects,
-    answers: ExtenderAnswers,
-) -> tuple[ConnectedExtender, ...]:
-    wrap = ReplayedExtender if config.recorded_extenders else RecordingExtender
-    return tuple(wrap(each, answers) for each in connected_extenders(file, sources))
 
 
 def _evaluated(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from tests.extenders import ANY_EXTENDER
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ def services() -> Iterator[EmbeddedServices]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
     try:
-        with EmbeddedServices() as embedded:
+        with EmbeddedServices(configuration=ANY_EXTENDER) as embedded:
             yield embedded
     finally:
         if before is None:
@@ -35,5 +36,5 @@ def services() -> Iterator[EmbeddedServices]:
 @pytest.fixture(scope="session")
 def here() -> Iterator[EmbeddedServices]:
     """Serve queue, scheduler and eviction within this process."""
-    with EmbeddedServices(in_process=True) as embedded:
+    with EmbeddedServices(in_process=True, configuration=ANY_EXTENDER) as embedded:
         yield embedded

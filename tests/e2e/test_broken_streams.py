@@ -26,6 +26,7 @@ from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.server import interceptors
 from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from services.scheduler import queue_client
+from services.scheduler.extenders.allowed import ANY, AllowedExtenders
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
 from services.telemetry.service_spans import ServiceSpans
@@ -99,7 +100,7 @@ async def rig(
     to_queue = Proxy(queue_port)
     listens = [await to_queue.start()]
     link = QueueLink(to_queue.address, ClientTls(timeouts=timeouts))
-    scheduler = SchedulerServicer(link, limits=limits)
+    scheduler = SchedulerServicer(link, allowed=AllowedExtenders(ANY), limits=limits)
 
     def register(server: grpc.aio.Server) -> None:
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)

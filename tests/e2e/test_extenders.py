@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from replay.backends.processes import EmbeddedServices, ServiceProcess, Starter
@@ -161,22 +162,53 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
         caller.channel.close()
 
 
-def test_a_service_may_refuse_to_call_extenders_that_clients_name(
-    services: EmbeddedServices,
-) -> None:
-    """With the path in the file; files without extenders are taken."""
-    queue = services.addresses["queue"]
+def test_a_service_calls_the_extenders_that_its_operator_lists(services: EmbeddedServices) -> None:
+    """Others are refused with their path in the file; files without extenders are accepted."""
+    queue, url = services.addresses["queue"], "http://127.0.0.1:1"
     starter = Starter()
-    scheduler = ServiceProcess(starter, "scheduler", "--queue", queue, "--no-extenders")
+    scheduler = ServiceProcess(starter, "scheduler", "--queue", queue, "--extender", url)
     try:
         address = scheduler.wait_listening()
-        Caller(address, kube_scheduler_configuration=HEAD).channel.close()
-        text = extender("http://127.0.0.1:1", "filterVerb: filter")
-        with pytest.raises(grpc.RpcError, match=r"kube_scheduler_configuration\.extenders"):
+        for text in (HEAD, extender(url, "filterVerb: filter")):
+            Caller(address, kube_scheduler_configuration=text).channel.close()
+        text = extender("http://127.0.0.1:2", "filterVerb: filter")
+        refused = (
+            r"kube_scheduler_configuration\.extenders\[0\]\.urlPrefix: .*--extender URL_PREFIX"
+        )
+        with pytest.raises(grpc.RpcError, match=refused):
             Caller(address, kube_scheduler_configuration=text)
     finally:
         scheduler.stop()
         starter.wait()
+
+
+@pytest.mark.parametrize("own", [[], ["--in-process"]])
+def test_a_replay_lists_the_extenders_of_its_configuration_at_its_own_scheduler(
+    own: list[str], tmp_path: Path
+) -> None:
+    """With the files of their TLS settings, which are read from the user's folder."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    fields = "filterVerb: filter, nodeCacheCapable: true, tlsConfig: {caFile: ca.pem}"
+    with webhook(filter=even_to_a) as hook:
+        text = extender(hook.url, fields)
+        (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
+        pods = replayed(tmp_path, own)
+    assert nodes_of(pods) == {f"p{i}": "ab"[i % 2] for i in range(6)}
+
+
+def test_explaining_a_run_reads_no_file_that_the_run_names(tmp_path: Path) -> None:
+    """A run's extenders are not called, so that their TLS settings are not looked at."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    fields = "filterVerb: filter, nodeCacheCapable: true, tlsConfig: {caFile: ca.pem}"
+    with webhook(filter=even_to_a) as hook:
+        text = extender(hook.url, fields)
+        (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
+        replayed(tmp_path, ["--in-process"])
+    (tmp_path / "ca.pem").unlink()
+    said = reprieve(tmp_path, "explain", "p3", "run", "-o", "json").stdout
+    assert json.loads(said)["node"] == "b"
 
 
 @pytest.fixture(scope="module")

@@ -286,9 +286,7 @@ def served_here() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
         scheduler = serve(
             "scheduler",
             scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server,
-            SchedulerServicer(
-                QueueLink(addresses["queue"]), asks_extenders=False, limits=UNLIMITED
-            ),
+            SchedulerServicer(QueueLink(addresses["queue"]), limits=UNLIMITED),
         )
         eviction = serve(
             "eviction",

@@ -70,8 +70,8 @@ class ExtenderAnswers:
         return kept[min(place, len(kept) - 1)]
 
 
-class _Answering:
-    """An extender and the responses of its session."""
+class RecordingExtender:
+    """An extender whose responses are recorded in those of its session."""
 
     def __init__(self, extender: ConnectedExtender, answers: ExtenderAnswers) -> None:
         self._extender = extender
@@ -85,10 +85,6 @@ class _Answering:
     def close(self) -> None:
         """Give the connection up, if there is one."""
         self._extender.close()
-
-
-class RecordingExtender(_Answering):
-    """An extender whose responses are recorded."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
         """Call Filter."""
@@ -146,8 +142,18 @@ class RecordingExtender(_Answering):
         return answer
 
 
-class ReplayedExtender(_Answering):
-    """An extender that is not called: its responses are those recorded of the cycle."""
+class ReplayedExtender:
+    """An extender that is not called: its responses are those recorded of the cycle.
+
+    It has no connection, and its TLS settings are not looked at.
+    """
+
+    def __init__(self, terms: ExtenderTerms, answers: ExtenderAnswers) -> None:
+        self.terms = terms
+        self._answers = answers
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:  # noqa: ARG002 - it was asked before
         """Return which of `nodes` suited the pod."""

@@ -23,6 +23,7 @@ from services.rpc.client import channel_options
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, UrlError
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
+from services.scheduler.extenders.allowed import AllowedExtenders, NotAllowedError
 from services.scheduler.extenders.grpc_extender import ExtenderObjects, GrpcExtender
 
 GRPC = "grpc://"
@@ -37,16 +38,22 @@ class ConnectedExtender(Extender, Protocol):
 
 
 def connect_extenders(
-    configs: Sequence[ExtenderConfig], sources: ExtenderObjects, field: str
+    configs: Sequence[ExtenderConfig],
+    allowed: AllowedExtenders,
+    sources: ExtenderObjects,
+    field: str,
 ) -> Iterator[ConnectedExtender]:
     """Yield the extenders; nothing is connected before the first call. Raises FieldError.
 
-    field: the path of the list in the request.
+    allowed: those that the service calls. field: the path of the list in the request.
     """
     for index, config in enumerate(configs):
         path = f"{field}[{index}]"
         try:
-            yield _connected(config, credentials_of(config), sources)
+            allowed.check_url(config.url_prefix)
+            yield _connected(config, credentials_of(config, allowed), sources)
+        except NotAllowedError as error:
+            raise FieldError(f"{path}.urlPrefix", str(error)) from None
         except TlsError as error:
             at = f"{path}.tlsConfig"
             raise FieldError(f"{at}.{error.field}" if error.field else at, str(error)) from None
@@ -80,7 +87,7 @@ def _ignoring(profile: Profile, ignored: frozenset[str]) -> Profile:
 def _connected(
     config: ExtenderConfig, credentials: TlsCredentials, sources: ExtenderObjects
 ) -> ConnectedExtender:
-    terms = _terms(config)
+    terms = terms_of(config)
     if config.url_prefix.startswith(GRPC):
         return GrpcExtender(config, terms, _channel(config, credentials), sources)
     from services.scheduler.extenders.http_call import HttpCaller  # noqa: PLC0415 - loaded when needed
@@ -109,7 +116,8 @@ def _channel(config: ExtenderConfig, credentials: TlsCredentials) -> grpc.Channe
     return grpc.secure_channel(address, channel_credentials(credentials), options=options)
 
 
-def _terms(config: ExtenderConfig) -> ExtenderTerms:
+def terms_of(config: ExtenderConfig) -> ExtenderTerms:
+    """Return what is agreed with an extender, which needs no connection."""
     return ExtenderTerms(
         name=config.url_prefix,
         filters=bool(config.filter_verb),
@@ -146,15 +154,15 @@ class TlsCredentials:
         return bool(self.authority or self.certificate or self.server_name or self.insecure)
 
 
-def credentials_of(config: ExtenderConfig) -> TlsCredentials:
-    """Read the settings, and files that they name. Raises TlsError.
+def credentials_of(config: ExtenderConfig, allowed: AllowedExtenders) -> TlsCredentials:
+    """Read the settings, and the `allowed` files that they name. Raises TlsError.
 
     With enableHTTPS and no authority, the server's certificate is not verified, as upstream.
     """
     tls = config.tls
-    authority = _pem("ca", tls.ca_data, tls.ca_file)
-    certificate = _pem("cert", tls.cert_data, tls.cert_file)
-    key = _pem("key", tls.key_data, tls.key_file)
+    authority = _pem("ca", tls.ca_data, tls.ca_file, allowed)
+    certificate = _pem("cert", tls.cert_data, tls.cert_file, allowed)
+    key = _pem("key", tls.key_data, tls.key_file, allowed)
     if bool(certificate) != bool(key):
         raise TlsError("", "a client certificate and its key go together")
     if tls.insecure and authority:
@@ -204,7 +212,7 @@ def _show(context: ssl.SSLContext, credentials: TlsCredentials) -> None:
         context.load_cert_chain(pair)
 
 
-def _pem(name: str, data: str, path: str) -> bytes:
+def _pem(name: str, data: str, path: str, allowed: AllowedExtenders) -> bytes:
     if data:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
@@ -213,7 +221,9 @@ def _pem(name: str, data: str, path: str) -> bytes:
     if not path:
         return b""
     try:
-        return Path(path).read_bytes()
+        return allowed.read(path)
+    except NotAllowedError as error:
+        raise TlsError(f"{name}File", str(error)) from None
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
         raise TlsError(f"{name}File", text) from None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import ssl
 import threading
@@ -13,7 +14,9 @@ import time
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,6 +31,7 @@ from services.framework.preemption.victims import Candidate
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, TlsConfig
 from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims
+from services.scheduler.extenders.allowed import ANY, FILE_BYTES_MAX, AllowedExtenders
 from services.scheduler.extenders.connect import ConnectedExtender, connect_extenders
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from tests.builders import make_node, make_pod
@@ -36,9 +40,10 @@ POD = make_pod("p").label("app", "x").obj()
 NODES = [make_node("a").obj(), make_node("b").obj()]
 
 
-def extender_of(config: ExtenderConfig) -> ConnectedExtender:
-    """Return the extender of a configuration."""
-    (made,) = connect_extenders([config], ExtenderObjects(), "extenders")
+def extender_of(config: ExtenderConfig, *files: str) -> ConnectedExtender:
+    """Return the extender of a configuration, which may name these files."""
+    allowed = AllowedExtenders(ANY, files)
+    (made,) = connect_extenders([config], allowed, ExtenderObjects(), "extenders")
     return made
 
 
@@ -278,6 +283,68 @@ def test_an_extender_that_cannot_be_reached_so_is_refused(
     with pytest.raises(FieldError) as caught:
         extender_of(config)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("name", ["caFile", "certFile", "keyFile"])
+def test_a_file_that_the_operator_has_not_listed_is_not_looked_at(
+    name: str, tmp_path: Path
+) -> None:
+    """The refusal is the same whether there is such a file, none, a device or a FIFO."""
+    there, fifo = tmp_path / "there.pem", tmp_path / "fifo"
+    there.write_text("PEM", encoding="utf-8")
+    os.mkfifo(fifo)
+    texts: set[str] = set()
+    for path in (there, tmp_path / "nowhere.pem", fifo, Path("/dev/zero"), tmp_path):
+        named: dict[str, Any] = {name.replace("File", "_file"): str(path)}
+        tls = replace(NO_TLS, **named)
+        config = ExtenderConfig(url_prefix="https://x", filter_verb="f", tls=tls)
+        with pytest.raises(FieldError) as caught:
+            extender_of(config, str(tmp_path / "listed.pem"))
+        assert caught.value.field == f"extenders[0].tlsConfig.{name}"
+        texts.add(str(caught.value))
+    assert len(texts) == 1
+    assert "--extender-file" in texts.pop()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "large", "nowhere"])
+def test_a_listed_file_is_read_within_bounds(kind: str, tmp_path: Path) -> None:
+    """A regular file of a sensible size; a FIFO does not hold the service up."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "ca.pem"
+    if kind == "fifo":
+        os.mkfifo(path)
+    if kind == "folder":
+        path.mkdir()
+    if kind == "large":
+        path.write_bytes(b" " * (FILE_BYTES_MAX + 1))
+    config = ExtenderConfig(url_prefix="https://x", tls=TlsConfig(ca_file=str(path)))
+    with pytest.raises(FieldError, match="cannot be read") as caught:
+        extender_of(config, str(path))
+    assert caught.value.field == "extenders[0].tlsConfig.caFile"
+
+
+def test_a_listed_file_is_the_authority(tmp_path: Path) -> None:
+    """Its path is compared as the configuration has it."""
+    authority = trustme.CA()
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(path)
+    with over_https(authority, asks_client=False) as url:
+        config = ExtenderConfig(
+            url_prefix=url,
+            filter_verb="f",
+            node_cache_capable=True,
+            tls=TlsConfig(ca_file=str(path), server_name="extender.example"),
+        )
+        with closing(extender_of(config, str(path))) as extender:
+            assert isinstance(extender.filter(POD, NODES), FilterAnswer)
+
+
+@pytest.mark.parametrize("listed", [(), ("http://127.0.0.1:2",), ("http://127.0.0.1:1/",)])
+def test_an_address_that_the_operator_has_not_listed_is_refused(listed: tuple[str, ...]) -> None:
+    """Addresses are compared as they are written."""
+    config = ExtenderConfig(url_prefix="http://127.0.0.1:1", filter_verb="f")
+    with pytest.raises(FieldError, match="not among the extenders") as caught:
+        list(connect_extenders([config], AllowedExtenders(listed), ExtenderObjects(), "extenders"))
+    assert caught.value.field == "extenders[0].urlPrefix"
 
 
 def test_an_answer_that_comes_byte_by_byte_is_bounded_too() -> None:

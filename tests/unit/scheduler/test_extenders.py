@@ -20,6 +20,7 @@ from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.extenders.allowed import ANY, AllowedExtenders
 from services.scheduler.extenders.connect import connect_extenders, without_ignored
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from tests.builders import make_node, make_pod
@@ -50,7 +51,9 @@ def served(config: ExtenderConfig, *, plain: bool = True, **verbs: Verb) -> Iter
     with webhook(**verbs) as hook:
         configs = [replace(config, url_prefix=hook.url)]
         profile = replace(DEFAULT_PROFILE, at={ExtensionPoint.SCORE: PluginSet(disabled=(ALL,))})
-        (extender,) = connect_extenders(configs, ExtenderObjects(), "extenders")
+        (extender,) = connect_extenders(
+            configs, AllowedExtenders(ANY), ExtenderObjects(), "extenders"
+        )
         options = SchedulerOptions(
             rules=RULES["v1.34"],
             queue=QUEUE_TRAITS["v1.34"],

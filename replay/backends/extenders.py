@@ -1,0 +1,65 @@
+"""The extenders of a replay's own scheduler: those that the user's configuration names.
+
+A scheduler calls no extender and reads no file but those that its operator lists. A replay that
+starts a scheduler is its operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_FILES = ("caFile", "certFile", "keyFile")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedExtenders:
+    """What a KubeSchedulerConfiguration names: addresses of extenders, and files of their TLS."""
+
+    urls: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the options of a scheduler service that list them."""
+        urls = [each for url in self.urls for each in ("--extender", url)]
+        return urls + [each for path in self.files for each in ("--extender-file", path)]
+
+
+def named_extenders(configuration: str) -> NamedExtenders:
+    """Return what a KubeSchedulerConfiguration names; nothing for one that the scheduler refuses.
+
+    configuration: the text, "" for none.
+    """
+    if "extenders" not in configuration:
+        return NamedExtenders()
+    from services.config.strict import document  # noqa: PLC0415 - loads yaml, which few runs need
+    from services.typed import DataError  # noqa: PLC0415 - as above
+
+    try:
+        extenders = list(_mappings(_field(document(configuration), "extenders")))
+    except DataError:
+        return NamedExtenders()
+    settings = [_field(extender, "tlsConfig") for extender in extenders]
+    return NamedExtenders(
+        urls=tuple(_texts(extenders, "urlPrefix")),
+        files=tuple(path for name in _FILES for path in _texts(settings, name)),
+    )
+
+
+def _field(data: object, name: str) -> object:
+    return data.get(name) if isinstance(data, dict) else None
+
+
+def _mappings(data: object) -> Iterator[dict[Any, Any]]:
+    for element in data if isinstance(data, list) else ():
+        if isinstance(element, dict):
+            yield element
+
+
+def _texts(data: list[Any], name: str) -> Iterator[str]:
+    for element in data:
+        text = _field(element, name)
+        if isinstance(text, str) and text:
+            yield text
