@@ -84,6 +84,28 @@ def test_a_binding_alone_may_cost(here: EmbeddedServices, tmp_path: Path) -> Non
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("batch_size", [1, 1000])
+def test_a_victim_whose_binding_is_under_way_is_removed_and_its_binding_fails(
+    here: EmbeddedServices, tmp_path: Path, batch_size: int
+) -> None:
+    """It has no node at the API server yet, so that no grace period holds it.
+
+    The scheduler frees its room when the binding fails, at 25 ms.
+    """
+    models = Models(bind_cost_ns=25 * MS)
+    text = NODE + pod("a", 3) + pod("big", 2, "high")
+    finished = play(here, tmp_path, text, models, batch_size=batch_size)
+    assert scheduled(finished) == {"big": (50, 49)}
+    log = [
+        (each.at_ns / MS, each.observed.object.name, each.observed.WhichOneof("observed"))
+        for each in finished.run.decisions()
+    ]
+    assert (1, "a", "preempted") in log
+    assert (1, "a", "removed") in log
+    assert finished.summary.decided.refused == 0
+
+
+@pytest.mark.e2e
 def test_a_decision_with_costs_is_explained_as_it_was_taken(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:

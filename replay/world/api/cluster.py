@@ -239,6 +239,10 @@ class Cluster:
             pod.tried_at = self.snapshot_version
             self.tried += 1
 
+    def assumed_pod_gone(self) -> None:
+        """Note that the scheduler's snapshot loses a pod that was deleted while it was bound."""
+        self._snapshot_changed()
+
     def all_tried(self) -> bool:
         """Return whether every pending pod was tried since the snapshot last changed."""
         return self.tried >= len(self.pending)

@@ -2,8 +2,10 @@
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
 framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/storage/storage.go,
-BindingREST.setPodNodeAndMetadata (what makes a binding fail). Upstream's API server also binds to a
-deleted node, whose pod is garbage collected later; here such a binding is refused.
+BindingREST.setPodNodeAndMetadata (what makes a binding fail); pkg/registry/core/pod/strategy.go,
+CheckGracefulDelete (a victim whose binding is under way has no node yet, and is removed at once).
+Upstream's API server also binds to a deleted node, whose pod is garbage collected later; here such
+a binding is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +34,17 @@ class OutcomeExecutor:
     last_refusal: str
 
     def __init__(
-        self, state: WorldState, lifecycle: PodLifecycle, budgets: DisruptionController
+        self,
+        state: WorldState,
+        lifecycle: PodLifecycle,
+        budgets: DisruptionController,
+        costs: SchedulingCosts,
     ) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._budgets = budgets
+        self._costs = costs
         self.last_refusal = ""
 
     def apply(
@@ -79,7 +86,9 @@ class OutcomeExecutor:
         if refusal:
             answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
             answer.message = refusal
-            if pod is not None:
+            if pod is None:
+                self._cluster.assumed_pod_gone()
+            else:
                 self._journal.scheduled(now_ns, pod, outcome, refusal)
             return
         assert pod is not None  # noqa: S101 - _why_not_bound has a text for it
@@ -193,10 +202,13 @@ class OutcomeExecutor:
             victim_pod = self._cluster.pods.get(victim.pod.uid)
             if victim_pod is None:
                 continue
-            if victim_pod.node_name != preemption.node_name:
-                name, node = victim_pod.message.metadata.name, victim_pod.node_name or "no node"
+            node = victim_pod.node_name or self._costs.node_of_binding(victim_pod.uid)
+            if node != preemption.node_name:
+                name = victim_pod.message.metadata.name
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
-                answer.message = f"pod {name} is on {node}, not on {preemption.node_name}"
+                answer.message = (
+                    f"pod {name} is on {node or 'no node'}, not on {preemption.node_name}"
+                )
                 answer.victim.CopyFrom(victim.pod)
                 return
             self._delete_victim(now_ns, victim_pod, pod, violates=victim.violates_budget)
@@ -279,6 +291,13 @@ class SchedulingCosts:
             else:
                 now.append(outcome)
         return now
+
+    def node_of_binding(self, uid: str) -> str:
+        """Return the node that a pod is being bound to, "" where no binding is under way."""
+        for outcome in self._waiting.values():
+            if outcome.pop.uid == uid and outcome.HasField("bind"):
+                return outcome.bind.node_name
+        return ""
 
     def due(self, key: str) -> list[scheduler_pb2.Outcome]:
         """Return the outcome that is due with a CYCLE action; none for the end of a cycle only."""

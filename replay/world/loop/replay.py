@@ -132,7 +132,7 @@ class Replay:
         self._lifecycle = PodLifecycle(state)
         self._controllers = Controllers(state, self._lifecycle)
         self._budgets = DisruptionController(state)
-        self._outcomes = OutcomeExecutor(state, self._lifecycle, self._budgets)
+        self._outcomes = OutcomeExecutor(state, self._lifecycle, self._budgets, self._costs)
         self.stream = RoundStream(
             scheduler,
             observer,

@@ -285,8 +285,9 @@ def test_a_node_that_comes_moves_all_and_one_that_goes_does_in_v1_34_only() -> N
 
 
 def test_a_failed_binding_moves_all_but_its_pod() -> None:
-    """The room that it was to take is free again."""
-    assumed = pod().node("n").obj()
-    assert after_failed_binding(assumed) == Move(
+    """The room that it was to take is free again, on the node that a hint asks for."""
+    pending = pod().obj()
+    assumed = replace(pending, node_name="n")
+    assert after_failed_binding(pending, "n") == Move(
         event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid
     )

@@ -16,7 +16,7 @@ from replay.world.journal import Journal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
 from replay.world.loop.inputs import RecordFeed
-from replay.world.loop.outcomes import OutcomeExecutor
+from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
 from replay.world.models import Models
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
@@ -166,7 +166,8 @@ class World:
         self.lifecycle = PodLifecycle(state)
         self.controllers = Controllers(state, self.lifecycle)
         self.budgets = DisruptionController(state)
-        self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets)
+        costs = SchedulingCosts(state)
+        self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets, costs)
         self.pressure = NodePressure(state, self.lifecycle, self.backend)
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.taints = TaintEviction(state, self.lifecycle)

@@ -99,11 +99,11 @@ def refused_gated(world: World) -> scheduler_pb2.Outcome:
     ],
 )
 def test_a_binding_is_refused(outcome, words: str) -> None:  # type: ignore[no-untyped-def] # a function above
-    """In the API server's words, and nothing changes."""
+    """In the API server's words; nothing changes, but that a pod leaves the scheduler's snapshot."""
     world = make_world()
     refused = outcome(world)
     world.events()
-    version = world.cluster.snapshot_version
+    version = world.cluster.snapshot_version + words.startswith("no pod")
     (answer,) = apply(world, refused)
     assert (answer.refused, answer.message) == (scheduler_pb2.REFUSAL_STAGE_BIND, words)
     assert (world.events(), world.cluster.snapshot_version) == ([], version)

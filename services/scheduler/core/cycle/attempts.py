@@ -136,7 +136,7 @@ class Attempts:
         not_bound = reserve_and_bind(framework, pod, suggested, self._extenders)
         if not_bound is not None:
             self._snapshot.forget(pod.uid)
-            return self._give_back_unbound(attempt, pod, not_bound, suggested.phases_ns)
+            return self._give_back_unbound(attempt, pod, not_bound, suggested)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
@@ -152,11 +152,11 @@ class Attempts:
         return attempt.decided(binding, steps, suggested.phases_ns)
 
     def _give_back_unbound(
-        self, attempt: Attempt, pod: Pod, not_bound: NotBound, phases_ns: Mapping[str, int]
+        self, attempt: Attempt, pod: Pod, not_bound: NotBound, suggested: ScheduleResult
     ) -> Decision:
         moves = not_bound.in_binding and self._queue.moves_after_failed_binding
-        after = (events.after_failed_binding(pod),) if moves else ()
-        return self._give_back(attempt, pod, not_bound.verdict, phases_ns, after)
+        after = (events.after_failed_binding(pod, suggested.node_name),) if moves else ()
+        return self._give_back(attempt, pod, not_bound.verdict, suggested.phases_ns, after)
 
     def _refuse(
         self,

@@ -359,16 +359,18 @@ class Scheduler:
             self._put_pending(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
+        assert isinstance(decision.verdict, Binding)
         self._release(decision)
         pop, pod = decision.head.pop, decision.bound_pod
-        if pod.uid not in self.pods:
-            return [Done(pop)]
-        self._mirror.requeued(self.pods[pod.uid])
-        self._pending.mark_movable(pod.uid, for_pods=True)
-        requeue = AddUnschedulable(pop, self._latest_cycle)
-        if not self._queue.moves_after_failed_binding:
-            return [requeue]
-        return [requeue, events.after_failed_binding(pod)]
+        steps: list[QueueStep] = [Done(pop)]
+        if pod.uid in self.pods:
+            self._mirror.requeued(self.pods[pod.uid])
+            self._pending.mark_movable(pod.uid, for_pods=True)
+            steps = [AddUnschedulable(pop, self._latest_cycle)]
+        # Its room is free again also where the pod was deleted while it was being bound.
+        if self._queue.moves_after_failed_binding:
+            steps.append(events.after_failed_binding(pod, decision.verdict.node_name))
+        return steps
 
     def _release(self, decision: Decision) -> None:
         """Take an assumed pod off its node, unless the world has changed it meanwhile."""
