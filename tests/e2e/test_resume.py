@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgpack
@@ -22,6 +24,7 @@ from replay.errors import BackendError, ServiceLostError
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
+from replay.recovery import Checkpointer
 from replay.results.run.directory import RunDirectory
 from replay.results.run.lock import is_held
 from replay.runner import Progress, ReplaySettings, run_replay
@@ -30,9 +33,11 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
-from tests.e2e.commands import command, environment, reprieve
+from tests.busy_cluster import everything_under_way
+from tests.e2e.commands import command, environment, reprieve, reprieve_process
 from tests.torture.kill_traces import kind_of, replay_of
 from tests.torture.kills import Elsewhere, children
+from tests.torture.same_run import differences, recorded_differences
 
 WORKLOAD = GenerateOptions(
     seed=11,
@@ -157,6 +162,44 @@ def test_a_world_of_every_kind_is_saved_and_restored(
         assert replayed("run", lost, checkpoint_every_ns=10_000_000) == calm
     assert next(calls) > max(lost_at)
     assert verdicts["run"] == verdicts["calm"]
+
+
+@pytest.mark.e2e
+def test_everything_that_is_under_way_goes_on_in_a_new_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rollouts, blocked drains, silent nodes, finalizers, restarts, refused pods, delays.
+
+    A checkpoint is taken after every instant; the run is resumed from some, spread over its length.
+    """
+    chance = Random(1)  # noqa: S311 - a test's choices
+    arguments = [*everything_under_way(chance, tmp_path), "--until", "5m"]
+    copies = _checkpointed(tmp_path, monkeypatch, arguments)
+    assert len(copies) > 200
+    resumed = copies[20::60]
+    for copy in resumed:
+        reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
+        assert recorded_differences(copy, tmp_path / "run") == [], copy.name
+    assert differences(resumed[1], tmp_path / "run") == []
+
+
+def _checkpointed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str]
+) -> Sequence[Path]:
+    """Replay into `run`, without a report; return copies of the run at its checkpoints."""
+    copies: list[Path] = []
+    save = Checkpointer.save
+
+    def kept(checkpointer: Checkpointer, *state: Any) -> None:
+        save(checkpointer, *state)
+        copies.append(folder / f"at-{len(copies):03}")
+        shutil.copytree(folder / "run", copies[-1])
+
+    monkeypatch.setattr("replay.recovery.SHARE", 0)
+    monkeypatch.setattr(Checkpointer, "save", kept)
+    options = ("--checkpoint-every", "0s", "--in-process", "--no-report", "-q", "--run", "run")
+    reprieve(folder, "replay", *arguments, *options)
+    return copies
 
 
 @pytest.mark.e2e

@@ -14,6 +14,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from replay.cli.main import command
+from tests.busy_cluster import everything_under_way
 from tests.extenders import Json, webhook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +94,11 @@ def replay_of(seed: int, folder: Path) -> Iterator[list[str]]:
 def kind_of(seed: int) -> str:
     """Return the name of the kind of trace that a seed has."""
     return _KINDS[seed % len(_KINDS)].__name__.strip("_")
+
+
+def kinds() -> list[str]:
+    """Return the names of all kinds."""
+    return [kind_of(seed) for seed in range(len(_KINDS))]
 
 
 def generated(folder: Path, **options: int | str) -> list[str]:
@@ -204,6 +210,10 @@ def _in_process(chance: random.Random, folder: Path) -> list[str]:
     return [*_tiers(chance, folder), "--in-process"]
 
 
+def _everything_in_process(chance: random.Random, folder: Path) -> list[str]:
+    return [*everything_under_way(chance, folder), "--in-process"]
+
+
 def _with_extender(chance: random.Random, folder: Path) -> list[str]:
     return generated(
         folder, seed=chance.randrange(1000), nodes=10, pods=150, leaky=0, service_time="60s"
@@ -220,6 +230,8 @@ _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
     _openb,
     _in_process,
     _bundled,
+    everything_under_way,
+    _everything_in_process,
 )
 
 

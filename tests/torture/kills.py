@@ -14,6 +14,7 @@ the command that repeats it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import shlex
@@ -38,7 +39,7 @@ from replay.errors import ReplayError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DRAFT, HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
 from replay.results.run.resume_point import RESUME
-from tests.torture.kill_traces import ROOT, replay_of
+from tests.torture.kill_traces import ROOT, kind_of, kinds, replay_of
 from tests.torture.same_run import differences
 
 _REPRIEVE = (sys.executable, "-P", "-m", "replay.cli.main")
@@ -350,8 +351,9 @@ def _began(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-def _attempts(count: int, seed: int) -> Iterator[tuple[int, Disturbed, Path]]:
-    for number in range(seed, seed + count):
+def _attempts(count: int, seed: int, kind: str) -> Iterator[tuple[int, Disturbed, Path]]:
+    numbers = (number for number in itertools.count(seed) if kind in ("", kind_of(number)))
+    for number in itertools.islice(numbers, count):
         folder = Path(tempfile.mkdtemp(prefix="kills-"))
         report = "--report" if number % 3 == 0 else "--no-report"
         with contextlib.ExitStack() as held:
@@ -383,11 +385,12 @@ def _attempts(count: int, seed: int) -> Iterator[tuple[int, Disturbed, Path]]:
 @click.command()
 @click.option("--count", default=200, show_default=True, help="Disturbed runs.")
 @click.option("--seed", default=1, show_default=True, help="The seed of the first one.")
-def main(count: int, seed: int) -> None:
+@click.option("--kind", default="", type=click.Choice(["", *kinds()]), help="Only of this kind.")
+def main(count: int, seed: int, kind: str) -> None:
     """Disturb replays of every kind and compare all that they leave."""
     kills, missed, failures = Counter[str](), 0, 0
     began = time.monotonic()
-    for number, found, folder in _attempts(count, seed):
+    for number, found, folder in _attempts(count, seed, kind):
         kills.update(each.split()[0] for each in found.kills)
         missed += not found.kills
         shown = ", ".join(found.kills) or "ended before"

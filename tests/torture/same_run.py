@@ -1,7 +1,8 @@
 """What two runs of the same inputs must have in common: everything but wall times.
 
-`shown` collects what the commands show of a run, in process: decision log, history, every table,
-report, `get`, `explain`, summary, pods' spans and `verify`. `differences` names what is not equal.
+`recorded` collects what a run's files hold: decision log, history, summary, manifest, pods' spans
+and `verify`. `shown` adds what the commands show of it, in process: every table, report, `get` and
+`explain`. `differences` names what is not equal.
 """
 
 from __future__ import annotations
@@ -44,7 +45,15 @@ _LASTING = "checkpoint-"
 
 def differences(run: Path, base: Path) -> list[str]:
     """Return the names of what a run does not have in common with the run `base`."""
-    mine, theirs = shown(run), _shown_once(base)
+    return _differences(shown(run), _shown_once(base))
+
+
+def recorded_differences(run: Path, base: Path) -> list[str]:
+    """Return the names of the files' content that a run does not have in common with `base`."""
+    return _differences(recorded(run), recorded(base))
+
+
+def _differences(mine: Shown, theirs: Shown) -> list[str]:
     return sorted(
         f"{name}: {_first_difference(mine.get(name), theirs.get(name))}"
         for name in {*mine, *theirs}
@@ -52,13 +61,13 @@ def differences(run: Path, base: Path) -> list[str]:
     )
 
 
-def shown(path: Path) -> Shown:
-    """Return what the commands show of a run, by name; texts that are long as their digests."""
+def recorded(path: Path) -> dict[str, object]:
+    """Return what a run's files hold, by name; texts that are long as their digests."""
     run = RunDirectory.open(path)
     faults = [each.path for each in verify(run) if each.verdict in FAULTS]
     summary, manifest = run.summary(), json.loads((path / MANIFEST).read_bytes())
     spans = summary["spans"]
-    found: dict[str, object] = {
+    return {
         "decision log": _digest([(path / DECISIONS).read_bytes()]),
         "history": _digest(each.SerializeToString(deterministic=True) for each in run.rounds()),
         "extenders": _digest(
@@ -74,6 +83,11 @@ def shown(path: Path) -> Shown:
         },
         "spans": _pod_spans(run, is_wall="wall" in manifest["argv"]),
     }
+
+
+def shown(path: Path) -> Shown:
+    """Return what the commands show of a run, beside what its files hold."""
+    run, found = RunDirectory.open(path), recorded(path)
     with RunTables(run) as tables:
         for table in TABLES.values():
             found[f"table {table.name}"] = _rows(tables, table)
