@@ -25,7 +25,7 @@ from replay.whatif.divergence import (
     identity,
     sentence_of,
 )
-from replay.whatif.facts import PodFacts
+from replay.whatif.facts import PodFacts, missing_pods
 from replay.whatif.inputs import override_differences
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -148,7 +148,8 @@ class _EffectSearch:
     ) -> Effect:
         side, verdict = (self._b, other) if is_b else (self._a, one)
         assert verdict is not None  # noqa: S101 - the worse run has the workload
-        offset_ns = _since_ns(kind, verdict, side) - side.facts.start_ns
+        beside = self._a if is_b else self._b
+        offset_ns = _since_ns(kind, verdict, side, beside)
         texts = [
             f"has {each.sentence(run.facts.start_ns)}" if each else f"has no {verdict.key}"
             for run, each in ((self._a, one), (self._b, other))
@@ -353,12 +354,28 @@ class _EffectSearch:
         yield from override_differences(*manifests, CLUSTER_OVERRIDES)
 
 
-def _since_ns(kind: str, verdict: WorkloadVerdict, side: ComparedRun) -> int:
-    """Return since when a workload is as bad as an effect has it."""
+def _since_ns(kind: str, verdict: WorkloadVerdict, side: ComparedRun, beside: ComparedRun) -> int:
+    """Return since when a workload is worse in run `side` than in the other, ns since the start."""
+    if kind == UNAVAILABLE:
+        return _lacks_more_since_ns(verdict.key, side, beside)
     times: Shortfall = verdict.below_budget if kind == BELOW_BUDGET else verdict.below
-    if not times.times:
-        return side.facts.end_ns
-    return times.last_from_ns if kind == UNAVAILABLE else times.longest_from_ns
+    return times.longest_from_ns - side.facts.start_ns
+
+
+def _lacks_more_since_ns(key: str, side: ComparedRun, beside: ComparedRun) -> int:
+    """Return since when a workload lacks more pods in a run than in the other, to the end.
+
+    Both may lack pods before, for a reason that they share: it does not explain the difference.
+    """
+    missing, fewer = missing_pods(side.run, key), missing_pods(beside.run, key)
+    since_ns, here, there = None, 0, 0
+    for offset_ns in sorted(missing | fewer):
+        here, there = missing.get(offset_ns, here), fewer.get(offset_ns, there)
+        if here <= there:
+            since_ns = None
+        elif since_ns is None:
+            since_ns = offset_ns
+    return side.facts.length_ns if since_ns is None else since_ns
 
 
 def _is_ready(moment: Moment, key: str) -> bool:

@@ -15,7 +15,8 @@ from replay.results.run.cluster import TERMINAL_PHASES, ChangeType, ClusterState
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
 from replay.results.workloads.tally import WorkloadTally
-from replay.results.workloads.verdict import WorkloadVerdict
+from replay.results.workloads.verdict import Numbers, WorkloadVerdict
+from replay.results.workloads.workload import Workload
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -201,6 +202,39 @@ def read_facts(run: RunDirectory) -> RunFacts:
     for verdict in workloads.verdicts(found.end_ns):
         found.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
     return found
+
+
+def missing_pods(run: RunDirectory, key: str) -> dict[int, int]:
+    """Return how many desired pods of a workload are not ready, by the time from which on, ns.
+
+    Times are since the run's first round, in their order. Raises RunError where the run's files are
+    missing or broken.
+    """
+    workloads = _MissingPods(key)
+    for recorded in run.object_rounds():
+        for event in recorded.events:
+            workloads.object_changed(event)
+    start_ns = end_ns = 0
+    for round_ in run.rounds():
+        start_ns, end_ns = start_ns or round_.at_ns, round_.at_ns
+        for event in round_.events:
+            workloads.sent(event)
+    workloads.verdicts(end_ns)
+    return {max(0, at_ns - start_ns): missing for at_ns, missing in workloads.steps.items()}
+
+
+class _MissingPods(WorkloadTally):
+    """Notes how many pods one workload lacks: `steps`, by time, ns."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.steps: dict[int, int] = {}
+
+    def judged(self, now_ns: int, workload: Workload, numbers: Numbers) -> None:
+        """Note the numbers of the workload."""
+        if workload.key == self.key:
+            self.steps[now_ns] = numbers.missing
 
 
 def _read_rounds(

@@ -20,6 +20,7 @@ from tests.kubectl_objects import (
     pod_template,
     priority_class,
     run_on,
+    stop,
     waiting_pod,
     write_list,
 )
@@ -111,6 +112,34 @@ def test_the_victim_of_a_pod_that_lost_its_node_is_named_with_it(tmp_path: Path)
         "shop/web-3d9f7c5b6-bcdfg has worker-1 in A and no node in B at this time.",
         "B has no node worker-1.",
     ]
+
+
+def test_a_replica_that_both_runs_lack_first_is_missed_since_only_one_lacks_it(
+    tmp_path: Path,
+) -> None:
+    """`urgent` (1000) preempts `report` (0) in both runs: it must run on worker-1, which is full.
+
+    After 20 s `old` has gone from worker-2, and in A the next report runs there. In B the node is
+    cordoned: that, and not the preemption, is what differs.
+    """
+    urgent = waiting_pod("urgent", pod_template({"app": "urgent"}, "3"), None, 1000)
+    urgent["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "worker-1"}
+    old = waiting_pod("old", pod_template({"app": "old"}, "3"), None, 1000)
+    items = [
+        *_nodes(2),
+        *_deployment("report", "worker-1"),
+        stop(run_on(old, "worker-2"), 20),
+        urgent,
+    ]
+    lines = _headline(tmp_path, items, "--drain worker-2")
+    assert lines[:3] == [
+        "Runs diverge at 20s, in the ready pods of Deployment shop/report:",
+        "A has 1 of 1, below desired from 0s for 20s",
+        "B has 0 of 1, below desired from 0s for 10m, to the end",
+    ]
+    assert lines[3].startswith("B found no node for shop/report-6d9f7c5b6-")
+    assert "Node worker-2 is cordoned only in B." in lines
+    assert not any("preempted" in line for line in lines)
 
 
 def test_a_replica_that_waited_for_a_node_runs_on_a_clone(tmp_path: Path) -> None:

@@ -155,11 +155,15 @@ class WorkloadTally:
                 if each in self._counts
             )
             workload.judge(self._now_ns, numbers, budgets, came_ready=came_ready)
+            self.judged(self._now_ns, workload, numbers)
             if is_short:
                 self._short[uid] = None
             else:
                 self._short.pop(uid, None)
         self._changed.clear()
+
+    def judged(self, now_ns: int, workload: Workload, numbers: Numbers) -> None:
+        """Receive the numbers at the end of an instant, where they may differ; for a subclass."""
 
     # Workloads
 

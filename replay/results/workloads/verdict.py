@@ -13,14 +13,13 @@ class Shortfall:
     """When a workload was below a number of pods: how often, and how long in total, ns.
 
     longest_from_ns, longest_ns: when the longest time began, since the Unix epoch, and how long it
-    was. last_from_ns: when the latest time began. lasts: it is below at the run's end.
+    was. lasts: it is below at the run's end.
     """
 
     times: int = 0
     total_ns: int = 0
     longest_from_ns: int = 0
     longest_ns: int = 0
-    last_from_ns: int = 0
     lasts: bool = False
 
     def text(self, start_ns: int) -> str:
@@ -116,6 +115,11 @@ class Numbers:
     pods: int
     ready: int
 
+    @property
+    def missing(self) -> int:
+        """Return how many desired pods are not ready."""
+        return max(0, self.desired - self.ready)
+
 
 @dataclass(slots=True)
 class Spells:
@@ -126,7 +130,6 @@ class Spells:
     total_ns: int = 0
     longest_from_ns: int = 0
     longest_ns: int = 0
-    last_from_ns: int = 0
 
     def note(self, now_ns: int, *, holds: bool) -> None:
         """Note whether the condition holds from now on."""
@@ -142,7 +145,6 @@ class Spells:
 
     def _add(self, since_ns: int, now_ns: int) -> None:
         lasted_ns = now_ns - since_ns
-        self.last_from_ns = since_ns
         self.times += 1
         self.total_ns += lasted_ns
         if self.times == 1 or lasted_ns > self.longest_ns:
@@ -158,7 +160,6 @@ class Spells:
             total_ns=whole.total_ns,
             longest_from_ns=whole.longest_from_ns,
             longest_ns=whole.longest_ns,
-            last_from_ns=whole.last_from_ns,
             lasts=self.since_ns is not None,
         )
 

@@ -86,6 +86,11 @@ class Workload:
     template: workloads_pb2.PodTemplateSpec | None = None
     history: History = field(default_factory=History)
 
+    @property
+    def key(self) -> str:
+        """Return its name, such as "StatefulSet shop/kafka"."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
     def job_pods(self, counts: PodCounts) -> int:
         """Return how many pods of a Job should run, as replay.world.controllers.jobs has it."""
         if self.is_idle:
@@ -113,8 +118,7 @@ class Workload:
         history.below_budget.note(now_ns, holds=bool(budgets))
         history.budgets |= dict.fromkeys(budgets)
         least = history.least
-        missing = numbers.desired - numbers.ready
-        if is_short and (least is None or missing > least.desired - least.ready):
+        if is_short and (least is None or numbers.missing > least.missing):
             history.least = numbers
 
 
