@@ -17,9 +17,9 @@ from heapq import heappop, heappush
 from pathlib import Path
 from time import process_time_ns
 
+from services.framework.cluster_event import ObjectEvent
+from services.framework.plugins.events import IN_TREE
 from services.kube.pod import Container, PodSpec
-from services.queue.core.cluster_event import ObjectEvent
-from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.queued_pod import Failure, InFlightPod, PodRef, QueuedPod
 from services.queue.core.results import SubQueue
 from services.queue.core.rules.versions import QueueConfig

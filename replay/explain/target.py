@@ -15,6 +15,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.framework.plugins.events import REGISTERED
 
 _NEAR = 3
 _SHOWN = 5
@@ -282,63 +283,6 @@ OLDER_EVENTS = (
     "CSINodeUpdate",
 )
 """Events that move any unschedulable pod in queues before v1.34."""
-
-REGISTERED: Mapping[str, tuple[str, ...]] = {
-    "SchedulingGates": ("UnschedulablePodSchedulingGatesEliminated",),
-    "NodeName": ("NodeAdd",),
-    "NodeUnschedulable": ("NodeAdd", "NodeTaintChange", "PodTolerationChange"),
-    "TaintToleration": ("NodeAdd", "NodeTaintChange", "PodTolerationChange"),
-    "NodeAffinity": ("NodeAdd", "NodeLabelChange"),
-    "NodePorts": ("PodDelete", "NodeAdd"),
-    "NodeResourcesFit": ("PodDelete", "PodScaleDown", "NodeAdd", "NodeAllocatableChange"),
-    "PodTopologySpread": (
-        "PodAdd",
-        "PodDelete",
-        "PodLabelChange",
-        "PodTolerationChange",
-        "NodeAdd",
-        "NodeDelete",
-        "NodeLabelChange",
-        "NodeTaintChange",
-    ),
-    "InterPodAffinity": ("PodAdd", "PodDelete", "PodLabelChange", "NodeAdd", "NodeLabelChange"),
-    "VolumeRestrictions": ("PodDelete", "NodeAdd", "PersistentVolumeClaimAdd"),
-    "NodeVolumeLimits": (
-        "CSINodeAdd",
-        "PodDelete",
-        "PersistentVolumeClaimAdd",
-        "VolumeAttachmentDelete",
-    ),
-    "VolumeBinding": (
-        "StorageClassAdd",
-        "StorageClassUpdate",
-        "PersistentVolumeClaimAdd",
-        "PersistentVolumeClaimUpdate",
-        "PersistentVolumeAdd",
-        "PersistentVolumeUpdate",
-        "NodeAdd",
-        "NodeLabelChange",
-        "CSINodeAdd",
-        "CSINodeUpdate",
-        "CSIDriverUpdate",
-        "CSIStorageCapacityAdd",
-        "CSIStorageCapacityUpdate",
-    ),
-    "VolumeZone": (
-        "StorageClassAdd",
-        "NodeAdd",
-        "NodeLabelChange",
-        "PersistentVolumeClaimAdd",
-        "PersistentVolumeClaimUpdate",
-        "PersistentVolumeAdd",
-        "PersistentVolumeUpdate",
-    ),
-    "DefaultPreemption": ("AssignedPodDelete",),
-}
-"""Events that upstream's plugins register for; equal to those of our queue service.
-
-Source: kubernetes v1.34 pkg/scheduler/framework/plugins, each plugin's EventsToRegister.
-"""
 
 
 def moving_events(mode: str, plugins: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -23,14 +23,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from services.framework.arguments import Arguments
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
 from services.framework.preemption.pick import TieBreak
+from services.framework.preemption.preemptor import Preemptor
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.pod_classes import ClassWeights
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
 from services.kube.pod import Pod
+from services.kube.selector import LabelSelector
 
 D = TypeVar("D")
 
@@ -59,6 +62,8 @@ class Normalization(Enum):
 class Plugin:
     """A named part of a profile; `name` is the one that profiles use.
 
+    arguments: how its arguments are read; None where an in-tree plugin takes none, and for
+    out-of-tree plugins, which receive theirs as the file has them.
     keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
     and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
     for each pod then, not once per spec. keys_need_volumes: whether those keys are None for
@@ -66,6 +71,7 @@ class Plugin:
     """
 
     name: ClassVar[str]
+    arguments: ClassVar[Arguments | None] = None
     keys_follow_pod: ClassVar[bool] = False
     keys_need_volumes: ClassVar[bool] = False
 
@@ -110,13 +116,15 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     has_pre_filter: whether it takes part at PreFilter. needs_pre_filter: whether its Filter fails
     where a profile switches PreFilter off. can_fail: whether a status may have the code ERROR,
-    which ends the cycle.
+    which ends the cycle. is_resource_fit: whether it refuses for want of free resources alone, as
+    preemption's batch dry run computes for all nodes at once.
     """
 
     scope: ClassVar[Scope]
     has_pre_filter: ClassVar[bool] = True
     needs_pre_filter: ClassVar[bool] = False
     can_fail: ClassVar[bool] = False
+    is_resource_fit: ClassVar[bool] = False
 
     @abstractmethod
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -133,6 +141,10 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
     @abstractmethod
     def filter_status(self, data: D, code: int) -> Status:
         """Return the status of a code other than 0."""
+
+    def selector_for_hints(self, pod: Pod, snapshot: Snapshot) -> LabelSelector | None:  # noqa: ARG002 - for those that need it
+        """Return the selector that the plugin's hints need of a refused pod beside its spec."""
+        return None
 
     def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Write the codes of `rows` into `codes`, int64[nodes]; those of dead rows are ignored."""
@@ -219,7 +231,15 @@ class ClusterFilterPlugin(FilterPlugin[D], ABC):
 
 
 class PostFilterPlugin(Plugin, ABC):
-    """Takes over where no node fits; the preemptor is one."""
+    """Takes over where no node fits; the preemptor is one.
+
+    follows_from_class: whether equivalent pods have the same outcome while nothing changes. A
+    user's plugin may read more of a pod than what makes it equivalent. preemptor: the one that the
+    plugin calls, which also evaluates a pod node by node for `explain`; None for other plugins.
+    """
+
+    follows_from_class: ClassVar[bool] = False
+    preemptor: Preemptor | None = None
 
     @abstractmethod
     def post_filter(

@@ -275,3 +275,19 @@ class TopologySpreadConstraint:
     node_affinity_policy: NodeInclusionPolicy = NodeInclusionPolicy.HONOR
     node_taints_policy: NodeInclusionPolicy = NodeInclusionPolicy.IGNORE
     match_label_keys: tuple[str, ...] = ()
+
+    def selector_for(self, labels: Mapping[str, str]) -> LabelSelector | None:
+        """Return the selector for a pod with `labels`: theirs of `match_label_keys` are shared.
+
+        Keys that the pod lacks are ignored.
+        Source: kubernetes v1.34 plugins/podtopologyspread/common.go, mergeLabelSetWithSelector.
+        """
+        shared = tuple(
+            Requirement(key=key, operator=Operator.IN, values=(labels[key],))
+            for key in sorted(set(self.match_label_keys))
+            if key in labels
+        )
+        if not shared:
+            return self.selector
+        own = () if self.selector is None else self.selector.requirements
+        return LabelSelector(requirements=(*shared, *own))

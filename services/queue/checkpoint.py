@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
+from services.framework.cluster_event import ObjectEvent
 from services.kube.pod import PodSpec
-from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import PodRef, QueuedPod
 from services.queue.core.rules.state import QueueState
 from services.queue.core.scheduling_queue import SchedulingQueue

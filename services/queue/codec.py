@@ -13,9 +13,9 @@ from itertools import islice
 from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.framework.cluster_event import ClusterEvent, event_of
 from services.kube.pod import PodSpec
 from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
-from services.queue.core.cluster_event import ClusterEvent, event_of
 from services.queue.core.nominator import NodeNominations
 from services.queue.core.queued_pod import (
     AffinityTerm,

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reprieve.queue.v1beta1 import queue_pb2
+from services.framework.cluster_event import ObjectEvent, PendingPod, QueueingHintFn, Registration
+from services.framework.hints import HintProfile
+from services.framework.plugins.events import IN_TREE, WITHOUT_HINTS, hint_of, registrations
 from services.kube.selector import LabelSelector
 from services.queue.codec import cluster_event
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration
-from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, in_tree
-from services.queue.core.hints.objects import HintProfile
-from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.rules.versions import VERSIONS, QueueConfig, QueueVersion
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec
@@ -91,7 +90,7 @@ def _duration_ns(
 
 
 def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Registration, ...]:
-    built_in = in_tree(_profiles(message.profiles))
+    built_in = registrations(_profiles(message.profiles))
     named = tuple(
         _registration(each, f"config.hints[{index}]", built_in if hints else ())
         for index, each in enumerate(message.hints)
@@ -149,7 +148,7 @@ class _HintCondition:
     own_pod: bool
     new_labels: LabelSelector | None
 
-    def __call__(self, pod: QueuedPod, object_event: ObjectEvent) -> bool:
+    def __call__(self, pod: PendingPod, object_event: ObjectEvent) -> bool:
         """Return whether every condition that is set holds."""
         new = object_event.new
         if self.never or (self.own_pod and getattr(new, "uid", "") != pod.uid):

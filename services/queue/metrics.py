@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration
-from services.queue.core.queued_pod import QueuedPod
+from services.framework.cluster_event import ObjectEvent, PendingPod, QueueingHintFn, Registration
 from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
@@ -42,7 +41,7 @@ class TimedHint:
     hint: QueueingHintFn
     metrics: QueueMetrics
 
-    def __call__(self, pod: QueuedPod, object_event: ObjectEvent) -> bool:
+    def __call__(self, pod: PendingPod, object_event: ObjectEvent) -> bool:
         """Return the hint's result."""
         started_ns = perf_counter_ns()
         queued = self.hint(pod, object_event)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.queue.v1beta1 import queue_pb2
+from services.framework.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, ObjectEvent
 from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.codec import head_message
-from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, ObjectEvent
 from services.queue.core.queued_pod import (
     AssignedPod,
     FailedPod,

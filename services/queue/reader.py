@@ -12,11 +12,12 @@ from typing import Any
 
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
+from services.framework.cluster_event import ClusterEvent, ObjectEvent, event_of
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
-from services.queue.core.cluster_event import ClusterEvent, ObjectEvent, QueueingHintMap, event_of
 from services.queue.core.queued_pod import AssignedPod, Failure, QueuedPod
+from services.queue.core.queueing_hints import QueueingHintMap
 from services.queue.core.rules.versions import VERSIONS, QueueConfig
 from services.rpc.errors import FieldError
 from services.rpc.kube import codec as kube_codec

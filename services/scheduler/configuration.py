@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.framework.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
-from services.framework.runtime.registry import SERVED, Profile, Registry
+from services.framework.plugins.in_tree import SERVED, Registry
+from services.framework.plugins.node_affinity.arguments import NodeAffinityArgs
+from services.framework.plugins.pod_topology_spread.arguments import PodTopologySpreadArgs
+from services.framework.profile import Profile
 from services.kube.pod import NodeAffinity, PodSpec
 from services.rpc.errors import FieldError
 from services.rpc.kube.messages import pod_spec_to_message

@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from services.framework.plugin import Plugin
+from services.framework.plugins.in_tree import IN_TREE, SERVED, Registry
+from services.framework.profile import ProfileError
 from services.framework.runtime.guard import guarded
-from services.framework.runtime.registry import IN_TREE, SERVED, ProfileError, Registry
 
 ENTRY_POINT_GROUP = "reprieve.plugins"
 PLUGINS_VARIABLE = "REPRIEVE_PLUGINS"

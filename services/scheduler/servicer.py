@@ -14,7 +14,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.framework.runtime.registry import SERVED, Registry
+from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,

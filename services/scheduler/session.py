@@ -20,7 +20,7 @@ from typing import TypeVar
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
-from services.framework.runtime.registry import SERVED, Registry
+from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch

@@ -16,10 +16,16 @@ import pytest
 
 from replay.conform.vectors.queue_scripts import difference_of, refusing_plugins, summary
 from replay.conform.vectors.vectors import RECORDED
+from services.framework.cluster_event import (
+    ObjectEvent,
+    PendingPod,
+    QueueingHintFn,
+    Registration,
+    event_of,
+)
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
-from services.queue.core.cluster_event import ObjectEvent, QueueingHintFn, Registration, event_of
 from services.queue.core.queued_pod import (
     AffinityTerm,
     AssignedPod,
@@ -45,18 +51,18 @@ NOT_IN_DIGEST = {
 Json = Mapping[str, Any]
 
 
-def never(_pod: QueuedPod, _happening: ObjectEvent) -> bool:
+def never(_pod: PendingPod, _happening: ObjectEvent) -> bool:
     """Skip every event."""
     return False
 
 
-def own_ok(pod: QueuedPod, object_event: ObjectEvent) -> bool:
+def own_ok(pod: PendingPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own update that says ok."""
     new = object_event.new
     return isinstance(new, QueuedPod) and new.uid == pod.uid and new.labels.get("ok") == "yes"
 
 
-def own(pod: QueuedPod, object_event: ObjectEvent) -> bool:
+def own(pod: PendingPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own update."""
     return isinstance(object_event.new, QueuedPod) and object_event.new.uid == pod.uid
 

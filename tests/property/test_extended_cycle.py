@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
 from services.framework.preemption.victims import Candidate
+from services.framework.profile import ExtensionPoint, PluginSet
 from services.framework.runtime.diagnosis import Refused
-from services.framework.runtime.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from services.framework.columns import kernels, usage_kernels
 from services.framework.columns.kernels import Kernel
-from services.framework.plugins.node_resources import fit_code
+from services.framework.plugins.node_resources.plugin import fit_code
 from services.scheduler.core.cycle.evaluate import normalized
 from tests.property import kernel_twins as twins
 

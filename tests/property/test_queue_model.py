@@ -12,7 +12,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.queue.core.cluster_event import ObjectEvent
+from services.framework.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import (
     FailedPod,
     Failure,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from services.framework.cluster_event import ObjectEvent, PendingPod, Registration, event_of
 from services.kube.pod import PodSpec
-from services.queue.core.cluster_event import ObjectEvent, Registration, event_of
 from services.queue.core.queued_pod import (
     FailedPod,
     Failure,
@@ -43,7 +43,7 @@ refusers = st.sets(st.sampled_from(PLUGINS), max_size=2)
 _UNGATED, _GATED = PodSpec(), PodSpec(scheduling_gates=("g",))
 
 
-def own(pod: QueuedPod, object_event: ObjectEvent) -> bool:
+def own(pod: PendingPod, object_event: ObjectEvent) -> bool:
     """Queue on the pod's own change."""
     return getattr(object_event.new, "uid", "") == pod.uid
 

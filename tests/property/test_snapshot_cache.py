@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import FilterPlugin, PodColumnsPlugin, PreFiltered, Scope
+from services.framework.plugins.in_tree import DEFAULT_PROFILE, SERVED
+from services.framework.profile import PluginSetting
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import DEFAULT_PROFILE, SERVED, PluginSetting
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status

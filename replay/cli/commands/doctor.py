@@ -147,7 +147,7 @@ def _run(what: str, command: list[str], found: Callable[[str], str], advice: str
 def _plugins() -> Finding:
     """Load the installed out-of-tree plugins as a scheduler does."""
     program = (
-        "from services.framework.runtime.registry import SERVED; "
+        "from services.framework.plugins.in_tree import SERVED; "
         "from services.scheduler.out_of_tree import registry_with; "
         "print(*sorted(set(registry_with(())) - set(SERVED)), sep=', ')"
     )

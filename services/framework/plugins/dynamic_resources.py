@@ -10,7 +10,10 @@ Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, PreFilter
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
+from services.config.strict import checked
+from services.framework.arguments import Arguments
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
     FilterPlugin,
@@ -32,14 +35,26 @@ NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
 NOT_PREPARED = "not found"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fields:
+    filter_timeout: str = ""
+
+
+@checked.register
+def _(_args: _Fields) -> None:
+    """Nothing of them is served."""
+
+
 class DynamicResources(
     PreEnqueuePlugin, FilterPlugin[None], PostFilterPlugin, ReservePlugin, PreBindPlugin
 ):
     """Lets every pod pass."""
 
     name = "DynamicResources"
+    arguments = Arguments(kind=_Fields, has_effect=False)
     scope = Scope.NODE
     needs_pre_filter = True
+    follows_from_class = True
 
     def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - no claims
         return None

@@ -160,9 +160,8 @@ class EquivalenceClass:
             for each in columns[1:]
             if isinstance(each.plugin, ClusterFilterPlugin)
         ]
-        names = [column.plugin.name for column in columns]
-        self._is_bounded = (
-            names[:1] == ["NodeResourcesFit"] and len(names) == len(self._bounding) + 1
+        self._is_bounded = len(columns) == len(self._bounding) + 1 and (
+            columns[0].plugin.is_resource_fit
         )
         kinds = [(each, each[1].plugin.normalization) for each in self.scores]
         plain = [each for each, kind in kinds if kind is Normalization.NONE]
@@ -212,7 +211,7 @@ class EquivalenceClass:
         return ""
 
     def bounded(self, rows: Int64s) -> Sequence[tuple[FilterColumn, Bounds]] | None:
-        """Return the filters after NodeResourcesFit that may refuse `rows`, all by bounds.
+        """Return the filters after that of resources that may refuse `rows`, all by bounds.
 
         None where some filter does it otherwise or comes before, whatever pods may leave or come.
         """

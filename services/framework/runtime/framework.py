@@ -22,27 +22,21 @@ from services.framework.plugin import (
     ReservePlugin,
     Scope,
 )
+from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
 from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
 from services.framework.preemption.pick import TieBreak
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.active_plugins import ConfiguredPlugins, WeightedScore
 from services.framework.runtime.cached_attempt import CachedAttempt, NodeDryRun
 from services.framework.runtime.cached_columns import CachedColumns
 from services.framework.runtime.equivalence_class import EquivalenceClass
 from services.framework.runtime.guard import raisers
-from services.framework.runtime.registry import (
-    DEFAULT_PROFILE,
-    IN_TREE,
-    SERVED,
-    ExtensionPoint,
-    Profile,
-    Registry,
-    expand_plugins,
-    implements,
-    make_plugins,
-)
+from services.framework.runtime.profile_plugins import expand_plugins, implements, make_plugins
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
 from services.kube.pod import Pod
+from services.kube.selector import LabelSelector
 
 _OF_ONE_NODE = (Scope.NODE, Scope.PODS)
 _CELLS_MAX = 2 * 1024 * 1024
@@ -78,6 +72,7 @@ class Framework:
                 for plugin in at(ExtensionPoint.SCORE)
             ),
         )
+        self._filters_by_name = {each.name: each for each in self._verdicts.filters}
         self.weights: Mapping[str, int] = points.weights
         self.filter_order = points.names[ExtensionPoint.FILTER]
         self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
@@ -182,6 +177,21 @@ class Framework:
                 return outcome
             refused.append(outcome)
         return _together(refused) if refused else None
+
+    @property
+    def preemptor(self) -> Preemptor | None:
+        """Return the preemptor of PostFilter, None where no plugin has one."""
+        preemptors = (plugin.preemptor for plugin in self.post_filters)
+        return next((each for each in preemptors if each is not None), None)
+
+    def selector_for_hints(self, pod: Pod, plugins: Iterable[str]) -> LabelSelector | None:
+        """Return the selector that hints of `plugins`, which refused the pod, need of it."""
+        for name in plugins:
+            plugin = self._filters_by_name.get(name)
+            selector = None if plugin is None else plugin.selector_for_hints(pod, self.snapshot)
+            if selector is not None:
+                return selector
+        return None
 
     def reserve(self, pod: Pod, row: int) -> Status | None:
         """Run Reserve; where a plugin refuses, all are unreserved and its status is returned."""

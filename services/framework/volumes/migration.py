@@ -30,7 +30,7 @@ from services.kube.volumes import (
     VsphereDisk,
 )
 
-_MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
+MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 _UNSPECIFIED = "UNSPECIFIED"
 _REGIONAL_ZONE = re.compile(r"([^-]*-[^-]*)-[^-]*")
 _AWS_SCHEME = "aws://"
@@ -74,7 +74,7 @@ class Migrated:
 
 def migrated_plugins(csi_node: CsiNode) -> list[str]:
     """Return the in-tree plugins that a node says are served by drivers."""
-    text = csi_node.annotations.get(_MIGRATED_ANNOTATION, "")
+    text = csi_node.annotations.get(MIGRATED_ANNOTATION, "")
     return text.split(",") if text else []
 
 

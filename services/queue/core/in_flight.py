@@ -19,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from services.queue.core.cluster_event import ObjectEvent
+from services.framework.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import InFlightPod, PopId, QueuedPod
 
 

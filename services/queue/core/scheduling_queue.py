@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from services.framework.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, ObjectEvent
 from services.kube.selector import LabelSelector
-from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, ObjectEvent
 from services.queue.core.queued_pod import (
     AssignedPod,
     FailedPod,

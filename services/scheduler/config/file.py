@@ -12,27 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from services.config.strict import Int64, Percentage, checked, fields_of, reading
-from services.framework.runtime.registry import (
+from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, Registry
+from services.framework.profile import (
     ALL,
-    DEFAULT_PROFILE,
     EMPTY_PLUGIN_SET,
-    IN_TREE,
     ExtensionPoint,
     PluginSet,
     PluginSetting,
     Profile,
     ProfileError,
-    Registry,
-    check_profile,
 )
+from services.framework.runtime.profile_plugins import check_profile
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.scheduler.config import args as scheduler_args
 from services.scheduler.config import extenders as scheduler_extenders
 from services.scheduler.config.extenders import ExtenderConfig, check_extenders
-from services.typed import DataError, Reading
+from services.typed import DataError, Read, Reading
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 _LEGACY_API_VERSION = "kubescheduler.config.k8s.io/v1alpha1"
@@ -48,7 +45,6 @@ _NO_EFFECT = (
     "enableContentionProfiling",
     "delayCacheUntilActive",
 )
-_ARGS_OF_NO_EFFECT = frozenset({"DynamicResources", "VolumeBinding", "DefaultPreemption"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +180,7 @@ def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConf
 
 def _reading(registry: Registry) -> Reading:
     """Return what reads a file; plugins of `registry` that are not in-tree have any arguments."""
-    names = IN_TREE | registry.keys()
+    names = frozenset(IN_TREE.keys() | registry.keys())
 
     def plugin_set(data: object) -> PluginSet:
         config = made.read(_PluginSet, data)
@@ -206,8 +202,13 @@ def _reading(registry: Registry) -> Reading:
         except DataError as error:
             raise error.below("args") from None
 
-    hooks = {**scheduler_args.HOOKS, PluginSet: plugin_set, _Config: plugin_config}
-    made = reading({**scheduler_args.NAMES, **scheduler_extenders.NAMES}, hooks)
+    arguments = [each.arguments for each in IN_TREE.values() if each.arguments is not None]
+    names_of_fields = dict(scheduler_extenders.NAMES)
+    hooks: dict[Any, Read] = {PluginSet: plugin_set, _Config: plugin_config}
+    for each in arguments:
+        names_of_fields.update(each.names)
+        hooks.update(each.hooks)
+    made = reading(names_of_fields, hooks)
     return made
 
 
@@ -251,14 +252,15 @@ def _args(config: _PluginConfig, made: Reading) -> object:
         raise DataError("", "must be a mapping of fields")
     if name not in IN_TREE:
         return args
-    if name not in scheduler_args.KINDS:
+    arguments = IN_TREE[name].arguments
+    if arguments is None:
         raise DataError("", f'plugin "{name}" takes no arguments')
     for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
         value = args.get(field)
         if value not in (None, "", expected):
             raise DataError(field, f'must be "{expected}", not "{value}"')
     rest = {field: value for field, value in args.items() if field not in {"apiVersion", "kind"}}
-    return made.read(scheduler_args.KINDS[name], rest)
+    return made.read(arguments.kind, rest)
 
 
 def _profiles(
@@ -288,9 +290,14 @@ def _profiles(
         warnings.extend(
             f"{path}.pluginConfig[{number}]: the arguments of {config.name} have no effect here."
             for number, config in enumerate(each.plugin_config)
-            if config.name in _ARGS_OF_NO_EFFECT
+            if _has_no_effect(config.name)
         )
         yield profile
+
+
+def _has_no_effect(name: str) -> bool:
+    arguments = IN_TREE[name].arguments if name in IN_TREE else None
+    return arguments is not None and not arguments.has_effect
 
 
 def _profile(name: str, config_profile: _Profile, registry: Registry) -> Profile:

@@ -16,9 +16,9 @@ from typing import Protocol
 
 import grpc
 
-from services.framework.plugins.args import NodeResourcesFitArgs
-from services.framework.plugins.node_resources import NodeResourcesFit
-from services.framework.runtime.registry import Profile
+from services.framework.plugins.node_resources.arguments import NodeResourcesFitArgs
+from services.framework.plugins.node_resources.plugin import NodeResourcesFit
+from services.framework.profile import Profile
 from services.rpc.client import channel_options
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, UrlError

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from services.framework.plugins.args import (
-    DefaultingType,
-    InterPodAffinityArgs,
+from services.framework.plugins.in_tree import SERVED
+from services.framework.plugins.inter_pod_affinity.arguments import InterPodAffinityArgs
+from services.framework.plugins.node_resources.arguments import (
     NodeResourcesFitArgs,
-    PodTopologySpreadArgs,
     ResourceWeight,
     ScoringType,
     ShapePoint,
 )
-from services.framework.runtime.registry import SERVED, ExtensionPoint
+from services.framework.plugins.pod_topology_spread.arguments import (
+    DefaultingType,
+    PodTopologySpreadArgs,
+)
+from services.framework.profile import ExtensionPoint
 from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.typed import DataError
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from replay.explain.target import OLDER_EVENTS, REGISTERED, moving_events
-from services.queue.core.cluster_event import event_of
-from services.queue.core.hints.in_tree import IN_TREE
+from replay.explain.target import OLDER_EVENTS, moving_events
 from services.scheduler.core.queueing.changes import V1_20
 
 
-def test_each_plugins_events_are_those_that_it_registers() -> None:
-    """Plugin by plugin, in any order."""
-    told = {(plugin, event_of(label)) for plugin, labels in REGISTERED.items() for label in labels}
-    assert told == {(each.plugin, each.event) for each in IN_TREE}
+def test_a_plugins_events_are_those_that_it_registers() -> None:
+    """In the order in which the plugin states them."""
+    assert moving_events("v1.34", ["NodePorts"]) == {"NodePorts": ("PodDelete", "NodeAdd")}
 
 
 def test_older_queues_move_pods_on_every_object_event_that_they_know() -> None:

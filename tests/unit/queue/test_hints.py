@@ -7,6 +7,9 @@ from types import MappingProxyType
 
 import pytest
 
+from services.framework.cluster_event import ObjectEvent, event_of
+from services.framework.hints import HintProfile, HintProfiles
+from services.framework.plugins.events import IN_TREE, hint_of, registrations
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, ContainerPort, NodeAffinity, Pod, PodSpec
 from services.kube.selector import (
@@ -41,9 +44,6 @@ from services.kube.volumes import (
     GcePersistentDisk,
     Volume,
 )
-from services.queue.core.cluster_event import ObjectEvent, event_of
-from services.queue.core.hints.in_tree import IN_TREE, hint_of, in_tree
-from services.queue.core.hints.objects import HintProfile, HintProfiles
 from services.queue.core.queued_pod import QueuedPod
 
 GIB = 1 << 30
@@ -93,7 +93,7 @@ def says(
     profiles: HintProfiles = NO_PROFILES,
 ) -> bool:
     """Return what the plugin's hint answers to an event, under the arguments of `profiles`."""
-    hint = hint_of(plugin, label, in_tree(profiles))
+    hint = hint_of(plugin, label, registrations(profiles))
     assert hint is not None, f"{plugin} has no hint for {label}"
     return hint(pod, ObjectEvent.of(label, old, new))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from services.framework.cluster_event import ObjectEvent, Registration, event_of
+from services.framework.plugins.events import IN_TREE
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core.cluster_event import ObjectEvent, Registration, event_of
-from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.queued_pod import (
     AffinityTerm,
     AssignedPod,

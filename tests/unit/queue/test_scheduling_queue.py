@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue.core.cluster_event import ObjectEvent
+from services.framework.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import Failure, PopId
 from services.queue.core.results import (
     AlreadyPresent,

@@ -15,10 +15,10 @@ from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, object_pb2, 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
+from services.framework.cluster_event import event_of
 from services.queue import codec
 from services.queue.checkpoint import session_from_plain, session_to_json
 from services.queue.config_codec import config_from_message
-from services.queue.core.cluster_event import event_of
 from services.queue.core.queued_pod import AssignedPod, PopId
 from services.queue.core.rules.versions import QueueConfig
 from services.queue.metrics import QueueMetrics

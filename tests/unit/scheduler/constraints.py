@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import DEFAULT_PROFILE
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod

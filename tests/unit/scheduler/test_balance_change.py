@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from services.framework.plugins.in_tree import SERVED
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import SERVED
 from services.framework.snapshot.snapshot import Snapshot
 from services.scheduler.core.cycle.evaluate import evaluate
 from services.scheduler.core.session.options import RULES

@@ -9,25 +9,18 @@ import pytest
 from reprieve.kube.v1beta1 import pod_pb2
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import BindPlugin, QueueSortPlugin, Scope, ScoreError, ScorePlugin
-from services.framework.plugins.args import (
-    NodeAffinityArgs,
+from services.framework.plugins.in_tree import DEFAULT_PROFILE, SERVED
+from services.framework.plugins.node_affinity.arguments import NodeAffinityArgs
+from services.framework.plugins.node_resources.arguments import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     ResourceWeight,
     ScoringType,
     ShapePoint,
 )
+from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused, fit_error_text
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import (
-    ALL,
-    DEFAULT_PROFILE,
-    SERVED,
-    ExtensionPoint,
-    PluginSet,
-    PluginSetting,
-    Profile,
-)
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.profile import ALL, ExtensionPoint, PluginSet
 from services.framework.runtime.diagnosis import Refused
-from services.framework.runtime.registry import ALL, DEFAULT_PROFILE, ExtensionPoint, PluginSet
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait

@@ -14,9 +14,10 @@ from services.framework.plugin import (
     ReservePlugin,
     Scope,
 )
+from services.framework.plugins.in_tree import SERVED
+from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.active_plugins import pre_filter_outcome
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import SERVED, PluginSetting, Profile
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.plugins.args import InterPodAffinityArgs
+from services.framework.plugins.inter_pod_affinity.arguments import InterPodAffinityArgs
 from services.framework.runtime.framework import Framework
 from services.framework.status import Code
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE

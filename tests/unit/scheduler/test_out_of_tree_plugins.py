@@ -21,8 +21,8 @@ from services.framework.plugin import (
     Scope,
     ScorePlugin,
 )
+from services.framework.plugins.in_tree import SERVED
 from services.framework.runtime.diagnosis import Refused
-from services.framework.runtime.registry import SERVED
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
@@ -265,7 +265,7 @@ def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_out_of_tree_plugin()
         ("nonsense", "must be MODULE:NAME"),
         ("no.such.module:X", "ModuleNotFoundError"),
         (f"{HERE}:Nobody", "AttributeError"),
-        ("services.framework.plugins.node_fields:NodeName", "another plugin has that name"),
+        ("services.framework.plugins.node_name.plugin:NodeName", "another plugin has that name"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(plugin: str, said: str) -> None:

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.framework.plugins.pod_topology_spread.arguments import (
+    DefaultingType,
+    PodTopologySpreadArgs,
+)
 from services.framework.runtime.framework import Framework
 from services.framework.status import Code
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE

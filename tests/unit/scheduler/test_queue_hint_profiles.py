@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.framework.plugins.args import DefaultingType, PodTopologySpreadArgs
-from services.framework.runtime.registry import DEFAULT_PROFILE, Profile
+from services.framework.cluster_event import ObjectEvent, Registration
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.plugins.pod_topology_spread.arguments import (
+    DefaultingType,
+    PodTopologySpreadArgs,
+)
+from services.framework.profile import Profile
 from services.kube.node import LABEL_ZONE
 from services.kube.selector import LabelSelector, TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
-from services.queue.core.cluster_event import ObjectEvent, Registration
 from services.queue.core.queued_pod import QueuedPod
 from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.runtime.registry import DEFAULT_PROFILE, Profile
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.profile import Profile
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision

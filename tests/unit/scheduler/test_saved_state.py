@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.plugins.volume_binding import VolumeBinding
+from services.framework.plugins.volume_binding.plugin import VolumeBinding
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.volumes.claims import SELECTED_NODE
 from services.kube.pod import Pod

@@ -16,10 +16,11 @@ from services.framework.plugin import (
     PreBindPlugin,
     ReservePlugin,
 )
+from services.framework.plugins.in_tree import SERVED
 from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.framework.preemption.pick import TieBreak
+from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused
-from services.framework.runtime.registry import SERVED, PluginSetting, Profile
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.plugins.volume_binding import VolumeBinding
-from services.framework.plugins.volume_restrictions import VolumeRestrictions
+from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.plugins.volume_binding.plugin import VolumeBinding
+from services.framework.plugins.volume_restrictions.plugin import VolumeRestrictions
+from services.framework.profile import ExtensionPoint, PluginSet, Profile
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import DEFAULT_PROFILE, ExtensionPoint, PluginSet, Profile
 from services.framework.snapshot.catalog import CatalogObject
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot

@@ -20,7 +20,7 @@ from services.framework.plugin import (
     PreFiltered,
     Scope,
 )
-from services.framework.plugins.args import InterPodAffinityArgs
+from services.framework.plugins.inter_pod_affinity.arguments import ARGUMENTS, InterPodAffinityArgs
 from services.framework.plugins.inter_pod_affinity.counts import (
     NOT_NEAR,
     AffinityCounts,
@@ -71,6 +71,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
     """Filters by required terms, scores by preferred ones and by others' required affinity."""
 
     name = "InterPodAffinity"
+    arguments = ARGUMENTS
     scope = Scope.CLUSTER
     keys_follow_pod = True
     needs_pre_filter = True

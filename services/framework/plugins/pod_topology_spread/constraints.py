@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.framework.columns.columns import Bools
-from services.framework.plugins.taint_toleration import Tolerance
+from services.framework.plugins.taint_toleration.plugin import Tolerance
 from services.framework.snapshot.catalog import Catalog
 from services.framework.snapshot.node_indexes import Domains
 from services.framework.snapshot.pod_classes import PodClass
@@ -147,7 +147,7 @@ def spread_of(
 def _rule(
     constraint: TopologySpreadConstraint, labels: Mapping[str, str], default: LabelSelector | None
 ) -> SpreadRule:
-    selector = default if default is not None else _keyed(constraint, labels)
+    selector = default if default is not None else constraint.selector_for(labels)
     return SpreadRule(
         max_skew=constraint.max_skew,
         topology_key=constraint.topology_key,
@@ -157,15 +157,6 @@ def _rule(
         honors_taints=constraint.node_taints_policy is NodeInclusionPolicy.HONOR,
         self_match=selector is not None and selector.matches(labels),
     )
-
-
-def _keyed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> LabelSelector | None:
-    """Return the selector with the pod's values of matchLabelKeys; keys it lacks are ignored."""
-    own = _equal({key: labels[key] for key in constraint.match_label_keys if key in labels})
-    selector = constraint.selector
-    if not own:
-        return selector
-    return LabelSelector(requirements=(*own, *(selector.requirements if selector else ())))
 
 
 def default_selector(pod: Pod, catalog: Catalog) -> LabelSelector | None:

@@ -20,7 +20,11 @@ from services.framework.plugin import (
     PreFiltered,
     Scope,
 )
-from services.framework.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.framework.plugins.pod_topology_spread.arguments import (
+    ARGUMENTS,
+    DefaultingType,
+    PodTopologySpreadArgs,
+)
 from services.framework.plugins.pod_topology_spread.constraints import (
     SYSTEM_DEFAULTS,
     Spread,
@@ -36,7 +40,7 @@ from services.framework.plugins.pod_topology_spread.scores import SpreadScores
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.kube.selector import UnsatisfiableAction
+from services.kube.selector import LabelSelector, UnsatisfiableAction
 
 _DEFAULTS = PodTopologySpreadArgs()
 _KEPT_MAX = 16_384
@@ -56,6 +60,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
     """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
 
     name = "PodTopologySpread"
+    arguments = ARGUMENTS
     scope = Scope.CLUSTER
     keys_follow_pod = True
     needs_pre_filter = True
@@ -83,6 +88,11 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         identity = self._spreads(pod, snapshot)[0]
         assert identity is not None, "a pod without such constraints is skipped"
         return PreFiltered(data=SpreadCounts(identity.spread, snapshot))
+
+    def selector_for_hints(self, pod: Pod, snapshot: Snapshot) -> LabelSelector | None:
+        """Return what default constraints count; None for a pod with constraints of its own."""
+        own = pod.spec.topology_spread_constraints
+        return None if own else default_selector(pod, snapshot.catalog)
 
     def filter_version(self, data: SpreadCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
         return data.version()

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from services.framework.cluster_event import ObjectEvent
 from services.queue.core.backoff import BackoffPolicy, FlushTicks
-from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.in_flight import InFlightPods
 from services.queue.core.nominator import Nominator
 from services.queue.core.queued_pod import (

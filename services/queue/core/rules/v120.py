@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from services.framework.cluster_event import ObjectEvent
 from services.queue.core import results
-from services.queue.core.cluster_event import ObjectEvent
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
 from services.queue.core.rules.base import PreEnqueueCheck, QueueRules

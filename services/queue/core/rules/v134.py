@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import ClassVar
 
-from services.queue.core import results
-from services.queue.core.cluster_event import (
+from services.framework.cluster_event import (
     FORCE_ACTIVATE,
     POD_ADD,
     POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
     ObjectEvent,
-    QueueingStrategy,
     event_of,
 )
+from services.queue.core import results
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
+from services.queue.core.queueing_hints import QueueingStrategy
 from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
 from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.v134_transitions import TransitionsV134

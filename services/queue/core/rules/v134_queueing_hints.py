@@ -9,19 +9,18 @@ Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go.
 
 from __future__ import annotations
 
-from services.kube.changes import pod_changes
-from services.queue.core import results
-from services.queue.core.cluster_event import (
+from services.framework.cluster_event import (
     FORCE_ACTIVATE,
     POD_UPDATE,
     UNSCHEDULABLE_POD,
     ObjectEvent,
-    QueueingHintMap,
-    QueueingStrategy,
     event_of,
 )
+from services.kube.changes import pod_changes
+from services.queue.core import results
 from services.queue.core.in_flight import InFlightEvents
 from services.queue.core.queued_pod import PodRef, QueuedPod, QueuedPodInfo
+from services.queue.core.queueing_hints import QueueingHintMap, QueueingStrategy
 from services.queue.core.results import AlreadyPresentTexts, SubQueue
 from services.queue.core.rules.base import HintState, QueueParts
 from services.queue.core.rules.v134 import RulesV134

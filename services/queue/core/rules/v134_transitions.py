@@ -9,8 +9,9 @@ moveToBackoffQ, requeuePodWithQueueingStrategy, runPreEnqueuePlugins.
 
 from __future__ import annotations
 
-from services.queue.core.cluster_event import POD_ADD, POD_UPDATE, QueueingHintMap, QueueingStrategy
+from services.framework.cluster_event import POD_ADD, POD_UPDATE
 from services.queue.core.queued_pod import Failure, QueuedPodInfo
+from services.queue.core.queueing_hints import QueueingHintMap, QueueingStrategy
 from services.queue.core.results import AlreadyPresentTexts, SubQueue
 from services.queue.core.rules.base import QueueParts, QueueRules
 

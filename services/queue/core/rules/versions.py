@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from services.framework.cluster_event import Registration
 from services.queue.core.backoff import (
     AttemptBackoff,
     BackoffLimits,
@@ -16,7 +17,7 @@ from services.queue.core.backoff import (
     FailureBackoff,
     PodBackoffMap,
 )
-from services.queue.core.cluster_event import QueueingHintMap, Registration
+from services.queue.core.queueing_hints import QueueingHintMap
 from services.queue.core.results import AlreadyPresentTexts, QueueClosed
 from services.queue.core.rules.base import QueueParts, QueueRules
 from services.queue.core.rules.v120 import RulesV120

@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from services.framework.plugins.default_preemption import DefaultPreemption, preemptor_among
-from services.framework.plugins.dynamic_resources import DynamicResources
-from services.framework.plugins.pod_topology_spread.constraints import default_selector
-from services.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from services.framework.preemption.outcome import CannotHelp
 from services.framework.preemption.outcome import Nominate as Nomination
 from services.framework.preemption.pick import hashed_tie_break
@@ -28,7 +24,6 @@ from services.framework.runtime.framework import Framework
 from services.framework.runtime.guard import PluginFailed
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod, PreemptionPolicy
-from services.kube.selector import LabelSelector
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cycle import (
     Cycle,
@@ -52,7 +47,6 @@ from services.scheduler.core.queueing.steps import (
     WhyFailed,
 )
 
-_FOLLOW_FROM_THE_CLASS = (DefaultPreemption, DynamicResources)
 _KEPT_MAX = 16
 _ERROR = WhyFailed(is_error=True)
 
@@ -92,7 +86,7 @@ class Attempts:
         try:
             decision = self._decided(cycle, attempt, pod, now_ns)
         except PluginFailed as error:
-            decision = self._give_back(attempt, pod, Failed(message=str(error)))
+            decision = self._give_back(cycle.framework, attempt, pod, Failed(message=str(error)))
         warnings = self._extenders.take_warnings()
         return replace(decision, warnings=warnings) if warnings else decision
 
@@ -100,17 +94,19 @@ class Attempts:
         started = cycle.begin(pod)
         if started is None:
             refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
-            return self._give_back(attempt, pod, refused)
+            return self._give_back(cycle.framework, attempt, pod, refused)
         if self._keeps_refusals:
             cached = self._refusals_of(cycle.framework).unchanged(pod, started.cached)
             if cached is not None:
-                return self._give_back(attempt, pod, cached)
+                return self._give_back(cycle.framework, attempt, pod, cached)
         result = cycle.complete(pod, attempt.head.attempts, started)
         match result:
             case ScheduleResult():
                 return self._assume(cycle.framework, attempt, pod, result)
             case CycleError(message=message, phases_ns=phases_ns):
-                return self._give_back(attempt, pod, Failed(message=message), phases_ns)
+                return self._give_back(
+                    cycle.framework, attempt, pod, Failed(message=message), phases_ns
+                )
             case FitError():
                 return self._refuse(cycle.framework, attempt, pod, started.cached, result, now_ns)
 
@@ -131,12 +127,14 @@ class Attempts:
         """
         if self._snapshot.pod(pod.uid) is not None:
             problem = f"pod {pod.uid} is in the cache, so can't be assumed"
-            return self._give_back(attempt, pod, Failed(message=problem), suggested.phases_ns)
+            return self._give_back(
+                framework, attempt, pod, Failed(message=problem), suggested.phases_ns
+            )
         self._snapshot.assume(pod, suggested.node_name)
         not_bound = reserve_and_bind(framework, pod, suggested, self._extenders)
         if not_bound is not None:
             self._snapshot.forget(pod.uid)
-            return self._give_back_unbound(attempt, pod, not_bound, suggested)
+            return self._give_back_unbound(framework, attempt, pod, not_bound, suggested)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
@@ -152,11 +150,17 @@ class Attempts:
         return attempt.decided(binding, steps, suggested.phases_ns)
 
     def _give_back_unbound(
-        self, attempt: Attempt, pod: Pod, not_bound: NotBound, suggested: ScheduleResult
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        not_bound: NotBound,
+        suggested: ScheduleResult,
     ) -> Decision:
         moves = not_bound.in_binding and self._queue.moves_after_failed_binding
         after = (events.after_failed_binding(pod, suggested.node_name),) if moves else ()
-        return self._give_back(attempt, pod, not_bound.verdict, suggested.phases_ns, after)
+        phases_ns = suggested.phases_ns
+        return self._give_back(framework, attempt, pod, not_bound.verdict, phases_ns, after)
 
     def _refuse(
         self,
@@ -180,7 +184,7 @@ class Attempts:
         phases = dict(result.phases_ns)
         if self._stopwatch and framework.post_filters:
             phases["PostFilter"] = self._stopwatch() - began
-        return self._give_back(attempt, pod, refused, phases)
+        return self._give_back(framework, attempt, pod, refused, phases)
 
     def _refused(
         self,
@@ -212,6 +216,7 @@ class Attempts:
 
     def _give_back(
         self,
+        framework: Framework,
         attempt: Attempt,
         pod: Pod,
         verdict: Refused | Failed,
@@ -224,19 +229,13 @@ class Attempts:
         """
         why = _ERROR
         if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
-            selector = self._spread_selector(pod, verdict)
+            reads = self._queue.is_v134
+            selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
             why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
         self._mirror.requeued(pod)
         cleared = self._nominate(pod, verdict.nominated_node_name)
         steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
         return attempt.decided(verdict, steps, phases_ns)
-
-    def _spread_selector(self, pod: Pod, verdict: Refused) -> LabelSelector | None:
-        """Return what default spread constraints counted where they refused, for the hints."""
-        if not self._queue.is_v134 or PodTopologySpread.name not in verdict.plugins:
-            return None
-        own = pod.spec.topology_spread_constraints
-        return None if own else default_selector(pod, self._snapshot.catalog)
 
     def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
         """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""
@@ -271,8 +270,8 @@ class CachedRefusals:
     def __init__(self, framework: Framework) -> None:
         plugins = framework.post_filters
         self._snapshot = framework.snapshot
-        self._preemptor = preemptor_among(plugins)
-        self._holds = all(isinstance(each, _FOLLOW_FROM_THE_CLASS) for each in plugins)
+        self._preemptor = framework.preemptor
+        self._holds = all(plugin.follows_from_class for plugin in plugins)
 
     def unchanged(self, pod: Pod, cached: CachedAttempt) -> Refused | None:
         """Return the last refusal of an equivalent pod if nothing has changed since."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.plugin import Bounds
-from services.framework.plugins.node_resources import WantedResources
+from services.framework.plugins.node_resources.plugin import WantedResources
 from services.framework.preemption import batch_kernels
 from services.framework.preemption.batch_result import BatchDryRunResult
 from services.framework.preemption.budgets import BudgetCover

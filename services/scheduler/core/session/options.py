@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.framework.plugin import Plain, Plugin
-from services.framework.plugins.node_resources import NodeResourcesBalanceChange
-from services.framework.preemption import rules
-from services.framework.preemption.preemptor import Preemptor, no_extenders
-from services.framework.preemption.rules import PreemptionRules
-from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import (
+from services.framework.plugins.in_tree import (
+    CHANGED_IN_V1_36,
     DEFAULT_PROFILE,
     UNSCORED_PROFILE,
-    Profile,
     Registry,
     with_preemption,
 )
+from services.framework.preemption import rules
+from services.framework.preemption.preemptor import Preemptor, no_extenders
+from services.framework.preemption.rules import PreemptionRules
+from services.framework.profile import Profile
+from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.scheduler.core.cycle.cycle import Cycle
 from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
@@ -130,11 +130,7 @@ RULES = {
     each.name: each
     for each in (
         _V1_34,
-        replace(
-            _V1_34,
-            name="v1.36",
-            plugins={NodeResourcesBalanceChange.name: NodeResourcesBalanceChange},
-        ),
+        replace(_V1_34, name="v1.36", plugins=CHANGED_IN_V1_36),
         SchedulerRules(
             name="v1.16",
             preemption=rules.V1_16,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from services.framework.plugin import StatefulPlugin
-from services.framework.plugins.default_preemption import preemptor_among
+from services.framework.plugins.in_tree import SERVED, Registry
 from services.framework.preemption.budgets import any_guarded
 from services.framework.preemption.rules import (
     AfterRefusal,
@@ -22,7 +22,6 @@ from services.framework.preemption.rules import (
 )
 from services.framework.runtime.diagnosis import Refused
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.registry import SERVED, Registry
 from services.framework.snapshot.catalog import CatalogObject
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import Node
@@ -243,7 +242,7 @@ class Scheduler:
             pod,
             attempt=attempt,
             now_ns=now_ns,
-            preemptor=preemptor_among(cycle.framework.post_filters),
+            preemptor=cycle.framework.preemptor,
             seed=self._options.seed,
         )
         self._choice.reset(mark)

@@ -1,0 +1,1 @@
+"""DefaultPreemption: the PostFilter plugin that calls the preemptor."""

@@ -1,0 +1,123 @@
+"""The in-tree plugins in upstream's order, and the profiles that name them.
+
+A profile may name in-tree plugins that a registry lacks; these are ignored.
+
+Source: kubernetes v1.34 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins;
+pkg/scheduler/framework/plugins/registry.go, NewInTreeRegistry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from services.framework.plugin import Plugin
+from services.framework.plugins.default_binder import DefaultBinder
+from services.framework.plugins.default_preemption.arguments import DefaultPreemptionArgs
+from services.framework.plugins.default_preemption.plugin import DefaultPreemption
+from services.framework.plugins.dynamic_resources import DynamicResources
+from services.framework.plugins.image_locality import ImageLocality
+from services.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
+from services.framework.plugins.node_affinity.plugin import NodeAffinity
+from services.framework.plugins.node_name.plugin import NodeName
+from services.framework.plugins.node_ports.plugin import NodePorts
+from services.framework.plugins.node_resources.plugin import (
+    NodeResourcesBalanceChange,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+)
+from services.framework.plugins.node_unschedulable.plugin import NodeUnschedulable
+from services.framework.plugins.node_volume_limits.plugin import NodeVolumeLimits
+from services.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
+from services.framework.plugins.priority_sort import PrioritySort
+from services.framework.plugins.scheduling_gates.plugin import SchedulingGates
+from services.framework.plugins.taint_toleration.plugin import TaintToleration
+from services.framework.plugins.volume_binding.plugin import VolumeBinding
+from services.framework.plugins.volume_restrictions.plugin import VolumeRestrictions
+from services.framework.plugins.volume_zone.plugin import VolumeZone
+from services.framework.preemption.batch_result import CandidateSampling
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
+
+Registry = Mapping[str, Callable[..., Plugin]]
+"""What makes each plugin, by name: called with the profile's arguments where it has some."""
+
+_WITH_WEIGHTS: tuple[tuple[type[Plugin], int], ...] = (
+    (SchedulingGates, 1),
+    (PrioritySort, 1),
+    (NodeUnschedulable, 1),
+    (NodeName, 1),
+    (TaintToleration, 3),
+    (NodeAffinity, 2),
+    (NodePorts, 1),
+    (NodeResourcesFit, 1),
+    (VolumeRestrictions, 1),
+    (NodeVolumeLimits, 1),
+    (VolumeBinding, 1),
+    (VolumeZone, 1),
+    (PodTopologySpread, 2),
+    (InterPodAffinity, 2),
+    (DynamicResources, 1),
+    (DefaultPreemption, 1),
+    (NodeResourcesBalancedAllocation, 1),
+    (ImageLocality, 1),
+    (DefaultBinder, 1),
+)
+"""v1.34's plugins in the order in which they run, all of which are on by default."""
+
+IN_TREE: Mapping[str, type[Plugin]] = MappingProxyType(
+    {plugin.name: plugin for plugin, _ in _WITH_WEIGHTS}
+)
+
+DEFAULT_PROFILE = Profile(
+    plugins=tuple(
+        PluginSetting(name=plugin.name, weight=weight) for plugin, weight in _WITH_WEIGHTS
+    )
+)
+"""v1.34's defaults."""
+
+UNSCORED_PROFILE = replace(
+    DEFAULT_PROFILE,
+    plugins=tuple(each for each in DEFAULT_PROFILE.plugins if each.name != DynamicResources.name),
+    at={ExtensionPoint.SCORE: PluginSet(disabled=(ALL,))},
+)
+"""v1.16 without priorities: every node that fits has the same score; without resource claims.
+
+Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, PrioritizeNodes without
+priorityConfigs, as the documents describe it.
+"""
+
+SERVED: Registry = MappingProxyType(
+    {name: plugin for name, plugin in IN_TREE.items() if plugin is not DefaultPreemption}
+)
+"""Plugins without session state; `with_preemption` adds DefaultPreemption."""
+
+CHANGED_IN_V1_36: Registry = MappingProxyType(
+    {NodeResourcesBalanceChange.name: NodeResourcesBalanceChange}
+)
+"""The plugins of v1.36 that differ from v1.34's."""
+
+_PREEMPTION = DefaultPreemptionArgs()
+
+
+def with_preemption(
+    registry: Registry, preemptor: Preemptor | None, *, samples: bool = False
+) -> Registry:
+    """Return `registry` with DefaultPreemption by `preemptor`, or without it where that is None.
+
+    With `samples`, the plugin's arguments say how many candidates suffice; else all are tried.
+    A plugin of that name which `registry` brings itself is kept.
+    """
+    name = DefaultPreemption.name
+    if preemptor is None:
+        return {each: make for each, make in registry.items() if each != name}
+
+    def make(args: DefaultPreemptionArgs = _PREEMPTION) -> DefaultPreemption:
+        sampling = CandidateSampling(
+            percentage=args.min_candidate_nodes_percentage,
+            absolute=args.min_candidate_nodes_absolute,
+        )
+        return DefaultPreemption(replace(preemptor, sampling=sampling) if samples else preemptor)
+
+    return {name: make, **registry}

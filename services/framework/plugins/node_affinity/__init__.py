@@ -1,0 +1,1 @@
+"""NodeAffinity: required and preferred node labels, and spec.nodeSelector."""

@@ -1,0 +1,58 @@
+"""NodeResourcesFit: an assigned pod frees resources, or a node has more of them.
+
+Source: kubernetes v1.34 plugins/noderesources/fit.go, EventsToRegister and the isSchedulableAfter
+functions.
+"""
+
+from __future__ import annotations
+
+from services.framework.cluster_event import AnyPod, PendingPod
+from services.framework.hints import events_of, frees_a_node, on, spec_of
+from services.kube.node import Node
+from services.kube.requests import PODS, pod_requests
+
+
+def resources_freed(pod: PendingPod, old: AnyPod | None, new: AnyPod | None) -> bool:
+    """Queue where a deleted pod had a node, or an assigned one requests less of what this one does.
+
+    A scale-down of the pod itself queues it, too.
+    """
+    if new is None:
+        return old is None or frees_a_node(old)
+    if new.uid == pod.uid:
+        return True
+    return bool(new.node_name) and old is not None and _frees(pod, old, new)
+
+
+def _frees(pod: PendingPod, old: AnyPod, new: AnyPod) -> bool:
+    before, after = pod_requests(spec_of(old)), pod_requests(spec_of(new))
+    return any(
+        before.get(name, 0) > after.get(name, 0)
+        for name, wanted in pod_requests(spec_of(pod)).items()
+        if wanted
+    )
+
+
+def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bool:
+    """Queue where the pod fits on the empty node, and the node is new or has more of a resource."""
+    if new is None:
+        return True
+    wanted = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
+    allocatable = new.allocatable
+    if allocatable.get(PODS, 0) < 1:
+        return False
+    if any(amount > allocatable.get(name, 0) for name, amount in wanted.items()):
+        return False
+    if old is None:
+        return True
+    before = old.allocatable
+    return any(allocatable.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+
+
+EVENTS = events_of(
+    "NodeResourcesFit",
+    on("PodDelete", resources_freed),
+    on("PodScaleDown", resources_freed),
+    on("NodeAdd", allocatable_grown),
+    on("NodeAllocatableChange", allocatable_grown),
+)

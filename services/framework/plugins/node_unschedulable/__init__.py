@@ -1,0 +1,1 @@
+"""NodeUnschedulable: a cordoned node takes only pods that tolerate its taint."""

@@ -1,0 +1,103 @@
+"""PodTopologySpread: a counted pod is added, deleted or changes; a node joins or leaves a domain.
+
+A pod without constraints of its own has its profile's defaults, for the pods that its services and
+its controller select. The scheduler sends that selector; where it did not, any pod may be counted.
+
+Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, EventsToRegister,
+isSchedulableAfterPodChange, isSchedulableAfterNodeChange, involvedInTopologySpreading,
+getConstraints; common.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from services.framework.cluster_event import AnyPod, PendingPod
+from services.framework.hints import HintProfiles, events_of, on_with_profiles, profile_of, spec_of
+from services.kube.node import Node
+from services.kube.selector import (
+    NodeInclusionPolicy,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+)
+
+_Constraints = tuple[TopologySpreadConstraint, ...]
+
+
+def after_pod_change(
+    pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
+) -> bool:
+    """Queue where a pod in the same namespace, or this one, is newly or no longer counted."""
+    if any(each is not None and not _involved(each, pod) for each in (old, new)):
+        return False
+    hard = _hard_constraints(pod, profiles)
+    if hard and not spec_of(pod).topology_spread_constraints and pod.spread_selector is None:
+        return True
+    if old is None or new is None:
+        present = new if new is not None else old
+        return present is not None and any(_counts(each, present.labels) for each in hard)
+    if new.uid == pod.uid and _tolerations_differ(old, new) and _honours_taints(hard):
+        return True
+    return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
+
+
+def after_node_change(
+    pod: PendingPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
+) -> bool:
+    """Queue where a node with all topology keys is added, deleted, or changes domain or taints."""
+    hard = _hard_constraints(pod, profiles)
+    if old is None or new is None:
+        present = new if new is not None else old
+        return present is not None and _has_keys(present, hard)
+    if _has_keys(old, hard) != _has_keys(new, hard):
+        return True
+    return _has_keys(new, hard) and (
+        old.taints != new.taints
+        or any(old.labels.get(c.topology_key) != new.labels.get(c.topology_key) for c in hard)
+    )
+
+
+def _hard_constraints(pod: PendingPod, profiles: HintProfiles) -> _Constraints:
+    own = spec_of(pod).topology_spread_constraints
+    hard = tuple(
+        each
+        for each in own or profile_of(pod, profiles).default_constraints
+        if each.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
+    )
+    if own:
+        return tuple(replace(each, selector=each.selector_for(pod.labels)) for each in hard)
+    return tuple(replace(each, selector=pod.spread_selector) for each in hard)
+
+
+def _counts(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> bool:
+    return constraint.selector is not None and constraint.selector.matches(labels)
+
+
+def _has_keys(node: Node, constraints: _Constraints) -> bool:
+    return all(each.topology_key in node.labels for each in constraints)
+
+
+def _involved(other: AnyPod, pod: PendingPod) -> bool:
+    return other.uid == pod.uid or bool(other.node_name and other.namespace == pod.namespace)
+
+
+def _tolerations_differ(old: AnyPod, new: AnyPod) -> bool:
+    return spec_of(old).tolerations != spec_of(new).tolerations
+
+
+def _honours_taints(constraints: _Constraints) -> bool:
+    return any(each.node_taints_policy is NodeInclusionPolicy.HONOR for each in constraints)
+
+
+EVENTS = events_of(
+    "PodTopologySpread",
+    on_with_profiles("PodAdd", after_pod_change),
+    on_with_profiles("PodDelete", after_pod_change),
+    on_with_profiles("PodLabelChange", after_pod_change),
+    on_with_profiles("PodTolerationChange", after_pod_change),
+    on_with_profiles("NodeAdd", after_node_change),
+    on_with_profiles("NodeDelete", after_node_change),
+    on_with_profiles("NodeLabelChange", after_node_change),
+    on_with_profiles("NodeTaintChange", after_node_change),
+)

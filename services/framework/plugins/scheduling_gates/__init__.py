@@ -1,0 +1,1 @@
+"""SchedulingGates: a pod with scheduling gates does not enter activeQ."""

@@ -1,0 +1,1 @@
+"""TaintToleration: untolerated taints refuse a node or lower its score."""

@@ -1,0 +1,1 @@
+"""VolumeBinding: a node must reach the pod's bound volumes, and have or get the unbound ones."""

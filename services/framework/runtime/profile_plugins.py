@@ -1,0 +1,167 @@
+"""What a profile's plugins do at each extension point, and the plugins made for it.
+
+`expand_plugins` merges what a profile names for all points and for single ones into the list of
+each point. `make_plugins` calls what the registry has for each name.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, NewFramework,
+expandMultiPointPlugins, getScoreWeights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from services.framework.plugin import (
+    BindPlugin,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from services.framework.plugins.in_tree import Registry, with_preemption
+from services.framework.preemption import rules
+from services.framework.preemption.preemptor import Preemptor
+from services.framework.profile import ALL, EMPTY_PLUGIN_SET, ExtensionPoint, Profile, ProfileError
+
+_TOTAL_SCORE_MAX = 2**63 - 1
+_NODE_SCORE_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpandedPlugins:
+    """The names of each point's plugins in order, and the weights of those that score."""
+
+    names: Mapping[ExtensionPoint, tuple[str, ...]]
+    weights: Mapping[str, int]
+
+
+Implements = Callable[[str, ExtensionPoint], bool]
+
+
+def expand_plugins(profile: Profile, implements: Implements) -> ExpandedPlugins:
+    """Return each point's plugins; `implements` says whether a plugin takes part at a point.
+
+    Those that the point lists and multiPoint too come first, then the others of multiPoint, then
+    the others that the point lists. Raises ProfileError.
+    """
+    names = {point: _at(point, profile, implements) for point in ExtensionPoint}
+    weights = _weights(profile, implements)
+    return ExpandedPlugins(
+        names=names, weights={name: weights[name] for name in names[ExtensionPoint.SCORE]}
+    )
+
+
+def _at(point: ExtensionPoint, profile: Profile, implements: Implements) -> tuple[str, ...]:
+    plugin_set = profile.at.get(point, EMPTY_PLUGIN_SET)
+    listed = [setting.name for setting in plugin_set.enabled]
+    for name in listed:
+        if not implements(name, point):
+            raise ProfileError(point, f'plugin "{name}" has no {point.value} extension point')
+    _refuse_repeated(point, listed)
+    if ALL in plugin_set.disabled:
+        return tuple(listed)
+    everywhere = [
+        setting.name
+        for setting in profile.plugins
+        if implements(setting.name, point) and setting.name not in plugin_set.disabled
+    ]
+    added = [name for name in everywhere if name not in listed]
+    _refuse_repeated(point, added)
+    overriding = [name for name in listed if name in everywhere]
+    own = [name for name in listed if name not in everywhere]
+    return (*overriding, *added, *own)
+
+
+def _refuse_repeated(point: ExtensionPoint, names: list[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ProfileError(point, f'plugin "{name}" is enabled twice')
+
+
+def _weights(profile: Profile, implements: Implements) -> dict[str, int]:
+    """Return the weight of every plugin that scores: the Score point's own goes first."""
+    weights: dict[str, int] = {}
+    total = 0
+    for setting in (
+        *profile.at.get(ExtensionPoint.SCORE, EMPTY_PLUGIN_SET).enabled,
+        *profile.plugins,
+    ):
+        if setting.name in weights or not implements(setting.name, ExtensionPoint.SCORE):
+            continue
+        weights[setting.name] = setting.weight or 1
+        total += weights[setting.name] * _NODE_SCORE_MAX
+        if total > _TOTAL_SCORE_MAX:
+            raise ProfileError(ExtensionPoint.SCORE, "total score of Score plugins could overflow")
+    return weights
+
+
+_CLASSES: Mapping[ExtensionPoint, type[Plugin]] = MappingProxyType(
+    {
+        ExtensionPoint.PRE_ENQUEUE: PreEnqueuePlugin,
+        ExtensionPoint.QUEUE_SORT: QueueSortPlugin,
+        ExtensionPoint.PRE_FILTER: FilterPlugin,
+        ExtensionPoint.FILTER: FilterPlugin,
+        ExtensionPoint.POST_FILTER: PostFilterPlugin,
+        ExtensionPoint.PRE_SCORE: ScorePlugin,
+        ExtensionPoint.SCORE: ScorePlugin,
+        ExtensionPoint.RESERVE: ReservePlugin,
+        ExtensionPoint.PERMIT: PermitPlugin,
+        ExtensionPoint.PRE_BIND: PreBindPlugin,
+        ExtensionPoint.BIND: BindPlugin,
+        ExtensionPoint.POST_BIND: PostBindPlugin,
+    }
+)
+
+
+def make_plugins(profile: Profile, registry: Registry) -> dict[str, Plugin]:
+    """Return a profile's plugins by name, made with their arguments, in its order."""
+    listed = (
+        *profile.plugins,
+        *(each for plugin_set in profile.at.values() for each in plugin_set.enabled),
+    )
+    plugins: dict[str, Plugin] = {}
+    for name in (setting.name for setting in listed):
+        if name in registry and name not in plugins:
+            args = profile.args.get(name)
+            plugins[name] = registry[name]() if args is None else registry[name](args)
+    return plugins
+
+
+def implements(plugin: Plugin, point: ExtensionPoint) -> bool:
+    """Return whether a plugin has an extension point."""
+    if not isinstance(plugin, _CLASSES[point]):
+        return False
+    if point is ExtensionPoint.PRE_FILTER and isinstance(plugin, FilterPlugin):
+        return plugin.has_pre_filter
+    if point is ExtensionPoint.PRE_SCORE and isinstance(plugin, ScorePlugin):
+        return plugin.has_pre_score
+    return True
+
+
+def check_profile(profile: Profile, registry: Registry) -> None:
+    """Raise ProfileError for a profile that no framework can be made of."""
+    plugins = make_plugins(profile, with_preemption(registry, Preemptor(rules=rules.V1_34)))
+    found = expand_plugins(
+        profile, lambda name, at: name in plugins and implements(plugins[name], at)
+    )
+    sorts = len(found.names[ExtensionPoint.QUEUE_SORT])
+    if sorts != 1:
+        text = (
+            "only one queue sort plugin required for profile with scheduler name "
+            f'"{profile.scheduler_name}", but got {sorts}'
+        )
+        raise ProfileError(ExtensionPoint.QUEUE_SORT, text)
+    if not found.names[ExtensionPoint.BIND]:
+        text = (
+            "at least one bind plugin is needed for profile with scheduler name "
+            f'"{profile.scheduler_name}"'
+        )
+        raise ProfileError(ExtensionPoint.BIND, text)

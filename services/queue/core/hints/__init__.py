@@ -1,1 +1,0 @@
-"""Queueing hints of upstream's plugins: whether an event may make a plugin pass a pod."""

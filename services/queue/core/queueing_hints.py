@@ -1,0 +1,197 @@
+"""Which registrations decide on an event, for pods that the same plugins refused.
+
+A session names its plugins' events when it opens. A plugin without registrations is taken to be
+interested in every event, as upstream takes a plugin without EventsToRegister. The hints that
+decide are found once for each event and each set of refusing plugins, so that a move costs what it
+looks at, not what is registered.
+
+Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildQueueingHintMap;
+pkg/scheduler/backend/queue/scheduling_queue.go, isEventOfInterest, isPodWorthRequeuing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from services.framework.cluster_event import (
+    ClusterEvent,
+    ObjectEvent,
+    PendingPod,
+    QueueingHintFn,
+    Registration,
+)
+from services.queue.core.queued_pod import Failure, QueuedPod, QueuedPodInfo
+
+
+class QueueingStrategy(Enum):
+    """Where an event sends an unschedulable pod.
+
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, queueingStrategy.
+    """
+
+    SKIP = "skip"
+    AFTER_BACKOFF = "after backoff"
+    IMMEDIATELY = "immediately"
+
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
+_IMMEDIATELY = QueueingStrategy.IMMEDIATELY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintPlan:
+    """The hints that decide on one event, for pods that the same plugins refused.
+
+    `pending` are those of plugins that returned Pending, `refused` of the others. `decided` is
+    the strategy where no hint has to be called.
+    """
+
+    pending: tuple[QueueingHintFn, ...] = ()
+    refused: tuple[QueueingHintFn, ...] = ()
+    decided: QueueingStrategy | None = None
+
+    def strategy(self, pod: QueuedPod, object_event: ObjectEvent) -> QueueingStrategy:
+        """Return where `object_event` sends `pod`; a pending plugin's hint skips the backoff."""
+        if self.decided is not None:
+            return self.decided
+        for hint in self.pending:
+            if hint(pod, object_event):
+                return _IMMEDIATELY
+        for hint in self.refused:
+            if hint(pod, object_event):
+                return _AFTER_BACKOFF
+        return _SKIP
+
+
+class QueueingHintMap:
+    """The registrations of a session, and the plugins that refused a pod without having any."""
+
+    __slots__ = (
+        "_is_of_interest",
+        "_is_registered",
+        "_named",
+        "_plans",
+        "_reads_objects",
+        "_registrations",
+        "_unregistered",
+    )
+
+    def __init__(self, registrations: Iterable[Registration]) -> None:
+        self._registrations = tuple(registrations)
+        self._named = frozenset(each.plugin for each in self._registrations)
+        self._unregistered: dict[str, None] = {}
+        self._is_of_interest: dict[ClusterEvent, bool] = {}
+        self._reads_objects: dict[ClusterEvent, bool] = {}
+        self._is_registered: dict[tuple[str, ClusterEvent], bool] = {}
+        self._plans: dict[tuple[ClusterEvent, Failure], HintPlan] = {}
+
+    @property
+    def unregistered_plugins(self) -> tuple[str, ...]:
+        """The plugins that refused a pod without being registered, by name."""
+        return tuple(sorted(self._unregistered))
+
+    def add_refusing(self, plugins: Iterable[str]) -> None:
+        """Take note of plugins that have refused a pod."""
+        for plugin in plugins:
+            if plugin not in self._named:
+                self._unregistered[plugin] = None
+
+    def is_of_interest(self, event: ClusterEvent) -> bool:
+        """Return whether any plugin may pass a pod because of `event`."""
+        if event.is_wildcard or self._unregistered:
+            return True
+        cached = self._is_of_interest.get(event)
+        if cached is None:
+            _make_room(self._is_of_interest)
+            cached = any(each.event.covers(event) for each in self._registrations)
+            self._is_of_interest[event] = cached
+        return cached
+
+    def reads_objects(self, event: ClusterEvent) -> bool:
+        """Return whether any hint looks at the objects of `event`."""
+        cached = self._reads_objects.get(event)
+        if cached is None:
+            _make_room(self._reads_objects)
+            cached = any(each.hint and each.event.covers(event) for each in self._registrations)
+            self._reads_objects[event] = cached
+        return cached
+
+    def is_registered(self, plugin: str, event: ClusterEvent) -> bool:
+        """Return whether `plugin` registered for `event`."""
+        if plugin not in self._named:
+            return not event.is_wildcard
+        cached = self._is_registered.get((plugin, event))
+        if cached is None:
+            _make_room(self._is_registered)
+            cached = any(
+                each.plugin == plugin and each.event.covers(event) for each in self._registrations
+            )
+            self._is_registered[plugin, event] = cached
+        return cached
+
+    def strategy(self, pod_info: QueuedPodInfo, object_event: ObjectEvent) -> QueueingStrategy:
+        """Return where `object_event` sends the pod.
+
+        A pod that no plugin refused is tried again; so is any pod at a wildcard, unless the
+        wildcard names another one.
+        """
+        failure = pod_info.failure
+        if failure is None or not failure.is_unschedulable:
+            return _AFTER_BACKOFF
+        if object_event.event.is_wildcard:
+            named = object_event.new
+            is_meant = named is None or getattr(named, "uid", "") == pod_info.pod.uid
+            return _AFTER_BACKOFF if is_meant else _SKIP
+        return self.plan(object_event.event, failure).strategy(pod_info.pod, object_event)
+
+    def plan(self, event: ClusterEvent, failure: Failure | None) -> HintPlan:
+        """Return what decides on `event` for pods that failed by `failure`."""
+        if failure is None or not failure.is_unschedulable or event.is_wildcard:
+            return _REQUEUES
+        cached = self._plans.get((event, failure))
+        if cached is None:
+            _make_room(self._plans)
+            cached = self._plans[event, failure] = self._new_plan(event, failure)
+        return cached
+
+    def _new_plan(self, event: ClusterEvent, failure: Failure) -> HintPlan:
+        pending = self._hints_of(event, failure.pending_plugins)
+        waiting = frozenset(failure.pending_plugins)
+        refused = self._hints_of(event, (each for each in failure.plugins if each not in waiting))
+        if not pending and not refused:
+            return HintPlan(decided=_SKIP)
+        if _always in pending:
+            return HintPlan(decided=_IMMEDIATELY)
+        if not pending and _always in refused:
+            return _REQUEUES
+        return HintPlan(pending=pending, refused=refused)
+
+    def _hints_of(self, event: ClusterEvent, plugins: Iterable[str]) -> tuple[QueueingHintFn, ...]:
+        hints: list[QueueingHintFn] = []
+        for plugin in plugins:
+            if plugin not in self._named:
+                hints.append(_always)
+            hints += [
+                each.hint or _always
+                for each in self._registrations
+                if each.plugin == plugin and each.event.covers(event)
+            ]
+        return tuple(hints)
+
+
+def _always(_pod: PendingPod, _object_event: ObjectEvent) -> bool:
+    return True
+
+
+_REQUEUES = HintPlan(decided=_AFTER_BACKOFF)
+_CACHED_MAX = 4096
+
+
+def _make_room(cache: dict[Any, Any]) -> None:
+    """Empty a full cache: callers may name new events and plugins without end."""
+    if len(cache) >= _CACHED_MAX:
+        cache.clear()
