@@ -99,7 +99,7 @@ def refused_gated(world: World) -> scheduler_pb2.Outcome:
     ],
 )
 def test_a_binding_is_refused(outcome, words: str) -> None:  # type: ignore[no-untyped-def] # a function above
-    """In the API server's words; nothing changes, but that a pod leaves the scheduler's snapshot."""
+    """In the API server's words; nothing changes, but a pod may leave the scheduler's snapshot."""
     world = make_world()
     refused = outcome(world)
     world.events()
