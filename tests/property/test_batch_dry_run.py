@@ -26,8 +26,8 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.cycle.attempt import Cycle, FitError
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
-from services.scheduler.core.cycle.cycle import Cycle, FitError
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_budget, make_node, make_pod, requirement

@@ -19,7 +19,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.cycle import Cycle, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle, ScheduleResult
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_node, make_pod

@@ -27,7 +27,7 @@ from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.codec import StepEncoder
-from services.scheduler.core.cycle.cycle import Cycle, CycleError, FitError, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError, ScheduleResult
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Failed

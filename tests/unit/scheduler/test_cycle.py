@@ -14,7 +14,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.cycle import (
+from services.scheduler.core.cycle.attempt import (
     Cycle,
     CycleResult,
     FitError,

@@ -22,7 +22,7 @@ from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.cycle import Cycle, FitError, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle, FitError, ScheduleResult
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_node, make_pod
 

@@ -25,7 +25,7 @@ from services.framework.runtime.guard import PluginFailed
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.cycle import (
+from services.scheduler.core.cycle.attempt import (
     Cycle,
     CycleError,
     FitError,
@@ -34,7 +34,6 @@ from services.scheduler.core.cycle.cycle import (
     filter_error_text,
     try_nominated_node,
 )
-from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 
@@ -281,9 +280,9 @@ def evaluate_pod(
                     unschedulable_plugins=diagnosis.unschedulable_plugins,
                     preemption=_preempted(cycle, pod, diagnosis, preemptor, tie_break, now_ns),
                 )
-        extenders = cycle.extenders if isinstance(cycle, ExtendedCycle) else None
-        first = cycle.nominated_first
-        verdicts = evaluate(cycle.framework, pod, extenders, nominated_first=first)
+        verdicts = evaluate(
+            cycle.framework, pod, cycle.extenders, nominated_first=cycle.nominated_first
+        )
     except PluginFailed as error:
         return _failed(blank, str(error))
     if verdicts.error:

@@ -24,8 +24,7 @@ from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import Profile
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
-from services.scheduler.core.cycle.cycle import Cycle
-from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
+from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.extenders import Extender, Extenders
 from services.scheduler.core.cycle.host_choice import (
     HostChoice,
@@ -81,10 +80,8 @@ def make_cycles(
         framework = Framework(snapshot, profile, served)
         own = _choice_of(choice, framework, extenders)
         first = options.rules.nominated_first
-        cycles[profile.scheduler_name] = (
-            ExtendedCycle(framework, own, extenders, nominated_first=first, stopwatch=stopwatch)
-            if extenders
-            else Cycle(framework, own, nominated_first=first, stopwatch=stopwatch)
+        cycles[profile.scheduler_name] = Cycle(
+            framework, own, extenders, nominated_first=first, stopwatch=stopwatch
         )
     return choice, cycles
 

@@ -27,7 +27,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
-from services.scheduler.core.cycle.attempts import Attempts
+from services.scheduler.core.cycle.attempt import Attempts
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders

@@ -29,8 +29,8 @@ from services.kube.selector import (
 )
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.cycle.attempt import Cycle, FitError
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
-from services.scheduler.core.cycle.cycle import Cycle, FitError
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 
