@@ -22,6 +22,7 @@ from replay.report.section import (
 )
 from replay.results import durations
 from replay.results.tables.query import RunTables
+from replay.whatif.ci import figure_text
 from replay.whatif.compared import Compared, figure_cells
 from replay.whatif.comparison import PodEffect, pod_effects
 from replay.whatif.facts import PodFacts, RunFacts
@@ -64,7 +65,7 @@ def _head(compared: Compared) -> ReportHead:
     names = [each.path.resolve().name for each in (compared.run_a, compared.run_b)]
     wanted = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
-        (each.name.replace("_", " "), f"{each.a:,.5g} → {each.b:,.5g}")
+        (each.name.replace("_", " "), f"{figure_text(each.a)} → {figure_text(each.b)}")
         for each in compared.comparison.figures
         if each.name in wanted
     ]
@@ -131,13 +132,17 @@ def _figures(compared: Compared) -> ReportSection:
         empty="The runs have no figures.",
         columns=("Figure", "A", "B", "Change", "Change, %"),
         rows=[
-            [name, *(float(f"{value:.5g}") for value in (each.a, each.b, each.change)), share]
+            [name, *map(_rounded, (each.a, each.b, each.change)), share]
             for each in compared.comparison.figures
             for name, *_, share in [figure_cells(each)]
         ],
         wide=True,
         tabular=True,
     )
+
+
+def _rounded(value: float | None) -> Cell:
+    return None if value is None else float(f"{value:.5g}")
 
 
 def _pods(compared: Compared) -> ReportSection:

@@ -82,14 +82,14 @@ _FIRST = 1 << _PRECISION_BITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
-    """Quantiles of durations, ns; p50, p90 and p99 are at most 1/16 too high."""
+    """Quantiles of durations, ns, None of no duration; p50, p90, p99 are at most 1/16 too high."""
 
     count: int
     sum_ns: int
-    p50_ns: int
-    p90_ns: int
-    p99_ns: int
-    max_ns: int
+    p50_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    max_ns: int | None
 
 
 class DurationHistogram:
@@ -139,13 +139,15 @@ class DurationHistogram:
 
     def quantiles(self) -> Quantiles:
         """Return count, sum, percentiles and maximum."""
+        found = [self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max_ns]
+        p50_ns, p90_ns, p99_ns, max_ns = found if self.count else [None] * 4
         return Quantiles(
             count=self.count,
             sum_ns=self.sum_ns,
-            p50_ns=self.quantile(0.5),
-            p90_ns=self.quantile(0.9),
-            p99_ns=self.quantile(0.99),
-            max_ns=self.max_ns,
+            p50_ns=p50_ns,
+            p90_ns=p90_ns,
+            p99_ns=p99_ns,
+            max_ns=max_ns,
         )
 
 

@@ -2,7 +2,8 @@
 
 `preempted{priority<1000} == 0`, `waited_p99{class=web} <= 30`, `allocated{resource=cpu} > 60`.
 Times are seconds, shares percent. Where two runs are compared, B is checked; `preempted.change` is
-B's figure less A's. replay.results.summary.figures has the figures.
+B's figure less A's. replay.results.summary.figures has the figures. A check of a figure that has no
+value, such as a wait where no pod was bound, fails: it would otherwise hold when all is lost.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAssertion:
-    """A check with the figure's value."""
+    """A check with the figure's value; None, for the reason in `missing`, where it has none."""
 
     assertion: Assertion
-    value: float
+    value: float | None
     holds: bool
+    missing: str = ""
 
     @property
     def sentence(self) -> str:
@@ -76,14 +78,16 @@ class CheckedAssertion:
         """Return the result for people, with the place of a grid where one is named."""
         result = "holds" if self.holds else "failed"
         at = f" at {place}" if place else ""
-        return f"{result}{at}: {self.assertion.text} (it is {self.found})"
+        return f"{result}{at}: {self.assertion.text} ({self.found})"
 
     @property
     def found(self) -> str:
-        """Return the value with its unit."""
+        """Return "it is" and the value with its unit, or why it has no value."""
+        if self.value is None:
+            return f"it has no value: {self.missing}"
         unit = FIGURES[self.assertion.figure].unit
         unit = unit.removesuffix("s") if unit == "pods" and self.value == 1 else unit
-        return f"{self.value:,.6g}{' ' + unit if unit else ''}"
+        return f"it is {self.value:,.6g}{' ' + unit if unit else ''}"
 
 
 def parse_assertion(text: str) -> Assertion:
@@ -157,25 +161,31 @@ def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) ->
     Raises FigureError for a change without `other`, and for a resource that no node has.
     """
     value = figure_value(run, assertion.figure, assertion.conditions)
+    missing = FIGURES[assertion.figure].missing
     if assertion.is_change:
         if other is None:
             raise FigureError(f"{assertion.text}: .change needs two runs: use it with compare")
-        value -= figure_value(other, assertion.figure, assertion.conditions)
-    holds = OPERATORS[assertion.operator](value, assertion.number)
-    return CheckedAssertion(assertion=assertion, value=value, holds=holds)
+        before = figure_value(other, assertion.figure, assertion.conditions)
+        missing += " in the run that it is compared with" if before is None else ""
+        value = None if value is None or before is None else value - before
+    holds = value is not None and OPERATORS[assertion.operator](value, assertion.number)
+    return CheckedAssertion(assertion=assertion, value=value, holds=holds, missing=missing)
 
 
-def figure_value(run: RunFacts, name: str, conditions: Sequence[LabelCondition] = ()) -> float:
+def figure_value(
+    run: RunFacts, name: str, conditions: Sequence[LabelCondition] = ()
+) -> float | None:
     """Return a figure, one of FIGURES, of the pods that meet all conditions.
 
-    Raises FigureError for a resource that no node has.
+    None is a figure without a value. Raises FigureError for a resource that no node has.
     """
     chosen = ([each.value for each in conditions if each.label in EXACT_LABELS] or [""])[-1]
     filters = [each for each in conditions if each.label not in EXACT_LABELS]
     if name == ALLOCATED:
         _check_resource(run, chosen)
     population = run.population(lambda one: all(meets(one, each) for each in filters))
-    return float(FIGURES[name].of(population, chosen))
+    value = FIGURES[name].of(population, chosen)
+    return None if value is None else float(value)
 
 
 def _check_resource(run: RunFacts, resource: str) -> None:

@@ -26,8 +26,9 @@ _CELL_CHARS_MAX = 200
 class CheckResult:
     """One check of one run.
 
-    place: the run, such as "A against B" or a point of a grid. failure: the sentence of a check
-    that failed, "" where it holds. error: why the run has no figures to check, "" where it has.
+    place: the run, such as "A against B" or a point of a grid. found: "it is" and the figure, or
+    why it has no value. failure: the sentence of a check that failed, "" where it holds. error: why
+    the run has no figures to check, "" where it has.
     """
 
     name: str
@@ -91,7 +92,7 @@ def checks_markdown(results: Iterable[CheckResult]) -> str:
             "holds" if each.holds else "**failed**",
             code(each.name),
             *((code(each.place),) if has_places else ()),
-            plain(each.error or f"it is {each.found}"),
+            plain(each.error or each.found),
         )
         for each in ordered
     ]
@@ -99,10 +100,15 @@ def checks_markdown(results: Iterable[CheckResult]) -> str:
     return f"**{head}**\n\n{markdown_table(columns, rows)}"
 
 
-def figures_markdown(figures: Mapping[str, float]) -> str:
+def figures_markdown(figures: Mapping[str, float | None]) -> str:
     """Return the figures of a run as a table; their units are those of figure_name."""
-    rows = [(plain(figure_name(name)), f"{value:,.5g}") for name, value in figures.items()]
+    rows = [(plain(figure_name(name)), figure_text(value)) for name, value in figures.items()]
     return markdown_table(("Figure", "Value"), rows, numbers=1)
+
+
+def figure_text(value: float | None) -> str:
+    """Return a figure with five digits, "-" where it has no value."""
+    return "-" if value is None else f"{value:,.5g}"
 
 
 def figure_name(name: str) -> str:

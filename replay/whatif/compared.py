@@ -8,7 +8,7 @@ from typing import Any
 
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
-from replay.whatif.ci import code, figure_name, markdown_table, plain
+from replay.whatif.ci import code, figure_name, figure_text, markdown_table, plain
 from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
 from replay.whatif.divergence import (
     ComparedRun,
@@ -142,7 +142,7 @@ class Compared:
             lines += [markdown_table(("Workload", "Ready in A", "Ready in B"), cells)]
             left = len(workloads) - WORKLOADS_SHOWN
             lines += [f"and {counted(left, 'more workload')}\n"] if left > 0 else []
-        figures = [each for each in self.comparison.figures if each.change]
+        figures = [each for each in self.comparison.figures if each.is_changed]
         if figures:
             rows = [tuple(map(plain, figure_cells(each))) for each in figures]
             lines += [markdown_table(("Figure", "A", "B", "Change", ""), rows, numbers=4)]
@@ -181,8 +181,8 @@ def group_effects(group: PodGroup, *, named: bool = False) -> Iterator[str]:
 def figure_cells(each: FigureChange) -> tuple[str, str, str, str, str]:
     """Return a figure's name with its unit, its value in A and in B, and the change, also in %."""
     share = "" if each.share is None or not each.change else f"{100 * each.share:+,.1f} %"
-    change = f"{each.change:+,.5g}" if each.change else "0"
-    return figure_name(each.name), f"{each.a:,.5g}", f"{each.b:,.5g}", change, share
+    change = "-" if each.change is None else f"{each.change:+,.5g}" if each.change else "0"
+    return figure_name(each.name), figure_text(each.a), figure_text(each.b), change, share
 
 
 def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) -> Compared:

@@ -47,21 +47,26 @@ class PodEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureChange:
-    """A figure of both runs; `share` is the change as a share of A's, None where that is 0."""
+    """A figure of both runs, None where a run has no value of it."""
 
     name: str
-    a: float
-    b: float
+    a: float | None
+    b: float | None
 
     @property
-    def change(self) -> float:
-        """Return B's figure less A's."""
-        return self.b - self.a
+    def is_changed(self) -> bool:
+        """Return whether the runs differ in it."""
+        return self.a != self.b
+
+    @property
+    def change(self) -> float | None:
+        """Return B's figure less A's, None where one of them has no value."""
+        return None if self.a is None or self.b is None else self.b - self.a
 
     @property
     def share(self) -> float | None:
-        """Return the change as a share of A's figure."""
-        return self.change / abs(self.a) if self.a else None
+        """Return the change as a share of A's figure, None also where that is 0."""
+        return self.change / abs(self.a) if self.a and self.change is not None else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,9 +182,9 @@ def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
     return sorted(found, key=lambda each: not each.is_changed)
 
 
-def _figures(a: Mapping[str, float], b: Mapping[str, float]) -> list[FigureChange]:
+def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:
     names = dict.fromkeys([*a, *b])
-    return [FigureChange(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in names]
+    return [FigureChange(name=name, a=a.get(name), b=b.get(name)) for name in names]
 
 
 def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:

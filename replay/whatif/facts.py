@@ -166,19 +166,20 @@ class RunFacts:
         )
 
 
-def all_figures(run: RunFacts) -> dict[str, float]:
-    """Return every figure of all pods; `allocated` once for each resource that nodes have."""
+def all_figures(run: RunFacts) -> dict[str, float | None]:
+    """Return every figure of all pods; `allocated` once for each resource that nodes have.
+
+    None stands for a figure without a value, such as a wait where no pod was bound.
+    """
     everything = run.population()
     found = {
-        name: float(figure.of(everything, ""))
-        for name, figure in FIGURES.items()
-        if name != ALLOCATED
+        name: figure.of(everything, "") for name, figure in FIGURES.items() if name != ALLOCATED
     }
     for resource in sorted(run.allocatable):
         if run.allocatable[resource]:
             name = f"{ALLOCATED}{{resource={resource}}}"
             found[name] = FIGURES[ALLOCATED].of(everything, resource)
-    return found
+    return {name: None if value is None else float(value) for name, value in found.items()}
 
 
 def read_facts(run: RunDirectory) -> RunFacts:

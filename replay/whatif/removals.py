@@ -43,7 +43,7 @@ def removals(
         own = checked.get(each.cell.label, [])
         before = found.get(each.cell.group)
         failures = [
-            result.error or f"{result.name} fails: it is {result.found}"
+            result.error or f"{result.name} fails: {result.found}"
             for result in own
             if not result.holds
         ]

@@ -52,10 +52,13 @@ _OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedCell:
-    """A cell with its figures; `problem` is why it has no figures, "" where it has."""
+    """A cell with its figures, None for one without a value.
+
+    `problem` is why it has no figures, "" where it has.
+    """
 
     cell: SweepCell
-    figures: Mapping[str, float]
+    figures: Mapping[str, float | None]
     problem: str = ""
 
 
@@ -98,8 +101,8 @@ def run_sweep(
 def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
     replays = ReplayProcesses()
     # A signal interrupts its `get`; as_completed would wait for the next replay to end.
-    done: SimpleQueue[Future[dict[str, float]]] = SimpleQueue()
-    cells: dict[Future[dict[str, float]], SweepCell] = {}
+    done: SimpleQueue[Future[dict[str, float | None]]] = SimpleQueue()
+    cells: dict[Future[dict[str, float | None]], SweepCell] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
             for cell in missing:
@@ -240,7 +243,7 @@ class ReplayProcesses:
 
 def run_cell(
     folder: str, arguments: Sequence[str], replays: ReplayProcesses | None = None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Replay and return the figures; a finished cell's are read. Raises CellError.
 
     Called in a worker process or on another machine, with arguments and a result that are plain
@@ -261,7 +264,7 @@ def run_cell(
     return figures
 
 
-def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[str, float]:
+def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[str, float | None]:
     """Run a cell in a worker of a Dask cluster, until its event `stop` is set, as run_cell.
 
     The event is looked at each second; a cluster without its scheduler stops the replay, too.
@@ -310,13 +313,13 @@ def run_into(
         raise CellError(shown or f"the replay ended with exit code {code}", code)
 
 
-def finished_figures(path: Path) -> dict[str, float] | None:
+def finished_figures(path: Path) -> dict[str, float | None] | None:
     """Return the figures of a finished cell, None for a cell that is still to be run."""
     try:
         found = orjson.loads((path / FIGURES).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
-    return {str(name): float(value) for name, value in found.items()}
+    return {str(name): None if value is None else float(value) for name, value in found.items()}
 
 
 class GridError(ValueError):

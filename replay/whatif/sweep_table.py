@@ -66,9 +66,13 @@ class SweepRow:
         return [*values, str(self.runs), *(self.spread(name) for name in figures)]
 
     def spread(self, figure: str) -> str:
-        """Return a figure as text, "-" where no run has it."""
+        """Return a figure as text, "-" where no run has it; with the runs that do, if not all."""
         found = self.figures.get(figure)
-        return "-" if found is None else found.text(5)
+        if found is None:
+            return "-"
+        return found.text(5) + (
+            f" ({found.count} of {self.runs})" if found.count < self.runs else ""
+        )
 
 
 def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
@@ -80,8 +84,9 @@ def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
         SweepRow(
             place=place,
             figures={
-                name: _summed([each.figures[name] for each in group if name in each.figures])
+                name: _summed(values)
                 for name in dict.fromkeys(name for each in group for name in each.figures)
+                if (values := [v for each in group if (v := each.figures.get(name)) is not None])
             },
             failed=sum(bool(each.problem) for each in group),
             is_baseline=all(each.cell.is_baseline for each in group),
@@ -116,7 +121,7 @@ def cells_csv(finished: Sequence[FinishedCell]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*axes, "cell", "problem", *names])
     for each in finished:
-        values = [each.figures.get(name, "") for name in names]
+        values = ["" if (v := each.figures.get(name)) is None else v for name in names]
         place = [value for _, value in each.cell.place]
         writer.writerow([*place, each.cell.name, each.problem, *values])
     return text.getvalue()

@@ -246,7 +246,7 @@ def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide:
     table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
     same = 0
     for each in figures:
-        if each.change or wide:
+        if each.is_changed or wide:
             table.add_row(*map(escape, figure_cells(each)))
         else:
             same += 1

@@ -135,7 +135,7 @@ def command(
     _look_at(grid, checks)
     finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
     rows = table(finished)
-    _refuse_unknown(shown, rows)
+    _refuse_unknown(shown, finished)
     (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")
     (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
     unit = FIGURES[shown[0].partition("{")[0]].unit
@@ -202,8 +202,8 @@ def _run(
         )
 
 
-def _refuse_unknown(shown: Sequence[str], rows: Sequence[SweepRow]) -> None:
-    present = dict.fromkeys(name for row in rows for name in row.figures)
+def _refuse_unknown(shown: Sequence[str], finished: Sequence[FinishedCell]) -> None:
+    present = dict.fromkeys(name for each in finished for name in each.figures)
     for name in shown:
         if present and name not in present:
             raise ExitError(REFUSED, f"{name!r} is not a figure; figures are {', '.join(present)}")

@@ -36,6 +36,7 @@ WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
 """Labels that choose workloads, and pods by their workload."""
 POD_LABELS = ("priority", "class", "namespace", "name", "node", "workload", "kind")
 """Labels that choose pods."""
+_UNBOUND = "no pod was bound"
 _S = 1e9
 
 
@@ -127,8 +128,8 @@ class Population:
     allocated: Mapping[str, int]
 
 
-Measure = Callable[[Population, str], float]
-"""Returns a figure of some pods; the text is a signal or a resource, "" for all."""
+Measure = Callable[[Population, str], float | None]
+"""Returns a figure of some pods, None where it has no value; the text is a signal or a resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class Figure:
 
     labels: those that a condition on it may use. sql: the same figure of all pods of a run, over
     the tables of replay.results.schema; pods that share a name are counted one by one there.
+    missing: when it has no value, such as "no pod was bound"; "" for a figure that always has one.
     """
 
     meaning: str
@@ -144,18 +146,19 @@ class Figure:
     of: Measure
     labels: tuple[str, ...] = POD_LABELS
     sql: str = ""
+    missing: str = ""
 
 
 def _quantile(share: float) -> Measure:
-    def of(population: Population, _label: str) -> float:
+    def of(population: Population, _label: str) -> float | None:
         waits = sorted(population.waited_ns)
-        return waits[min(len(waits) - 1, int(share * len(waits)))] / _S if waits else 0.0
+        return waits[min(len(waits) - 1, int(share * len(waits)))] / _S if waits else None
 
     return of
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _allocated(population: Population, resource: str) -> float:
@@ -236,16 +239,17 @@ FIGURES: Mapping[str, Figure] = {
     "waited_mean": Figure(
         "time in the queue until the binding, mean",
         "s",
-        lambda p, _: _mean(p.waited_ns or [0]) / _S,
+        lambda p, _: _mean([wait_ns / _S for wait_ns in p.waited_ns]),
+        missing=_UNBOUND,
     ),
-    "waited_p50": Figure("the same, median", "s", _quantile(0.5)),
-    "waited_p90": Figure("the same, 90th percentile", "s", _quantile(0.9)),
-    "waited_p99": Figure("the same, 99th percentile", "s", _quantile(0.99)),
-    "waited_max": Figure("the same, maximum", "s", _quantile(1.0)),
+    "waited_p50": Figure("the same, median", "s", _quantile(0.5), missing=_UNBOUND),
+    "waited_p90": Figure("the same, 90th percentile", "s", _quantile(0.9), missing=_UNBOUND),
+    "waited_p99": Figure("the same, 99th percentile", "s", _quantile(0.99), missing=_UNBOUND),
+    "waited_max": Figure("the same, maximum", "s", _quantile(1.0), missing=_UNBOUND),
     "still_waiting_mean": Figure(
-        "time that pods without a node have waited by the end, mean",
+        "time that pods without a node have waited by the end, mean; 0 where each has a node",
         "s",
-        lambda p, _: _mean(p.still_waiting_s or [0.0]),
+        lambda p, _: _mean(p.still_waiting_s) or 0.0,
     ),
     "still_waiting_max": Figure(
         "the same, maximum", "s", lambda p, _: max(p.still_waiting_s, default=0.0)

@@ -322,10 +322,8 @@ def print_left_out(count: int, shown: int | None, console: Console) -> None:
 
 
 def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
-    if not quantiles.count:
-        return ["0", "-", "-", "-", "-"]
     times = (quantiles.p50_ns, quantiles.p90_ns, quantiles.p99_ns, quantiles.max_ns)
-    return [f"{quantiles.count:,}", *map(shown, times)]
+    return [f"{quantiles.count:,}", *("-" if ns is None else shown(ns) for ns in times)]
 
 
 def _listed(counts: Sequence[NamedCount]) -> str:

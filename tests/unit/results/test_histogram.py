@@ -32,9 +32,11 @@ def test_count_sum_and_maximum_are_exact() -> None:
     assert (quantiles.count, quantiles.sum_ns, quantiles.max_ns) == (3, 1_000_023, 1_000_003)
 
 
-def test_an_empty_histogram_is_all_zeros() -> None:
-    """There is nothing to divide by."""
-    assert DurationHistogram().quantiles().p99_ns == 0
+def test_an_empty_histogram_has_no_quantiles() -> None:
+    """What never happened did not take 0 s."""
+    quantiles = DurationHistogram().quantiles()
+    assert (quantiles.count, quantiles.sum_ns) == (0, 0)
+    assert (quantiles.p50_ns, quantiles.p99_ns, quantiles.max_ns) == (None, None, None)
 
 
 def test_a_negative_duration_counts_as_none() -> None:

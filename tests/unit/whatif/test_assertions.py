@@ -97,3 +97,27 @@ def test_every_figure_has_a_meaning_and_a_value() -> None:
     """The table of figures is whole."""
     assert all(figure.meaning for figure in FIGURES.values())
     assert {name.partition("{")[0] for name in all_figures(facts())} == set(FIGURES)
+
+
+@pytest.mark.parametrize("operator", ["<=", ">=", "==", "!="])
+def test_a_check_of_a_figure_without_a_value_fails_and_says_why(operator: str) -> None:
+    """Nothing was bound, so that nothing has waited for its binding: `<= 30` does not hold."""
+    run = facts()
+    for pod in run.pods.values():
+        pod.waited_ns = []
+    text = f"waited_p99 {operator} 0"
+    checked = check(parse_assertion(text), run)
+    assert checked.sentence == f"failed: {text} (it has no value: no pod was bound)"
+    change = parse_assertion("waited_max.change <= 0")
+    where = " in the run that it is compared with"
+    assert check(change, run, facts()).found == "it has no value: no pod was bound"
+    assert check(change, facts(), run).found == f"it has no value: no pod was bound{where}"
+
+
+def test_figures_without_a_value_are_none() -> None:
+    """Waits until a binding, where no pod was bound. Where no pod waits, the longest is 0 s."""
+    figures = all_figures(RunFacts())
+    assert {name for name, value in figures.items() if value is None} == {
+        name for name in FIGURES if name.startswith("waited_")
+    }
+    assert figures["still_waiting_max"] == figures["still_waiting_mean"] == 0

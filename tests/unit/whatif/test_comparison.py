@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replay.whatif.compared import figure_cells
 from replay.whatif.comparison import compare
 from replay.whatif.facts import PodFacts, RunFacts
 
@@ -68,3 +69,15 @@ def test_a_figures_change_has_its_size() -> None:
     found = compare(run(pod("x", "n1"), pod("y", "n1")), run(pod("x", "n1"), pod("y")))
     bound = next(each for each in found.figures if each.name == "bound")
     assert (bound.change, bound.share) == (-1, -0.5)
+
+
+def test_a_figure_that_one_run_lacks_differs_and_has_no_change() -> None:
+    """No pod was bound in B, so that none has waited for 0 s; and its nodes have no GPU."""
+    a, b = run(pod("x", "n1", waited=2)), run(pod("x"))
+    a.allocatable["nvidia.com/gpu"] = 2
+    figures = {each.name: each for each in compare(a, b).figures}
+    waited, gpus = figures["waited_p50"], figures["allocated{resource=nvidia.com/gpu}"]
+    assert (waited.a, waited.b, waited.change, waited.share) == (2, None, None, None)
+    assert (waited.is_changed, gpus.is_changed) == (True, True)
+    assert figure_cells(waited) == ("waited_p50, s", "2", "-", "-", "")
+    assert not next(e for e in compare(b, b).figures if e.name == "waited_p50").is_changed

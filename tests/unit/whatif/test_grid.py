@@ -91,3 +91,25 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_each_place() -> None:
     root = ET.fromstring(text)  # noqa: S314 - it was made here
     assert sum(each.get("class") == "bar" for each in root.iter()) == 2
     assert "href" not in text
+
+
+def test_a_figure_without_a_value_is_left_out_of_means() -> None:
+    """The mean names the runs that have one; a place without any has "-", the CSV nothing."""
+    cells_of = list(cells([parse_axis("seed=1..2"), parse_axis("rules=v1.34,v1.36")], ()))
+    waits = {"v1.34": {"1": 4.0, "2": None}, "v1.36": {"1": None, "2": None}}
+    found = [
+        FinishedCell(
+            cell=cell,
+            figures={"bound": 1.0, "waited_p50": waits[dict(cell.place)["rules"]][cell.seed]},
+        )
+        for cell in cells_of
+    ]
+    first, second = table(found)
+    assert first.cells(["waited_p50"]) == ["v1.34", "2", "4 (1 of 2)"]
+    assert second.cells(["waited_p50"]) == ["v1.36", "2", "-"]
+    assert [line.rpartition(",")[2] for line in cells_csv(found).splitlines()[1:]] == [
+        "4.0",
+        "",
+        "",
+        "",
+    ]
