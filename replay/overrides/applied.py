@@ -19,13 +19,14 @@ from replay.importers.registry import select
 from replay.kube.documents import read_documents
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS, is_carried, list_items, metadata, read_object
 from replay.overrides.assignment import NoEffectError, OverrideError
-from replay.overrides.node_actions import split_options
+from replay.overrides.node_actions import refuse_misspelt, split_options
 from replay.overrides.timed import renumbered
 from replay.world.models import duration_ns
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 _ISSUE = "applied"
+_OPTIONS = ("at",)
 _Key = tuple[str, str, str]
 
 
@@ -46,7 +47,9 @@ class Release:
 def parse_apply(text: str) -> Release:
     """Read the manifests of "PATH[,at=TIME]". Raises OverrideError."""
     option = f"--apply {text}"
-    path, given = split_options(option, text, ("at",))
+    path, given = split_options(option, text, _OPTIONS)
+    if not Path(path).exists():
+        refuse_misspelt(option, path, _OPTIONS)
     try:
         at_ns = duration_ns(given["at"]) if "at" in given else 0
     except ValueError:

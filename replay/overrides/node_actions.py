@@ -9,10 +9,10 @@ pools do; the run notes the pods for which kubectl asks for these options.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from replay.overrides.assignment import OverrideError, closest
+from replay.overrides.assignment import NoEffectError, OverrideError, closest
 from replay.overrides.inventory import TraceInventory
 from replay.overrides.nodes import nodes_named
 from replay.world.models import duration_ns
@@ -64,7 +64,7 @@ class DrainRequest(NodeEvent):
 def parse_drain(text: str) -> DrainRequest:
     """Return the drain of "NODE|SELECTOR[,OPTION=VALUE...]". Raises OverrideError."""
     option = f"--drain {text}"
-    target, given = _split(option, text, _DRAIN_OPTIONS)
+    target, given = split_options(option, text, _DRAIN_OPTIONS)
     drain = trace_pb2.Drain()
     order = given.get("order", "name")
     if order not in _ORDERS:
@@ -86,7 +86,7 @@ def parse_drain(text: str) -> DrainRequest:
 def parse_fail(text: str) -> NodeEvent:
     """Return the failure of "NODE|SELECTOR[,at=TIME][,for=TIME]". Raises OverrideError."""
     option = f"--fail {text}"
-    target, given = _split(option, text, _FAIL_OPTIONS)
+    target, given = split_options(option, text, _FAIL_OPTIONS)
     at_ns = _at(option, given)
     until_ns = at_ns + _duration(option, "for", given["for"]) if "for" in given else None
     return NodeEvent(option=option, target=target, at_ns=at_ns, until_ns=until_ns)
@@ -126,12 +126,8 @@ def refuse_late(option: str, at_ns: int, inventory: TraceInventory, until_ns: in
         raise OverrideError(f"{option} is after the end of the recorded window")
 
 
-def split_options(option: str, text: str, names: Iterable[str]) -> tuple[str, Mapping[str, str]]:
+def split_options(option: str, text: str, names: Sequence[str]) -> tuple[str, Mapping[str, str]]:
     """Return what stands before the options, and the options; "x" is "x=true"."""
-    return _split(option, text, tuple(names))
-
-
-def _split(option: str, text: str, names: Sequence[str]) -> tuple[str, Mapping[str, str]]:
     target: list[str] = []
     given: dict[str, str] = {}
     for part in _PART.findall(text):
@@ -141,14 +137,33 @@ def _split(option: str, text: str, names: Sequence[str]) -> tuple[str, Mapping[s
                 raise OverrideError(f"{option}: {name} is given twice")
             given[name] = value if equals else "true"
         elif given:
-            hint = closest(name, names)
-            known = ", ".join(names)
-            raise OverrideError(f"{option}: {name!r} is not an option{hint}; options: {known}")
+            raise _unknown(option, name, names)
         else:
             target.append(part)
     if not target:
         raise OverrideError(f"{option}: write a node's name or a label selector first")
     return ",".join(target), given
+
+
+def refuse_misspelt(
+    option: str, target: str, names: Sequence[str], existing: Collection[str] = ()
+) -> None:
+    """Raise OverrideError for a part of a target, after the first, that must be an option.
+
+    To be called where the target names nothing: a label's key may look like an option. `existing`
+    are the names and label keys of nodes. A part that is neither must be an option where it is
+    almost one, or where the first part is one of these, to which no selector can be added.
+    """
+    first, *rest = (part.strip() for part in _PART.findall(target))
+    for part in rest:
+        name = re.split("[=!]", part, maxsplit=1)[0].strip()
+        if name and name not in existing and (first in existing or closest(name, names)):
+            raise _unknown(option, name, names)
+
+
+def _unknown(option: str, name: str, names: Sequence[str]) -> OverrideError:
+    hint, known = closest(name, names), ", ".join(names)
+    return OverrideError(f"{option}: {name!r} is not an option{hint}; options: {known}")
 
 
 def _at(option: str, given: Mapping[str, str]) -> int:
@@ -178,7 +193,14 @@ def _flag(option: str, given: Mapping[str, str], name: str) -> bool:
 
 
 def _nodes(event: NodeEvent, inventory: TraceInventory) -> list[str]:
-    return nodes_named(event.option, event.target, inventory)
+    try:
+        return nodes_named(event.option, event.target, inventory)
+    except NoEffectError:
+        labels = inventory.node_labels
+        existing = {*labels, *(key for each in labels.values() for key in each)}
+        names = _DRAIN_OPTIONS if isinstance(event, DrainRequest) else _FAIL_OPTIONS
+        refuse_misspelt(event.option, event.target, names, existing)
+        raise
 
 
 def _refuse_overlaps(events: Iterable[tuple[NodeEvent, list[str]]]) -> None:

@@ -124,7 +124,16 @@ class Deployments:
         return step
 
     def unfinished(self, now_ns: int) -> Iterator[str]:
-        """Yield a text for each rollout that is still under way, for people."""
+        """Yield a text for each rollout that is under way, or waits while paused, for people."""
+        for deployment in self._cluster.deployments.values():
+            view = self._view(now_ns, deployment) if deployment.spec.paused else None
+            if view is not None and not view.is_settled:
+                meta, (updated, others, _, _) = deployment.metadata, view.counts
+                yield (
+                    f"Deployment {meta.namespace}/{meta.name} is paused: its rollout waits, with "
+                    f"{updated} of {view.bounds.desired} pods updated and {others} of older "
+                    "templates"
+                )
         for uid, progress in self._rollouts.items():
             deployment = self._cluster.deployments[uid]
             meta, view = deployment.metadata, self._view(now_ns, deployment)

@@ -33,6 +33,7 @@ from replay.world.api.node_health import (
 )
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.node_monitor import NodeMonitor
+from replay.world.controllers.node_notes import NodeNotes
 from replay.world.kubelet.annotations import node_actions
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
@@ -52,19 +53,13 @@ NODE_ACTION_KINDS = frozenset(
     {*_ACTION_KINDS.values(), ActionKind.COLLECT, ActionKind.MONITOR, ActionKind.TAINT_NODE}
 )
 """The kinds of actions of nodes, except those of their eviction managers."""
-_TERMINATES = (
-    "a pod terminates on a node whose kubelet does not act: it stays until the node is ready, is "
-    "deleted, or has the taint node.kubernetes.io/out-of-service"
-)
-_NOT_READY = {
-    Hold.ALL: "a node of the trace is not ready: its pods neither start nor end until it is",
-    Hold.STARTS: "the pod network of a node of the trace is not ready: no pod starts there",
-}
-_MISSING = "pods are on a node that is not in the trace: they run and stay as they are"
 
 
 class NodeLifecycle:
-    """Drives every node of a cluster through its life."""
+    """Drives every node of a cluster through its life.
+
+    notes: what the run's notes say of the nodes, to be written at its end.
+    """
 
     _failed: dict[str, None]
     _missing: dict[str, None]
@@ -82,6 +77,7 @@ class NodeLifecycle:
         self._failed = {}
         self._missing = {}
         self._cordoned = {}
+        self.notes = NodeNotes()
         pressure.is_silent = self.is_silent
 
     def put(self, now_ns: int, node: node_pb2.Node) -> None:
@@ -155,7 +151,7 @@ class NodeLifecycle:
         if not self._silent.holds_back(action, pod):
             return False
         if action.kind is ActionKind.STOPPED and pod.is_terminating:
-            self._journal.note("silent-node", _TERMINATES)
+            self.notes.held[pod.node_name] += 1
         return True
 
     @property
@@ -244,7 +240,7 @@ class NodeLifecycle:
         was = self._silent.hold_of(name)
         self._silent.set(now_ns, name, hold)
         if hold is not None and hold is not was and name not in self._failed:
-            self._journal.note("silent-node", _NOT_READY[hold])
+            self.notes.not_ready[hold][name] = None
         pods = list(self._cluster.active_by_node.get(name, {}).values())
         if hold is Hold.ALL and ready_status(node) == "Unknown":
             for pod in pods:
@@ -269,7 +265,7 @@ class NodeLifecycle:
         """Note once that pods are on a node that was never there."""
         if name not in self._missing:
             self._missing[name] = None
-            self._journal.note("missing-node", _MISSING)
+            self.notes.missing[name] = None
 
     def _collect(self, now_ns: int, name: str) -> None:
         """Remove the pods of a node that was deleted and not added again."""

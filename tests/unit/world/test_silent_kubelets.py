@@ -68,7 +68,36 @@ def test_a_node_that_is_unknown_in_a_snapshot_carries_out_nothing() -> None:
     world.run_until(200 * S)
     assert phases(world) == {"ends": "Running", "starts": "Pending", "stops": "Terminating"}
     assert not any(world.pod(name).is_ready for name in ("ends", "stops"))
-    assert {kind for kind, _ in world.journal.notes} == {"silent-node"}
+    assert _noted(world) == [
+        "silent-node: node n of the trace is not ready: its pods neither start nor end until it is",
+        (
+            "silent-node: pods terminate on node n, whose kubelet does not act: they stay until it "
+            f"is ready, is deleted, or has the taint {OUT_OF_SERVICE}"
+        ),
+    ]
+
+
+def _noted(world: World) -> list[str]:
+    """Return the notes at the end, each as one text."""
+    world.nodes.notes.write(world.journal)
+    return [f"{kind}: {text}" for kind, text in world.journal.notes]
+
+
+def test_the_notes_name_the_first_of_many_nodes() -> None:
+    """In one sentence for all."""
+    world = World()
+    world.feed(0, create(other()), *(create(unready(name=f"n{number}")) for number in range(7)))
+    world.feed(0, create_pod(make_pod("far", node="m1")), create_pod(make_pod("off", node="m2")))
+    assert _noted(world) == [
+        (
+            "silent-node: nodes n0, n1, n2, n3, n4 and 2 more of the trace are not ready: their "
+            "pods neither start nor end until they are"
+        ),
+        (
+            "missing-node: pods are on nodes m1 and m2, which are not in the trace: they run and "
+            "stay as they are"
+        ),
+    ]
 
 
 def test_an_update_that_makes_the_node_ready_ends_its_silence() -> None:

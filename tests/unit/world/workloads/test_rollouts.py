@@ -167,8 +167,14 @@ def test_a_paused_deployment_rolls_out_once_it_goes_on() -> None:
     paused.spec.paused = True
     world.feed(100 * S, update(paused))
     assert live(world, 100, 199) == [(100, {"a": 6})]
+    (text,) = world.controllers.unfinished_rollouts(199 * S)
+    assert text == (
+        "Deployment default/app is paused: its rollout waits, with 0 of 6 pods updated and 6 of "
+        "older templates"
+    )
     world.feed(200 * S, update(release("b", 6)))
     assert live(world, 200, 400)[0] == (200, {"a": 5, "b": 2})
+    assert not list(world.controllers.unfinished_rollouts(400 * S))
     assert sizes(world) == {"b": 6}
 
 
