@@ -73,7 +73,7 @@ def test_pods_of_a_node_that_is_unknown_terminate_and_stay(tmp_path: Path) -> No
     assert terminating == ["db-0", "report-6d9f7c5b6-bcdfg", "web-3d9f7c5b6-bcdfg"]
     assert sum(name.startswith("web-") for name in after) == 5
     assert rows(tmp_path / "later", "nodes", "run")["worker-1"][1] == "NotReady"
-    assert "a pod terminates on a node whose kubelet does not act" in notes
+    assert "pods terminate on node worker-1, whose kubelet does not act" in notes
 
 
 def test_a_pod_that_terminates_on_a_silent_node_is_not_finished_by_its_deadline(

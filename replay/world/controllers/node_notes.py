@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, MutableMapping
 
-from replay.world.journal import Journal
 from replay.world.kubelet.silence import Hold
 
 _NAMED = 5
@@ -47,19 +46,23 @@ class NodeNotes:
         self.held: Counter[str] = Counter()
         self.missing: dict[str, None] = {}
 
-    def write(self, journal: Journal) -> None:
+    def write(self, notes: MutableMapping[tuple[str, str], int]) -> None:
         """Write the notes, with the number of nodes, or of pods that could not end."""
         for hold, names in self.not_ready.items():
-            _write(journal, "silent-node", _NOT_READY[hold], names, len(names))
-        _write(journal, "silent-node", _HELD, self.held, self.held.total())
-        _write(journal, "missing-node", _MISSING, self.missing, len(self.missing))
+            _write(notes, "silent-node", _NOT_READY[hold], names, len(names))
+        _write(notes, "silent-node", _HELD, self.held, self.held.total())
+        _write(notes, "missing-node", _MISSING, self.missing, len(self.missing))
 
 
 def _write(
-    journal: Journal, kind: str, texts: tuple[str, str], names: Collection[str], count: int
+    notes: MutableMapping[tuple[str, str], int],
+    kind: str,
+    texts: tuple[str, str],
+    names: Collection[str],
+    count: int,
 ) -> None:
     if names:
-        journal.notes[kind, texts[len(names) > 1].format(_listed(names))] = count
+        notes[kind, texts[len(names) > 1].format(_listed(names))] = count
 
 
 def _listed(names: Collection[str]) -> str:

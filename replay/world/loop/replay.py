@@ -192,7 +192,7 @@ class Replay:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
                 self.stream.finish()
-                self._nodes.notes.write(self.journal)
+                self._nodes.notes.write(self.journal.notes)
                 if end is ReplayEnd.FINISHED and self._controllers.has_cron_jobs:
                     self.journal.note("cron-jobs", _CRON_JOBS)
                 if end is ReplayEnd.FINISHED and self.pressure.has_replacements:

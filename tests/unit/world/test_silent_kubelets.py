@@ -79,7 +79,7 @@ def test_a_node_that_is_unknown_in_a_snapshot_carries_out_nothing() -> None:
 
 def _noted(world: World) -> list[str]:
     """Return the notes at the end, each as one text."""
-    world.nodes.notes.write(world.journal)
+    world.nodes.notes.write(world.journal.notes)
     return [f"{kind}: {text}" for kind, text in world.journal.notes]
 
 
