@@ -174,7 +174,7 @@ class ChangeLog:
 class LogReader:
     """Reads a log from where it left off."""
 
-    __slots__ = ("_again", "_log", "_mark", "_position")
+    __slots__ = ("_again", "_epoch", "_log", "_position")
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
@@ -183,18 +183,18 @@ class LogReader:
     def forget(self) -> None:
         """Read every row next time."""
         self._position = -1
-        self._mark: Hashable = None
+        self._epoch: Hashable = None
         self._again: Sequence[int] = ()
 
-    def changed(self, mark: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
+    def changed(self, epoch: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
         """Return the rows to read, some maybe twice; None means every row.
 
-        Those are all where `mark` differs from the last one. The rows `now` are read in any case,
+        Those are all where `epoch` differs from the last one. The rows `now` are read in any case,
         and once more next time.
         """
-        rows = self._log.since(self._position) if mark == self._mark else None
+        rows = self._log.since(self._position) if epoch == self._epoch else None
         again = (*self._again, *now)
-        self._position, self._mark, self._again = self._log.end, mark, now
+        self._position, self._epoch, self._again = self._log.end, epoch, now
         return rows if rows is None or not again else np.append(rows, again)
 
 

@@ -24,7 +24,7 @@ from services.framework.plugin import (
     Scope,
     ScorePlugin,
 )
-from services.framework.runtime.cached_columns import CachedColumns, FilterColumn, ScoreColumn
+from services.framework.runtime.plugin_columns import FilterColumn, PluginColumns, ScoreColumn
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -130,7 +130,7 @@ class ActiveScores:
 
 
 def active_filters(
-    pod: Pod, plugins: ConfiguredPlugins, cache: CachedColumns, snapshot: Snapshot
+    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
 ) -> ActiveFilters:
     """Run PreFilter for `pod`, and return the filters that are left to run."""
     columns: dict[str, FilterColumn | None] = {}
@@ -162,7 +162,7 @@ def _filter_column(
     plugin: AnyFilter,
     pod: Pod,
     prepared: dict[str, FilterColumn | None],
-    cache: CachedColumns,
+    cache: PluginColumns,
     snapshot: Snapshot,
 ) -> FilterColumn | None:
     if plugin.name in prepared:
@@ -174,7 +174,7 @@ def _filter_column(
 
 
 def active_scores(
-    pod: Pod, plugins: ConfiguredPlugins, cache: CachedColumns, snapshot: Snapshot
+    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
 ) -> ActiveScores:
     """Run PreScore for `pod`, and return the scores that are left to add."""
     prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}

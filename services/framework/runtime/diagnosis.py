@@ -5,17 +5,15 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from services.framework.columns import kernels
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
 from services.framework.preemption.outcome import Nominate
 from services.framework.runtime.active_plugins import PreFilterOutcome
-from services.framework.runtime.equivalence_class import EquivalenceClass
 from services.framework.status import Code, Status
 from services.kube.value import value
 
@@ -89,40 +87,8 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
         node_count=count,
         groups=groups,
         group_of=np.where(alive, 0, NO_GROUP).astype(np.int32),
-        unschedulable_plugins=_plugins(groups, outcome),
+        unschedulable_plugins=rejecting_plugins(groups, outcome),
         pre_filter=outcome.refusal,
-    )
-
-
-def refused_by_filters(
-    equivalence: EquivalenceClass, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
-) -> Diagnosis:
-    """Return the diagnosis of a pod that no node takes.
-
-    refuser: int8[nodes] as in EquivalenceClass, OVERRIDDEN where `overridden` holds a row's status,
-    which differs from the columns' because nominated pods were counted there.
-    """
-    group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
-    table = np.empty((len(refuser), 3), dtype=np.int64)
-    counted = table[: kernels.group(refuser, equivalence.codes, group_of, table)].tolist()
-    groups: list[StatusCount] = []
-    for count, number, code in counted:
-        status = (
-            equivalence.columns[number].status(code)
-            if number > 0
-            else equivalence.pre_filter.excluded
-        )
-        groups.append(StatusCount(status, count))
-    for row, status in overridden.items():
-        group_of[row] = len(groups)
-        groups.append(StatusCount(status, 1))
-    return Diagnosis(
-        node_count=node_count,
-        groups=tuple(groups),
-        group_of=group_of,
-        unschedulable_plugins=_plugins(groups, equivalence.pre_filter),
-        pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
-        key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
     )
 
 
@@ -136,8 +102,8 @@ def refused_when_assumed(status: Status) -> Diagnosis:
         node_count=1,
         groups=(StatusCount(status, 1),),
         group_of=np.zeros(0, dtype=np.int32),
-        unschedulable_plugins=_named([status]),
-        pending_plugins=_named([status] if status.code is Code.PENDING else []),
+        unschedulable_plugins=plugins_named([status]),
+        pending_plugins=plugins_named([status] if status.code is Code.PENDING else []),
     )
 
 
@@ -172,10 +138,14 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
-def _plugins(groups: Iterable[StatusCount], pre_filter: PreFilterOutcome) -> tuple[str, ...]:
+def rejecting_plugins(
+    groups: Iterable[StatusCount], pre_filter: PreFilterOutcome
+) -> tuple[str, ...]:
+    """Return the plugins that refused nodes, and those that named the nodes to evaluate, sorted."""
     rejected = {group.status.plugin for group in groups if group.status.code.is_rejected}
     return tuple(sorted((rejected | set(pre_filter.plugins)) - {""}))
 
 
-def _named(statuses: Iterable[Status]) -> tuple[str, ...]:
+def plugins_named(statuses: Iterable[Status]) -> tuple[str, ...]:
+    """Return the plugins that statuses name, sorted."""
     return tuple(sorted({status.plugin for status in statuses if status.plugin}))

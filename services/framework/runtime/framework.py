@@ -28,11 +28,10 @@ from services.framework.preemption.pick import TieBreak
 from services.framework.preemption.preemptor import Preemptor
 from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.active_plugins import ConfiguredPlugins, WeightedScore
-from services.framework.runtime.cached_attempt import CachedAttempt, NodeDryRun
-from services.framework.runtime.cached_columns import CachedColumns
-from services.framework.runtime.equivalence_class import EquivalenceClass
 from services.framework.runtime.guard import raisers
+from services.framework.runtime.plugin_columns import PluginColumns
 from services.framework.runtime.profile_plugins import expand_plugins, implements, make_plugins
+from services.framework.runtime.verdicts import CachedAttempt, EquivalenceClass, NodeDryRun
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
 from services.kube.pod import Pod
@@ -89,7 +88,7 @@ class Framework:
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self.classes_max = 4096
-        self._cache = CachedColumns(snapshot)
+        self._cache = PluginColumns(snapshot)
         self._cached_attempts: dict[Hashable, CachedAttempt] = {}
         self._keys_by_pod = _keys_that_follow_pods(self._verdicts, volumes=False)
         self._keys_by_pod_with_volumes = _keys_that_follow_pods(self._verdicts, volumes=True)

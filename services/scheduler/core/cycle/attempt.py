@@ -37,25 +37,25 @@ from services.framework.preemption.outcome import CannotHelp
 from services.framework.preemption.outcome import Nominate as Nomination
 from services.framework.preemption.pick import hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError
-from services.framework.runtime.cached_attempt import (
-    CachedAttempt,
-    NodeDryRun,
-    overridden_by,
-    still_tried,
-)
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
     Diagnosis,
     Refused,
     fit_error_text,
     reason_counts,
-    refused_by_filters,
     refused_by_pre_filter,
     refused_when_assumed,
 )
-from services.framework.runtime.equivalence_class import EQUAL_SCORE, EquivalenceClass
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.guard import PluginFailed
+from services.framework.runtime.verdicts import (
+    EQUAL_SCORE,
+    CachedAttempt,
+    EquivalenceClass,
+    NodeDryRun,
+    overridden_by,
+    still_tried,
+)
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.node import Node
@@ -573,8 +573,7 @@ class Cycle:
         overridden |= still_tried(tried, sample)
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
         refuser = overridden_by(hidden, overridden)
-        count = self._snapshot.node_count
-        by_filters = refused_by_filters(equivalence, refuser, overridden, count)
+        by_filters = equivalence.diagnosis(refuser, overridden)
         by_row = self._by_row(passed.statuses)
         return with_extenders(
             by_filters,

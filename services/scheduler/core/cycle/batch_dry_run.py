@@ -26,9 +26,9 @@ from services.framework.preemption.batch_result import BatchDryRunResult
 from services.framework.preemption.budgets import BudgetCover
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.preemption.victims import NO_VICTIMS_FOUND
-from services.framework.runtime.cached_attempt import CachedAttempt
-from services.framework.runtime.cached_columns import FilterColumn
 from services.framework.runtime.diagnosis import Diagnosis
+from services.framework.runtime.plugin_columns import FilterColumn
+from services.framework.runtime.verdicts import CachedAttempt
 from services.framework.snapshot.node_pods import NodePods
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -109,7 +109,7 @@ class BatchDryRun:
         if diagnosis.pre_filter is not None:
             return False
         runs, columns = cached.dry_runs, self._snapshot.columns
-        rows = runs.reader.changed(cached.mark, cached.own_rows)
+        rows = runs.reader.changed(cached.epoch, cached.own_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from services.framework.preemption.preemptor import no_extenders
-from services.framework.runtime.cached_attempt import CachedAttempt
 from services.framework.runtime.diagnosis import Diagnosis, Refused
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import CachedAttempt
 from services.kube.pod import Pod, PreemptionPolicy
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 

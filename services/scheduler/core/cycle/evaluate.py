@@ -17,11 +17,11 @@ from services.framework.plugin import Normalization
 from services.framework.preemption.outcome import PreemptionEvaluation
 from services.framework.preemption.pick import TieBreak, hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError, Preemptor
-from services.framework.runtime.cached_columns import ScoreColumn
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
-from services.framework.runtime.equivalence_class import EXCLUDED, EquivalenceClass
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.guard import PluginFailed
+from services.framework.runtime.plugin_columns import ScoreColumn
+from services.framework.runtime.verdicts import EXCLUDED, EquivalenceClass
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
@@ -185,7 +185,7 @@ def _refusals(
         elif refuser == EXCLUDED:
             found[row] = equivalence.pre_filter.excluded
         elif refuser:
-            found[row] = columns[refuser].status(int(columns[refuser].codes[row]))
+            found[row] = columns[refuser].status(int(columns[refuser].values[row]))
     return found
 
 
@@ -193,7 +193,7 @@ def _scores(
     column: ScoreColumn, weight: int, rows: Sequence[int], snapshot: Snapshot
 ) -> list[NodeScore]:
     column.sync()
-    raw: list[int] = column.scores[list(rows)].tolist()
+    raw: list[int] = column.values[list(rows)].tolist()
     kind = column.plugin.normalization
     scaled = raw
     if kind is Normalization.OWN:
@@ -211,7 +211,7 @@ def _own_scores(
 ) -> tuple[list[int], list[int]]:
     places = np.argsort(rows)
     ascending = np.asarray(rows, dtype=np.int64)[places]
-    found = column.plugin.normalize(column.data, snapshot, ascending, column.scores[ascending])
+    found = column.plugin.normalize(column.data, snapshot, ascending, column.values[ascending])
     raw, scores = np.zeros_like(found.raw), np.zeros_like(found.scores)
     raw[places], scores[places] = found.raw, found.scores
     return raw.tolist(), scores.tolist()

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from services.framework.columns.columns import Int64s
 from services.framework.preemption.batch_result import BatchDryRunResult
 from services.framework.preemption.victims import DryRun
-from services.framework.runtime.cached_attempt import CachedAttempt, NodeDryRun
 from services.framework.runtime.diagnosis import Diagnosis
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import CachedAttempt, NodeDryRun
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget

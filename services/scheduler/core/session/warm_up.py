@@ -14,8 +14,8 @@ import numpy as np
 from services.framework.columns.kernels import Kernel
 from services.framework.preemption.batch_result import pick_from_batch
 from services.framework.preemption.rules import V1_34
-from services.framework.runtime.equivalence_class import NO_NODE
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import NO_NODE
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
