@@ -13,7 +13,7 @@ from pathlib import Path
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.applied import applied
-from replay.importers.kubernetes.validity import refuse_invalid
+from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
 from replay.importers.records import Issues
 from replay.importers.registry import select
 from replay.kube.documents import read_documents
@@ -30,9 +30,17 @@ _OPTIONS = ("at",)
 _Key = tuple[str, str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A document of a release: the object, and the file and line where it begins."""
+
+    where: str
+    message: KubernetesObject
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The objects of an `--apply`, by kind, namespace and name, in the order of the files.
+    """The manifests of an `--apply`, by kind, namespace and name, in the order of the files.
 
     option: as given. at_ns: since the start of the trace. left_out: documents of kinds that a trace
     does not carry.
@@ -40,7 +48,7 @@ class Release:
 
     option: str
     at_ns: int
-    objects: dict[_Key, KubernetesObject]
+    manifests: dict[_Key, Manifest]
     left_out: tuple[str, ...]
 
 
@@ -67,6 +75,22 @@ def apply_releases(
     return renumbered(_Applying(releases, start_ns).of(records))
 
 
+def refuse_invalid_releases(
+    records: Iterable[trace_pb2.Record], releases: Sequence[Release], start_ns: int
+) -> None:
+    """Refuse releases with a manifest that an API server would refuse for the trace's objects.
+
+    The records are read up to the last release. Raises OverrideError.
+    """
+    applying = _Applying(releases, start_ns)
+    try:
+        for _ in applying.of(records):
+            if applying.is_done:
+                return
+    except TraceError as error:
+        raise OverrideError(f"--apply: {error}") from error
+
+
 def _read(option: str, path: Path, at_ns: int) -> Release:
     if not path.exists():
         raise OverrideError(f"{option}: {path} does not exist")
@@ -74,7 +98,7 @@ def _read(option: str, path: Path, at_ns: int) -> Release:
     if importer.name != "manifests":
         problem = f"{path} is a trace of format {importer.name}; give manifests"
         raise OverrideError(f"{option}: {problem}")
-    objects: dict[_Key, KubernetesObject] = {}
+    manifests: dict[_Key, Manifest] = {}
     left_out = []
     for file in files:
         for where, raw in read_documents(file):
@@ -86,11 +110,10 @@ def _read(option: str, path: Path, at_ns: int) -> Release:
                     left_out.append(f"{each.get('apiVersion')} {each.get('kind')}")
                     continue
                 made = read_object(where, each)
-                refuse_invalid(where, made)
-                objects[_named(made, str(each["kind"]), where)] = made
-    if not objects:
+                manifests[_named(made, str(each["kind"]), where)] = Manifest(where, made)
+    if not manifests:
         raise NoEffectError(f"{option} has no effect: no object in it is one that a trace carries")
-    return Release(option=option, at_ns=at_ns, objects=objects, left_out=tuple(left_out))
+    return Release(option=option, at_ns=at_ns, manifests=manifests, left_out=tuple(left_out))
 
 
 def _named(made: KubernetesObject, kind: str, where: str) -> _Key:
@@ -108,17 +131,23 @@ class _Applying:
         self._start_ns = start_ns
         self._live: dict[_Key, KubernetesObject] = {}
         self._pods: set[_Key] = set()
-        self._keys = {key for each in releases for key in each.objects}
+        self._keys = {key for each in releases for key in each.manifests}
         self._namespaces: set[str] = set()
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
         for record in records:
             while self._waiting and self._next_ns() < record.at_ns:
-                yield from self._apply(self._waiting.pop(0))
+                yield from self._apply(self._waiting[0])
+                del self._waiting[0]
             self._see(record)
             yield record
         for release in self._waiting:
             yield from self._apply(release)
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether every release has been applied."""
+        return not self._waiting
 
     def _next_ns(self) -> int:
         return self._start_ns + self._waiting[0].at_ns
@@ -150,7 +179,7 @@ class _Applying:
     def _apply(self, release: Release) -> Iterator[trace_pb2.Record]:
         at_ns = self._start_ns + release.at_ns
         yield from self._missing_namespaces(at_ns, release)
-        for key, wanted in release.objects.items():
+        for key, manifest in release.manifests.items():
             kind, namespace, name = key
             whose = f"{kind} {namespace}/{name}".replace(" /", " ")
             if key in self._pods:
@@ -159,11 +188,13 @@ class _Applying:
             live = self._live.get(key)
             made = KubernetesObject()
             if live is not None:
-                made.CopyFrom(applied(live, wanted))
+                made.CopyFrom(applied(live, manifest.message))
+                refuse_change(manifest.where, live, made)
                 yield self._issue(at_ns, release, f"{whose} is changed")
                 yield trace_pb2.Record(at_ns=at_ns, update=made)
             else:
-                made.CopyFrom(wanted)
+                made.CopyFrom(manifest.message)
+                refuse_invalid(manifest.where, made)
                 meta = metadata(made)
                 meta.uid = meta.uid or object_uid(kind, namespace, name)
                 yield self._issue(at_ns, release, f"{whose} is created")
@@ -176,8 +207,8 @@ class _Applying:
         """Name the namespaces that do not exist, where the trace has namespaces at all."""
         if not self._namespaces:
             return
-        self._namespaces |= {name for kind, _, name in release.objects if kind == "Namespace"}
-        named = {namespace for _, namespace, _ in release.objects if namespace}
+        self._namespaces |= {name for kind, _, name in release.manifests if kind == "Namespace"}
+        named = {namespace for _, namespace, _ in release.manifests if namespace}
         for each in sorted(named - self._namespaces - {"default"}):
             problem = f"namespace {each} is not in the trace: kubectl apply fails unless it exists"
             yield self._issue(at_ns, release, problem)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from replay.overrides.applied import Release, apply_releases, parse_apply
+from replay.overrides.applied import Release, apply_releases, parse_apply, refuse_invalid_releases
 from replay.overrides.assignment import (
     WORKLOADS,
     Assignment,
@@ -213,6 +213,8 @@ class Overrides:
             refuse_late(event.option, event.at_ns, inventory, until_ns)
         for release in self.releases:
             refuse_late(release.option, release.at_ns, inventory, until_ns)
+        if self.releases:
+            refuse_invalid_releases(read(), self.releases, inventory.start_ns or 0)
         actions: tuple[trace_pb2.Record, ...] = ()
         with self._allowing():
             actions = tuple(node_records(self.drains, self.failures, inventory))
@@ -234,8 +236,8 @@ class Overrides:
     def added(self) -> Iterator[trace_pb2.Record]:
         """Yield what the options add to a trace by name: objects of `--apply`, PriorityClasses."""
         for release in self.releases:
-            for message in release.objects.values():
-                yield trace_pb2.Record(create=message)
+            for manifest in release.manifests.values():
+                yield trace_pb2.Record(create=manifest.message)
         for each in self.of(OverrideTarget.PRIORITY_CLASS):
             made = KubernetesObject()
             made.priority_class.metadata.name = each.name

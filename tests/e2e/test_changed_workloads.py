@@ -202,6 +202,27 @@ def test_a_release_into_a_namespace_that_does_not_exist_is_noted(
     ]
 
 
+@pytest.mark.parametrize("at", ["", ",at=10m"])
+def test_a_release_that_an_api_server_refuses_is_refused_before_the_replay(
+    tmp_path: Path, at: str
+) -> None:
+    """The second document changes the selector of `web`, which is immutable."""
+    changed = kubernetes_object("apps/v1", "Deployment", "web", spec={})
+    changed["spec"] = {
+        "selector": {"matchLabels": {"app": "shop"}},
+        "template": {"metadata": {"labels": {"app": "shop"}}},
+    }
+    scaled = kubernetes_object("apps/v1", "Deployment", "api", spec={"replicas": 5})
+    for manifest in (changed, scaled):
+        del manifest["metadata"]["creationTimestamp"]
+    path = tmp_path / "release.yaml"
+    path.write_text(yaml.safe_dump_all([scaled, changed]))
+    cluster = write_list(tmp_path / "cluster.yaml", living_cluster())
+    overrides = Overrides.parse(apply=(f"{path}{at}",))
+    with pytest.raises(OverrideError, match=r"web: an API server refuses it: spec\.selector: "):
+        overrides.plan(lambda: open_trace([cluster]))
+
+
 def test_a_release_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Also where it holds nothing that a trace carries."""
     with pytest.raises(OverrideError, match="does not exist"):

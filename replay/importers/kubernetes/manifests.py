@@ -22,7 +22,7 @@ from replay.importers.kubernetes.applied import applied
 from replay.importers.kubernetes.defaults import fill_in
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
-from replay.importers.kubernetes.validity import refuse_invalid
+from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
 from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
     Importer,
@@ -176,8 +176,6 @@ class _Manifests:
             message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
             self._issues.add("misplaced-field", where, message)
         carried = read_object(where, raw)
-        if not _was_created(carried):
-            refuse_invalid(where, carried)
         key = self._named(metadata(carried), str(kind), where)
         object_ns = latest_ns(raw)
         if object_ns > self._latest_ns:
@@ -211,7 +209,12 @@ class _Manifests:
             if stays:
                 return
             if is_applied and existing is not None:
-                carried = applied(self._new.get(key, existing), carried)
+                existing = self._new.get(key, existing)
+                made = applied(existing, carried)
+                refuse_change(where, existing, made)
+                carried = made
+        if not _was_created(carried):
+            refuse_invalid(where, carried)
         self._made += is_new
         if is_new:
             self._new[key] = carried
