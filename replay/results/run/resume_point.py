@@ -17,12 +17,13 @@ from typing import Any, Self
 import msgpack
 import zstandard
 
-from replay.errors import RunError, unwritable
+from replay.errors import RunError, unreadable
+from replay.results.run.manifest import RunFile
 from reprieve.session.v1beta1 import session_pb2
+from services.folder import read_file
 
 RESUME = "resume.zst"
-_FORMAT = 1
-_DRAFT = ".draft"
+_FORMAT = 2
 _LEVEL = 1
 
 
@@ -51,6 +52,8 @@ class ResumePoint:
 
     rounds: of the scheduler, so far. scheduler, eviction: the chunks of the services' checkpoints,
     none before the first one. world, recorder: the cluster and the recorder's position, as bytes.
+    files: the run's files by name, as they were on the disk at that moment: those that grow may
+    have more bytes since.
     """
 
     version: str
@@ -61,37 +64,34 @@ class ResumePoint:
     eviction: Sequence[bytes] = ()
     world: bytes = b""
     recorder: bytes = b""
+    files: Mapping[str, RunFile] = field(default_factory=dict)
 
     def taken(self, **checkpoint: Any) -> Self:
         """Return the point with another checkpoint."""
         return replace(self, **checkpoint)
 
-    def write(self, folder: Path) -> None:
-        """Replace the file in a run's folder, on the disk. Raises OutputError."""
+    @property
+    def beginning(self) -> Self:
+        """Return the point of the same run before anything was recorded."""
+        return type(self)(version=self.version, command=self.command)
+
+    def encoded(self) -> bytes:
+        """Return the content of the file."""
         content = msgpack.packb({"format": _FORMAT, **asdict(self)})
-        path = folder / RESUME
-        draft = folder / f"{RESUME}{_DRAFT}"
-        compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-        try:
-            with draft.open("wb") as file:
-                file.write(compressor.compress(content))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError as error:
-            raise unwritable(path, error) from error
+        return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(content)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the file of a run's folder. Raises RunError where it is missing or damaged."""
         path = folder / RESUME
         try:
-            content = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+            content = zstandard.ZstdDecompressor().decompress(read_file(path))
             values = msgpack.unpackb(content)
             number = values.pop("format")
             if number != _FORMAT:
                 raise RunError(f"{path}: has format {number}; this version reads {_FORMAT}")
             values["command"] = RunCommand(**values["command"])
+            values["files"] = {name: RunFile(**each) for name, each in values["files"].items()}
             return cls(**values)
         except FileNotFoundError:
             raise RunError(
@@ -99,7 +99,7 @@ class ResumePoint:
                 "--force into this folder"
             ) from None
         except OSError as error:
-            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+            raise unreadable(path, error) from error
         except (zstandard.ZstdError, ValueError, TypeError, KeyError, AttributeError) as error:
             if isinstance(error, RunError):
                 raise
