@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from services.framework.columns.columns import Int64s
-from services.framework.columns.kernels import OVERRIDDEN, Int8s
+from services.framework.columns.kernels import Int8s
 from services.framework.preemption.outcome import CannotHelp
 from services.framework.preemption.outcome import Nominate as Nomination
 from services.framework.preemption.pick import hashed_tie_break
@@ -49,7 +48,6 @@ from services.framework.runtime.diagnosis import (
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import (
-    EQUAL_SCORE,
     CachedAttempt,
     EquivalenceClass,
     NodeDryRun,
@@ -58,14 +56,13 @@ from services.framework.runtime.verdicts import (
 )
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
-from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.cached_refusals import CachedRefusals
-from services.scheduler.core.cycle.extender_diagnosis import ABSENT, with_extenders
-from services.scheduler.core.cycle.extenders import Extenders, FilteredNodes
+from services.scheduler.core.cycle.extenders import Extenders
 from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import ChosenNode, HostChoice, SampledChoice
+from services.scheduler.core.cycle.sent_nodes import SentNodes
 from services.scheduler.core.decisions import NOT_MEASURED, Attempt, Binding, Decision, Failed
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.mirror import QueueMirror, QueueTraits
@@ -412,13 +409,10 @@ class Cycle:
             return {row: refusal} if refusal.code.is_rejected else {}
         timer.record("Filter")
         if self.extenders is not None:
-            passed = self.extenders.filter(pod, [self._snapshot.node(row)])
+            refused = self.extenders.refusals_of_row(pod, row)
             timer.record(EXTENDERS_PHASE)
-            if isinstance(passed, ExtenderError):
-                self.extenders.warn(passed)
-                return {}
-            if not passed.nodes:
-                return self._by_row(passed.statuses)
+            if refused is not None:
+                return refused
         return ScheduleResult(
             node_name=pod.nominated_node_name,
             row=row,
@@ -476,28 +470,28 @@ class Cycle:
         timer: PhaseTimer,
     ) -> ScheduleResult | FitError | CycleError:
         """Send the nodes that passed the filters to the extenders, score what they leave."""
-        equivalence = cached.equivalence
-        sample, looked_at = self._sampled(refuser, tried)
-        nodes = self._nodes(sample)
-        passed = extenders.filter(pod, nodes)
+        equivalence, choice = cached.equivalence, self._choice
+        sample, looked_at = refuser, 0
+        if isinstance(choice, SampledChoice):
+            sample, looked_at = choice.sample(refuser, self._snapshot, tuple(tried))
+            choice = choice.inner
+        sent = SentNodes(extenders, self._snapshot, pod, sample)
+        failure = sent.filter()
         timer.record(EXTENDERS_PHASE)
-        if isinstance(passed, ExtenderError):
-            return CycleError(message=passed.message, phases_ns=timer.phases_ns)
-        if not passed.nodes:
-            diagnosis = self._diagnosis(pod, cached, sample, tried, passed, looked_at)
+        if failure is not None:
+            return CycleError(message=failure.message, phases_ns=timer.phases_ns)
+        if not sent.left:
+            diagnosis = sent.diagnosis(cached, tried, is_sample=looked_at > 0)
             return FitError(diagnosis=diagnosis, phases_ns=timer.phases_ns)
-        left = self._left(sample, passed.nodes)
+        left = sent.refuser()
         message = score_error(equivalence, left)
         if message:
             return CycleError(message=message, phases_ns=timer.phases_ns)
-        added = self._added(pod, passed.nodes, left, extenders)
-        choice = self._choice.inner if isinstance(self._choice, SampledChoice) else self._choice
-        chosen = choice.choose(
-            _TotalsWithExtenders(equivalence, added), left, self._snapshot, pod.uid, attempt
-        )
+        totals = sent.scored(equivalence, any_plugin_scores=bool(self.framework.weights))
+        chosen = choice.choose(totals, left, self._snapshot, pod.uid, attempt)
         if chosen.feasible > 1:
             timer.record("Score")
-        evaluated = (looked_at or self._evaluated(equivalence, tried)) - _silent(nodes, passed)
+        evaluated = (looked_at or self._evaluated(equivalence, tried)) - sent.unanswered()
         return self._result(chosen, evaluated, timer)
 
     def _result(self, chosen: ChosenNode, evaluated: int, timer: PhaseTimer) -> ScheduleResult:
@@ -516,78 +510,6 @@ class Cycle:
             return self._snapshot.node_count
         return int(np.count_nonzero(equivalence.refuser >= 0)) + len(
             still_tried(tried, equivalence.refuser)
-        )
-
-    def _sampled(self, refuser: Int8s, tried: Mapping[int, Status]) -> tuple[Int8s, int]:
-        """Return `refuser` without the rows that sampling leaves out; 0 where it leaves none."""
-        if not isinstance(self._choice, SampledChoice):
-            return refuser, 0
-        return self._choice.sample(refuser, self._snapshot, tuple(tried))
-
-    def _nodes(self, refuser: Int8s) -> tuple[Node, ...]:
-        listed = self._snapshot.rows_in_order()
-        return tuple(self._snapshot.node(row) for row in listed[refuser[listed] == 0].tolist())
-
-    def _left(self, refuser: Int8s, nodes: Sequence[Node]) -> Int8s:
-        """Return `refuser` with OVERRIDDEN where a feasible row is not one of `nodes`."""
-        left = np.where(refuser == 0, np.int8(OVERRIDDEN), refuser)
-        left[self._rows(nodes)] = 0
-        return left
-
-    def _added(self, pod: Pod, nodes: Sequence[Node], left: Int8s, extenders: Extenders) -> Int64s:
-        """Return what extenders add to the rows, int64[nodes]; a single node is not scored.
-
-        Where no plugin scores, nodes are worth 0, not the 1 that they are without extenders.
-        """
-        added: Int64s = np.zeros(len(left), dtype=np.int64)
-        if len(nodes) < 2:
-            return added
-        if not self.framework.weights:
-            added -= EQUAL_SCORE
-        scores = extenders.scores(pod, nodes)
-        for node, row in zip(nodes, self._rows(nodes), strict=True):
-            added[row] += scores.get(node.name, 0)
-        return added
-
-    def _rows(self, nodes: Sequence[Node]) -> list[int]:
-        rows = [self._snapshot.row(node.name) for node in nodes]
-        return [row for row in rows if row is not None]
-
-    def _by_row(self, statuses: Mapping[str, Status]) -> dict[int, Status]:
-        rows = ((self._snapshot.row(name), status) for name, status in statuses.items())
-        return {row: status for row, status in rows if row is not None}
-
-    def _diagnosis(
-        self,
-        pod: Pod,
-        cached: CachedAttempt,
-        sample: Int8s,
-        tried: dict[int, Status],
-        passed: FilteredNodes,
-        looked_at: int,
-    ) -> Diagnosis:
-        """Return why no node is left; `sample` is 0 for the nodes that were sent to extenders."""
-        equivalence, overridden = cached.equivalence, cached.nominated_refusals(pod)
-        if looked_at:
-            overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
-        overridden |= still_tried(tried, sample)
-        hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
-        refuser = overridden_by(hidden, overridden)
-        by_filters = equivalence.diagnosis(refuser, overridden)
-        by_row = self._by_row(passed.statuses)
-        return with_extenders(
-            by_filters,
-            by_row=by_row,
-            unknown_nodes=[
-                status
-                for name, status in passed.statuses.items()
-                if self._snapshot.row(name) is None
-            ],
-            any_sent=bool(np.any(sample == 0)),
-            silent=equivalence.pre_filter.excluded
-            if equivalence.pre_filter.node_names is not None
-            else ABSENT,
-            alive=self._snapshot.columns.alive,
         )
 
 
@@ -713,20 +635,3 @@ def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
     if isinstance(outcome, Nomination):
         return outcome.node
     return "" if outcome is not None and outcome.clear_nomination else None
-
-
-@dataclass(frozen=True, slots=True)
-class _TotalsWithExtenders:
-    """The totals of an equivalence class with what extenders add, int64[nodes]."""
-
-    equivalence: EquivalenceClass
-    added: Int64s
-
-    def normalized_totals(self, refuser: Int8s) -> Int64s:
-        return self.equivalence.normalized_totals(refuser) + self.added
-
-
-def _silent(sent: Sequence[Node], passed: FilteredNodes) -> int:
-    """Return how many nodes were dropped without a status, which upstream does not count."""
-    answered = {node.name for node in passed.nodes} | passed.statuses.keys()
-    return sum(node.name not in answered for node in sent)

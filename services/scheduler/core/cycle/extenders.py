@@ -200,6 +200,22 @@ class Extenders:
             left = tuple(node for node in left if node.name in names)
         return FilteredNodes(nodes=left, statuses=statuses)
 
+    def refusals_of_row(self, pod: Pod, row: int) -> dict[int, Status] | None:
+        """Return the refusal of one node, by row; None where it passes.
+
+        A failure is kept as a warning, and the node counts as one that was not sent.
+        """
+        passed = self.filter(pod, [self._snapshot.node(row)])
+        if isinstance(passed, ExtenderError):
+            self.warn(passed)
+            return {}
+        return None if passed.nodes else self.by_row(passed.statuses)
+
+    def by_row(self, statuses: Mapping[str, Status]) -> dict[int, Status]:
+        """Return the statuses of the snapshot's nodes by row, without those of unknown nodes."""
+        rows = ((self._snapshot.row(name), status) for name, status in statuses.items())
+        return {row: status for row, status in rows if row is not None}
+
     def scores(self, pod: Pod, nodes: Sequence[Node]) -> dict[str, int]:
         """Return what the extenders add to the nodes' totals, by name; failures add nothing."""
         total: dict[str, int] = {}
