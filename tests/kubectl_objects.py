@@ -449,7 +449,14 @@ def job(
 
 def job_labels(name: str, app: str) -> Raw:
     """Return the labels of a Job's template: its app, and those that the API server adds."""
-    return {"app": app, "batch.kubernetes.io/job-name": name, "job-name": name}
+    uid = f"job-{name}-uid"
+    return {
+        "app": app,
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
 
 
 def service(name: str) -> Raw:

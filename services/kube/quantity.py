@@ -107,6 +107,14 @@ def value(text: str) -> int:
     return parse(text).value()
 
 
+def is_same_amount(one: str, other: str) -> bool:
+    """Return whether two quantities are equal, such as "0.5" and "500m"; False for other texts."""
+    try:
+        return parse(one).nano == parse(other).nano
+    except QuantityError:
+        return False
+
+
 def saturated(number: int) -> int:
     """Return the number, or the nearest one that 64 bits hold."""
     return max(-INT64_MAX - 1, min(number, INT64_MAX))

@@ -51,13 +51,16 @@ def node(name: str, created: str = _CREATED) -> Raw:
 
 
 def pod(name: str, on: str, *, owner: str = "web-set", cpu: str = "500m", **spec: Any) -> Raw:
-    """Return a pod that runs on a node; `owner` is the name of its ReplicaSet, "" for none."""
+    """Return a pod that runs on a node; `owner` is the name of its ReplicaSet, "" for none.
+
+    A pod without an owner has no labels, or the ReplicaSet would adopt it.
+    """
     meta: Raw = {
         "name": name,
         "namespace": "default",
         "uid": f"{name}-uid",
         "creationTimestamp": _CREATED,
-        "labels": dict(_LABELS),
+        "labels": dict(_LABELS) if owner else {},
     }
     if owner:
         meta["ownerReferences"] = [_owner("ReplicaSet", owner)]
@@ -93,6 +96,7 @@ def workload(replicas: int) -> list[Raw]:
                 "namespace": "default",
                 "uid": f"{name}-uid",
                 "creationTimestamp": _CREATED,
+                "labels": dict(_LABELS),
                 **({"ownerReferences": [_owner("Deployment", "web")]} if name != "web" else {}),
             },
             "spec": spec,
@@ -264,7 +268,6 @@ def test_the_row_of_a_blocked_drain_is_as_at_the_end_and_not_as_at_its_first_ref
     The second one stays pending, so that the budget refuses the third pod for ever.
     """
     filler = pod("filler", "b", owner="", cpu="1200m")
-    filler["metadata"]["labels"] = {}
     items = [*map(node, "ab"), *workload(3), budget(minAvailable=2), filler]
     items += [pod(f"web-{number}", "a") for number in range(3)]
     finished = played(here, tmp_path, items, drain=("a",))

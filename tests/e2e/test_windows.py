@@ -58,7 +58,11 @@ def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:
     records += [create(node) for node in nodes]
     records += _templates(random)
     if random.random() < 0.3:
-        records += [create(make_replica_set("owner", 3)), create(make_budget(min_available=1))]
+        owner = make_replica_set("owner", 3)
+        if random.random() < 0.5:
+            owner.spec.template.metadata.labels["app"] = "web"
+            owner.spec.selector.match_labels["app"] = "web"
+        records += [create(owner), create(make_budget(min_available=1))]
     if tells_usage:
         profile = trace_pb2.UsageProfile(id=1, template_id=1)
         profile.segments.add(memory_bytes=2 << 30)

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from replay.importers.recording.strategic_merge import MERGE_KEYS
 from replay.kube.kinds import metadata, to_object
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
-from services.kube.quantity import QuantityError, parse
+from services.kube.quantity import is_same_amount
 from services.rpc.errors import FieldError
 from services.rpc.kube.json_codec import is_quantity
 
@@ -64,7 +64,7 @@ def _merge(live: _M, wanted: _M, last: _M) -> None:
                 live.ClearField(name)
                 getattr(live, name).extend(elements)
         elif field.message_type is None:
-            if not (is_quantity(field) and _is_same(before, value)):
+            if not (is_quantity(field) and is_same_amount(before, value)):
                 setattr(live, name, value)
         elif field.message_type.name in _ATOMIC:
             before.CopyFrom(value)
@@ -91,7 +91,7 @@ def _merge_map(field: FieldDescriptor, live: Any, wanted: Any, last: Any) -> Non
         if key not in wanted:
             live.pop(key, None)
     for key, value in wanted.items():
-        if not (is_quantity(field) and key in live and _is_same(live[key], value)):
+        if not (is_quantity(field) and key in live and is_same_amount(live[key], value)):
             live[key] = value
 
 
@@ -107,11 +107,3 @@ def _merged(live: Any, wanted: Any, last: Any, key: str) -> list[Message]:
         _merge(element, each, former.get(identity, type(each)()))
         made.append(element)
     return made + [each for identity, each in before.items() if identity not in former]
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Return whether two quantities are equal, such as "0.5" and "500m"."""
-    try:
-        return parse(one).nano == parse(other).nano
-    except QuantityError:
-        return False

@@ -24,11 +24,11 @@ from replay.errors import TraceError
 from replay.kube.kinds import metadata
 from replay.trace.validate import pod_template
 from replay.world.api.admission.resources import refuse_above_limits
+from replay.world.api.admission.selectors import selector_of
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, storage_pb2, workloads_pb2
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.kube.quantity import parse
 from services.rpc.errors import FieldError
-from services.rpc.kube import fields
 
 _SELECTING = ("deployment", "replica_set", "stateful_set", "daemon_set")
 _RESTARTING = (*_SELECTING, "replication_controller")
@@ -94,7 +94,8 @@ def _refuse_invalid(carried: KubernetesObject) -> None:
     if template is None:
         return
     if kind in _SELECTING:
-        _refuse_mismatch(getattr(carried, kind).spec.selector, template)
+        _refuse_no_selector(getattr(carried, kind).spec.selector)
+    selector_of(carried)
     path = "spec.template.spec"
     if kind == "cron_job":
         path = f"spec.jobTemplate.{path}"
@@ -109,16 +110,9 @@ def _refuse_invalid(carried: KubernetesObject) -> None:
         _refuse_overcommitted(resources, field)
 
 
-def _refuse_mismatch(
-    selector: meta_pb2.LabelSelector, template: workloads_pb2.PodTemplateSpec
-) -> None:
-    """Refuse a selector that is missing, or that does not select the template's pods."""
+def _refuse_no_selector(selector: meta_pb2.LabelSelector) -> None:
     if not selector.match_labels and not selector.match_expressions:
         raise FieldError("spec.selector", "Required value")
-    labels = template.metadata.labels
-    if not fields.label_selector(selector, "spec.selector").matches(labels):
-        text = "`selector` does not match template `labels`"
-        raise FieldError("spec.template.metadata.labels", f"Invalid value: {dict(labels)}: {text}")
 
 
 def _refuse_standstill(spec: workloads_pb2.DeploymentSpec) -> None:

@@ -102,6 +102,7 @@ class RunObjects:
     def __init__(self) -> None:
         self._cluster = ClusterObjects()
         self._pods: dict[str, dict[str, pod_pb2.Pod]] = {}
+        self._owner_uids: dict[str, str] = {}
         self._owned: dict[str, dict[ObjectKey, None]] = {}
         self._succeeded: dict[str, dict[str, int | None]] = {}
         self._changed_ns: dict[str, int] = {}
@@ -143,7 +144,11 @@ class RunObjects:
 
     def _take_pod(self, change: ObjectChange, pod: pod_pb2.Pod) -> None:
         owner_uid, uid = controller_uid(pod.metadata), pod.metadata.uid
+        former_uid = self._owner_uids.get(uid, "")
+        if former_uid != owner_uid:
+            self._pods.get(former_uid, {}).pop(uid, None)
         if not owner_uid:
+            self._owner_uids.pop(uid, None)
             return
         # As JobState.count: a pod that had ended when it was first seen was counted before.
         is_tracked = JOB_TRACKING in pod.metadata.finalizers
@@ -152,12 +157,17 @@ class RunObjects:
             self._succeeded.setdefault(owner_uid, {})[uid] = index_of(pod)
         if change.type is ChangeType.DELETED:
             self._pods.get(owner_uid, {}).pop(uid, None)
+            self._owner_uids.pop(uid, None)
         else:
             self._pods.setdefault(owner_uid, {})[uid] = pod
+            self._owner_uids[uid] = owner_uid
 
     def _take_workload(self, change: ObjectChange, before: Message | None) -> None:
         message: Any = change.message
         owner_uid, uid = controller_uid(message.metadata), message.metadata.uid
+        former: Any = before
+        if former is not None and controller_uid(former.metadata) != owner_uid:
+            self._owned.get(controller_uid(former.metadata), {}).pop(change.key, None)
         owned = self._owned.setdefault(owner_uid, {}) if owner_uid else {}
         if change.type is ChangeType.DELETED:
             owned.pop(change.key, None)

@@ -20,6 +20,7 @@ from replay.world.api.pod_record import (
     controller_uid,
     keep_own,
     object_ref,
+    set_controller,
     stamp,
     status_event,
 )
@@ -47,11 +48,17 @@ class Urgency(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Changed:
-    """What controllers must look at again, in order of the first change (dicts used as sets)."""
+    """What controllers must look at again, in order of the first change (dicts used as sets).
+
+    `relabelled` are the pods that are new, or whose labels or owners a user has changed, `disowned`
+    the former controllers of pods that have another one or none now, by the pod's UID.
+    """
 
     owners: dict[str, None] = field(default_factory=dict)
     deployments: dict[str, None] = field(default_factory=dict)
     pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
+    relabelled: dict[str, None] = field(default_factory=dict)
+    disowned: dict[str, str] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
 
@@ -60,6 +67,8 @@ class Changed:
         self.owners.update(later.owners)
         self.deployments.update(later.deployments)
         self.pods.update(later.pods)
+        self.relabelled.update(later.relabelled)
+        self.disowned = later.disowned | self.disowned
         self.budgets.update(later.budgets)
         self.nodes.update(later.nodes)
 
@@ -68,8 +77,9 @@ class Cluster:
     """All objects of the simulated cluster.
 
     `events` are those of the next round, `urgency` is that of the most urgent of them, None without
-    any. `births` counts the pods that each owner has ever had, except those that had ended when
-    they were created. `scales` holds the replicas of controllers other than ReplicaSets, by UID.
+    any. `orphans` are the pods without a controller, by namespace. `births` counts the pods that
+    each owner has ever had, except those that had ended when they were created, and adopted ones.
+    `scales` holds the replicas of controllers other than ReplicaSets, by UID.
     `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all pods that
     have ended and still exist. `enlisted` counts how often a pod became pending, `tried` the
     pending pods that were tried at the current `snapshot_version`.
@@ -82,6 +92,7 @@ class Cluster:
     active_by_node: dict[str, dict[str, PodRecord]]
     ended: dict[str, PodRecord]
     pods_by_owner: dict[str, dict[str, PodRecord]]
+    orphans: dict[str, dict[str, PodRecord]]
     pod_uids: dict[str, str]
     budgets: dict[str, policy_pb2.PodDisruptionBudget]
     replica_sets: dict[str, workloads_pb2.ReplicaSet]
@@ -106,6 +117,7 @@ class Cluster:
         self.ended = {}
         self.pods_by_owner = {}
         self.owned = OwnedPods()
+        self.orphans = {}
         self.pod_uids = {}
         self.budgets = {}
         self.replica_sets = {}
@@ -131,6 +143,9 @@ class Cluster:
         if pod.owner_uid:
             self.pods_by_owner.setdefault(pod.owner_uid, {})[pod.uid] = pod
             self.births[pod.owner_uid] = self.births.get(pod.owner_uid, 0) + (not pod.is_terminal)
+        else:
+            self.orphans.setdefault(pod.message.metadata.namespace, {})[pod.uid] = pod
+        self.changed.relabelled[pod.uid] = None
         if pod.node_name:
             self._place(pod)
         else:
@@ -191,6 +206,19 @@ class Cluster:
         keep_own(pod.message, message)
         stamp(message.metadata, pod.message)
         pod.message = message
+        self.changed.relabelled[pod.uid] = None
+        self._updated(now_ns, pod)
+
+    def set_controller(
+        self, now_ns: int, pod: PodRecord, owner: meta_pb2.OwnerReference | None
+    ) -> None:
+        """Let a pod be adopted by a controller, or released (None)."""
+        set_controller(pod.message.metadata, owner)
+        stamp(pod.message.metadata, pod.message)
+        self._updated(now_ns, pod)
+
+    def _updated(self, now_ns: int, pod: PodRecord) -> None:
+        """Follow a change of a pod's metadata or spec, and add its event."""
         self._update_owner(pod)
         if pod.queued:
             self.tried -= pod.tried_at == self.snapshot_version
@@ -199,7 +227,7 @@ class Cluster:
             self._enlist(pod)
         elif not pod.is_terminal:
             self._snapshot_changed()
-        self._event(now_ns, _urgency(pod)).update.pod.CopyFrom(message)
+        self._event(now_ns, _urgency(pod)).update.pod.CopyFrom(pod.message)
         self._pod_changed(pod)
 
     def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
@@ -211,6 +239,8 @@ class Cluster:
         if pod.owner_uid:
             drop(self.pods_by_owner, pod.owner_uid, pod.uid)
             self.owned.drop(pod.owner_uid, pod.uid)
+        else:
+            drop(self.orphans, pod.message.metadata.namespace, pod.uid)
         self._delist(pod)
         self._leave(pod)
         if pod.node_name:
@@ -345,9 +375,14 @@ class Cluster:
             drop(self.pods_by_owner, pod.owner_uid, pod.uid)
             self.owned.drop(pod.owner_uid, pod.uid)
             self.changed.owners[pod.owner_uid] = None
+            self.changed.disowned.setdefault(pod.uid, pod.owner_uid)
+        else:
+            drop(self.orphans, pod.message.metadata.namespace, pod.uid)
         pod.owner_uid = owner_uid
         if owner_uid:
             self.pods_by_owner.setdefault(owner_uid, {})[pod.uid] = pod
+        else:
+            self.orphans.setdefault(pod.message.metadata.namespace, {})[pod.uid] = pod
 
     def _delist(self, pod: PodRecord) -> None:
         if pod.queued:

@@ -226,6 +226,15 @@ def stamp(
     return version
 
 
+def set_controller(meta: meta_pb2.ObjectMeta, owner: meta_pb2.OwnerReference | None) -> None:
+    """Replace an object's reference to its controller; None: it has none from now on."""
+    kept = [each for each in meta.owner_references if not each.controller]
+    del meta.owner_references[:]
+    meta.owner_references.extend(kept)
+    if owner is not None:
+        meta.owner_references.append(owner)
+
+
 def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
     """Return the UID of the object's controller, "" for none."""
     for owner in meta.owner_references:

@@ -7,21 +7,25 @@ deletes is processed within the same run, until nothing changes any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Protocol
 
+from replay.world.api.admission.selectors import selector_of
 from replay.world.api.cluster import Changed
-from replay.world.api.pod_record import controller_uid, object_ref
+from replay.world.api.pod_record import PodRecord, controller_uid, object_ref, set_controller
+from replay.world.controllers.controller_refs import ControllerRefs
 from replay.world.controllers.cron_jobs import CronJobs
 from replay.world.controllers.daemon_sets import DaemonSets
 from replay.world.controllers.deployments import Deployments
 from replay.world.controllers.jobs import Jobs
-from replay.world.controllers.pod_control import PodControl
+from replay.world.controllers.pod_control import ControllerRef, PodControl
 from replay.world.controllers.replica_sets import ReplicaSets
 from replay.world.controllers.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.selector import LabelSelector
 
 KINDS = {
     "replica_set": "ReplicaSet",
@@ -49,10 +53,20 @@ class _PodController(Protocol):
     def sync(self, now_ns: int, uid: str) -> bool:
         """Create and delete pods; return whether the object must be synced again at once."""
 
+    def may_claim(self, uid: str, pod: PodRecord) -> bool:
+        """Return whether an object would adopt or release a pod, apart from the pod's labels."""
+
+    def adopted(self, uid: str, pod: PodRecord) -> None:
+        """Follow the adoption of a pod by an object."""
+
+    def disowned(self, uid: str, pod_uid: str, pod: pod_pb2.Pod) -> None:
+        """Follow the loss of a pod that an object does not own any more, or that is gone."""
+
 
 class Controllers:
     """All workload controllers of a cluster."""
 
+    _relabelled_sets: dict[str, None]
     _uids: dict[tuple[str, str, str], str]
     _objects: dict[str, tuple[str, meta_pb2.ObjectMeta]]
     _again: dict[str, None]
@@ -79,6 +93,9 @@ class Controllers:
             "DaemonSet": self._daemon_sets,
             "Job": self._jobs,
         }
+        self._pod_refs = ControllerRefs()
+        self._replica_set_refs = ControllerRefs()
+        self._relabelled_sets = {}
         self._uids = {}
         self._objects = {}
         self._again = {}
@@ -105,7 +122,7 @@ class Controllers:
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a workload object. Raises FieldError for an invalid one."""
         case = message.WhichOneof("object") or ""
-        kind = KINDS[case]
+        kind, selector = KINDS[case], selector_of(message)
         match case:
             case "replica_set":
                 self._replica_sets.put(message.replica_set)
@@ -121,7 +138,7 @@ class Controllers:
                 self._jobs.put(message.job)
             case "cron_job":
                 self._cron_jobs.put(now_ns, message.cron_job)
-        self._remember(now_ns, message)
+        self._remember(now_ns, message, selector)
         if kind in _SPREAD:
             self._send(now_ns, kind, getattr(message, case))
 
@@ -135,6 +152,8 @@ class Controllers:
             return
         self._journal.object_removed(now_ns, object_ref(kind, meta))
         self._pod_control.forget_refused(uid)
+        self._pod_refs.remove(uid)
+        self._replica_set_refs.remove(uid)
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._sent.pop(uid, None) is not None:
@@ -164,11 +183,94 @@ class Controllers:
         """Let owners whose pods were refused ask again: what admission reads has changed."""
         self._pod_control.retry_refused(now_ns)
 
+    def would_adopt(self, pod: PodRecord) -> bool:
+        """Return whether a controller adopts a pod that has none."""
+        return self._controller_of(pod) != ""
+
+    def claim(self, now_ns: int, changed: Changed) -> None:
+        """Adopt orphans and release dependents: ReplicaSets, and pods whose labels are new."""
+        self._claim_replica_sets(now_ns)
+        for uid in changed.relabelled:
+            pod = self._cluster.pods.get(uid)
+            if pod is not None:
+                self._claim_pod(now_ns, pod)
+        self._adopt_orphans(now_ns)
+
+    def _claim_replica_sets(self, now_ns: int) -> None:
+        """Adopt and release ReplicaSets that have changed, and orphans near a new selector."""
+        uids, self._relabelled_sets = self._relabelled_sets, {}
+        namespaces = self._replica_set_refs.take_new()
+        if namespaces:
+            orphans = self._replica_sets.of("")
+            uids |= {
+                each.metadata.uid: None for each in orphans if each.metadata.namespace in namespaces
+            }
+        for uid in uids:
+            replica_set = self._cluster.replica_sets.get(uid)
+            if replica_set is None or self._objects[uid][0] != "ReplicaSet":
+                continue
+            owner_uid = self._replica_set_refs.owner(replica_set.metadata, lambda _uid: True)
+            if owner_uid == controller_uid(replica_set.metadata):
+                continue
+            self._note_claimed("ReplicaSets", controller_uid(replica_set.metadata), owner_uid)
+            claimed = workloads_pb2.ReplicaSet()
+            claimed.CopyFrom(replica_set)
+            set_controller(claimed.metadata, self._reference_to(owner_uid))
+            self.put(now_ns, object_pb2.KubernetesObject(replica_set=claimed))
+
+    def _adopt_orphans(self, now_ns: int) -> None:
+        """Adopt the orphans that new selectors match."""
+        for namespace in self._pod_refs.take_new():
+            for pod in list(self._cluster.orphans.get(namespace, {}).values()):
+                self._claim_pod(now_ns, pod)
+
+    def _claim_pod(self, now_ns: int, pod: PodRecord) -> None:
+        """Let a pod be released by its controller, or adopted by one."""
+        owner_uid = self._controller_of(pod)
+        if owner_uid == pod.owner_uid:
+            return
+        self._note_claimed("pods", pod.owner_uid, owner_uid)
+        self._cluster.set_controller(now_ns, pod, self._reference_to(owner_uid))
+        if owner_uid:
+            kind, _ = self._objects[owner_uid]
+            self._pod_controllers[kind].adopted(owner_uid, pod)
+
+    def _controller_of(self, pod: PodRecord) -> str:
+        """Return the UID of the controller that a pod should have, "" for none."""
+        return self._pod_refs.owner(pod.message.metadata, partial(self._may_claim, pod))
+
+    def _note_claimed(self, what: str, former_uid: str, owner_uid: str) -> None:
+        """Note, for people, that a controller has released or adopted one of such objects."""
+        if former_uid:
+            text = f"released {what} whose labels its selector does not match"
+            self._journal.note("released", f"{self._named(former_uid)} {text}")
+        if owner_uid:
+            text = f"adopted {what} without a controller whose labels its selector matches"
+            self._journal.note("adopted", f"{self._named(owner_uid)} {text}")
+
+    def _named(self, uid: str) -> str:
+        kind, meta = self._objects[uid]
+        return f"{kind} {meta.namespace}/{meta.name}"
+
+    def _reference_to(self, owner_uid: str) -> meta_pb2.OwnerReference | None:
+        if not owner_uid:
+            return None
+        kind, meta = self._objects[owner_uid]
+        return ControllerRef(kind, meta).owner_reference()
+
+    def _may_claim(self, pod: PodRecord, uid: str) -> bool:
+        kind, _ = self._objects[uid]
+        return self._pod_controllers[kind].may_claim(uid, pod)
+
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
         self._release(now_ns, changed.pods)
+        self._pod_control.pods_changed(now_ns, changed.pods)
+        for pod_uid, uid in changed.disowned.items():
+            self._disowned(uid, pod_uid, changed.pods[pod_uid])
         self._daemon_sets.pods_changed(changed.pods)
         self._roll_out(now_ns, changed.deployments)
+        self._adopt_orphans(now_ns)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
         waiting |= self._cluster.changed.owners
         while waiting:
@@ -177,6 +279,7 @@ class Controllers:
             waiting, self._again = self._again, {}
             rolling, self._rolling = self._rolling, {}
             waiting |= self._roll_out(now_ns, rolling)
+            self._adopt_orphans(now_ns)
         self._release(now_ns, self._cluster.changed.pods)
 
     def _release(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
@@ -191,7 +294,8 @@ class Controllers:
             step = self._deployments.sync(now_ns, uid)
             for replica_set in step.changed:
                 resized[replica_set.metadata.uid] = None
-                self._remember(now_ns, object_pb2.KubernetesObject(replica_set=replica_set))
+                wrapped = object_pb2.KubernetesObject(replica_set=replica_set)
+                self._remember(now_ns, wrapped, selector_of(wrapped))
                 self._send(now_ns, "ReplicaSet", replica_set)
             for removed in step.removed:
                 self.remove(now_ns, removed)
@@ -235,7 +339,8 @@ class Controllers:
         meta = job.metadata
         if not self.uid_of("Job", meta.namespace, meta.name):
             self._jobs.put(job)
-            self._remember(now_ns, object_pb2.KubernetesObject(job=job))
+            wrapped = object_pb2.KubernetesObject(job=job)
+            self._remember(now_ns, wrapped, selector_of(wrapped))
             self._again[meta.uid] = None
 
     def _job_finished(self, now_ns: int, job: workloads_pb2.Job) -> None:
@@ -243,9 +348,23 @@ class Controllers:
         wrapped = object_pb2.KubernetesObject(job=job)
         self._journal.object_put(now_ns, wrapped, is_new=False)
 
-    def _remember(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
+    def _disowned(self, uid: str, pod_uid: str, message: pod_pb2.Pod) -> None:
+        """Let the controller that has lost a pod follow that, unless it has adopted it again."""
+        kind, _ = self._objects.get(uid, ("", None))
+        pod = self._cluster.pods.get(pod_uid)
+        if kind in self._pod_controllers and (pod is None or pod.owner_uid != uid):
+            self._pod_controllers[kind].disowned(uid, pod_uid, message)
+
+    def _remember(
+        self, now_ns: int, message: object_pb2.KubernetesObject, selector: LabelSelector | None
+    ) -> None:
+        """Keep what is needed of a workload object, which is new or has changed."""
         case = message.WhichOneof("object") or ""
         kind, meta = KINDS[case], getattr(message, case).metadata
         self._journal.object_put(now_ns, message, is_new=meta.uid not in self._objects)
         self._uids[kind, meta.namespace, meta.name] = meta.uid
         self._objects[meta.uid] = (kind, meta)
+        refs = self._replica_set_refs if kind == "Deployment" else self._pod_refs
+        refs.put(meta, selector)
+        if kind == "ReplicaSet":
+            self._relabelled_sets[meta.uid] = None

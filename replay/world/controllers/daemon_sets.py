@@ -23,6 +23,7 @@ from replay.world.controllers.pod_control import (
     REVISION_LABEL,
     ControllerRef,
     PodControl,
+    shows_template,
     template_hash,
 )
 from replay.world.models import SECOND_NS
@@ -144,6 +145,24 @@ class DaemonSets:
     def remove(self, uid: str) -> None:
         """Remove a set; its pods are deleted elsewhere."""
         del self._sets[uid]
+
+    def may_claim(self, _uid: str, _pod: PodRecord) -> bool:
+        """Return True: a set claims pods by their labels alone."""
+        return True
+
+    def adopted(self, uid: str, pod: PodRecord) -> None:
+        """Note whether an adopted pod is of the current template, as far as it shows."""
+        each = self._sets[uid]
+        is_current = shows_template(pod.message, each.message.spec.template)
+        each.made_from[pod.uid] = each.revision if is_current else ""
+        if not is_current:
+            each.outdated[pod.uid] = None
+
+    def disowned(self, uid: str, pod_uid: str, pod: pod_pb2.Pod) -> None:
+        """Look again at the node of a released pod."""
+        each, node_name = self._sets[uid], target(pod)
+        self._drop(each, pod_uid, node_name)
+        each.stale[node_name] = None
 
     def nodes_changed(self, names: Iterable[str]) -> dict[str, None]:
         """Mark nodes as stale; return the sets that must be synced."""

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from replay.hashing import object_uid
+from replay.world.api.admission import defaults
 from replay.world.api.cluster import replicas
 from replay.world.controllers import rolling_update
 from replay.world.controllers.pod_control import ControllerRef, PodControl, template_hash
@@ -29,7 +30,7 @@ from replay.world.controllers.rolling_update import RECREATE, Bounds, SizedSet
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
-from reprieve.kube.v1beta1 import meta_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
 from services.rpc.kube.fields import set_time, time_ns
 
 HASH_LABEL = "pod-template-hash"
@@ -353,12 +354,24 @@ def deadline_ns(deployment: workloads_pb2.Deployment) -> int:
 def same_template(
     replica_set: workloads_pb2.ReplicaSet, deployment: workloads_pb2.Deployment
 ) -> bool:
-    """Return whether a Deployment's current template is that of a ReplicaSet."""
+    """Return whether a Deployment's current template is that of a ReplicaSet.
+
+    What an API server fills in does not differ: a manifest that was applied again lacks it.
+    """
     template, wanted = replica_set.spec.template, deployment.spec.template
     metadata = meta_pb2.ObjectMeta()
     metadata.CopyFrom(template.metadata)
     metadata.labels.pop(HASH_LABEL, "")
-    return metadata == wanted.metadata and template.spec == wanted.spec
+    if metadata != wanted.metadata:
+        return False
+    return template.spec == wanted.spec or _filled_in(template.spec) == _filled_in(wanted.spec)
+
+
+def _filled_in(spec: pod_pb2.PodSpec) -> pod_pb2.PodSpec:
+    filled_in = pod_pb2.PodSpec()
+    filled_in.CopyFrom(spec)
+    defaults.fill_in(filled_in)
+    return filled_in
 
 
 def _annotate(replica_set: workloads_pb2.ReplicaSet, bounds: Bounds) -> bool:

@@ -21,7 +21,7 @@ from replay.world.controllers.pod_control import (
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
-from reprieve.kube.v1beta1 import workloads_pb2
+from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 
 
 class Jobs:
@@ -60,6 +60,18 @@ class Jobs:
         """Remove a Job; its pods are deleted elsewhere."""
         del self._jobs[uid]
         self._timeline.cancel(ActionKind.LOOK, uid)
+
+    def may_claim(self, uid: str, _pod: PodRecord) -> bool:
+        """Return whether a Job still looks at its pods: once it has finished, it does not."""
+        return self._jobs[uid].finished_ns is None
+
+    def adopted(self, uid: str, pod: PodRecord) -> None:
+        """Count an adopted pod from now on, also one that has ended."""
+        self._jobs[uid].uncounted[pod.uid] = pod
+
+    def disowned(self, uid: str, pod_uid: str, _pod: pod_pb2.Pod) -> None:
+        """Stop counting a released pod, which is neither a success nor a failure."""
+        self._jobs[uid].uncounted.pop(pod_uid, None)
 
     def of(self, owner_uid: str) -> list[JobState]:
         """Return the Jobs of a CronJob, in the order of their creation."""

@@ -11,7 +11,7 @@ Source: kubernetes v1.34 pkg/controller/controller_utils.go, PodControlInterface
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, count
@@ -28,6 +28,7 @@ from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.quantity import is_same_amount
 from services.rpc.kube.fields import time_ns
 
 GENERATED_BASE_MAX = 58
@@ -49,8 +50,12 @@ class ControllerRef:
 
     def own(self, meta: meta_pb2.ObjectMeta) -> None:
         """Add the owner reference of this controller to an object."""
+        meta.owner_references.append(self.owner_reference())
+
+    def owner_reference(self) -> meta_pb2.OwnerReference:
+        """Return the reference by which an object belongs to this controller."""
         version = "v1" if self.kind == "ReplicationController" else "apps/v1"
-        meta.owner_references.add(
+        return meta_pb2.OwnerReference(
             api_version="batch/v1" if self.kind in _BATCH else version,
             kind=self.kind,
             name=self.meta.name,
@@ -65,6 +70,7 @@ class PodControl:
     _recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod]
     _recorded_names: dict[tuple[str, str, str, str], list[trace_pb2.ControllerPod]]
     _made_at: dict[tuple[str, str], int]
+    _names_taken: dict[str, None]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
         self._cluster = state.cluster
@@ -76,6 +82,7 @@ class PodControl:
         self._recorded_names = {}
         self._made_at = {}
         self._refusals = Refusals()
+        self._names_taken = {}
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Add the record of a pod (or a ReplicaSet) that a controller will create."""
@@ -138,6 +145,8 @@ class PodControl:
             new = self._refusals.add(now_ns, owner.kind, own.uid, refused_at, missing or 1)
             if new:
                 self._refused(now_ns, owner, pod, refusal, new)
+            if not refusal.by_admission:
+                self._names_taken[f"{meta.namespace}/{meta.name}"] = None
             if refusal.retry_ns is not None:
                 due_ns = self._refusals.retries_ns(refusal.retry_ns - 1)[own.uid]
                 self._timeline.plan_earlier(due_ns, ActionKind.LOOK, own.uid)
@@ -167,6 +176,16 @@ class PodControl:
         if due_ns > now_ns:
             self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner.metadata.uid)
         return due_ns <= now_ns
+
+    def pods_changed(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
+        """Let owners ask again for pods whose names were taken, if such a name is free now."""
+        if not self._names_taken:
+            return
+        for uid, pod in pods.items():
+            key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            if uid not in self._cluster.pods and key in self._names_taken:
+                del self._names_taken[key]
+                self.retry_refused(now_ns)
 
     def retry_refused(self, now_ns: int) -> None:
         """Plan the next retry of each owner whose pods were refused."""
@@ -217,6 +236,51 @@ def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:
     """Return a hash of the template, ten hexadecimal digits."""
     text = template.SerializeToString(deterministic=True)
     return blake2b(text, digest_size=5).hexdigest()
+
+
+def shows_template(pod: pod_pb2.Pod, template: workloads_pb2.PodTemplateSpec) -> bool:
+    """Return whether an adopted pod shows all that a template asks for, and so may be made of it.
+
+    Upstream compares the name of a revision, a hash of the template as the API server stores it.
+    Here the labels, annotations and node selector, the priority class and each container's image,
+    requests and limits are compared.
+    """
+    wanted = pod_pb2.PodSpec()
+    wanted.CopyFrom(template.spec)
+    defaults.fill_in(wanted)
+    shown, meta = pod.spec, pod.metadata
+    maps = (
+        (template.metadata.labels, meta.labels),
+        (template.metadata.annotations, meta.annotations),
+        (wanted.node_selector, shown.node_selector),
+    )
+    if any(there.get(key) != text for asked, there in maps for key, text in asked.items()):
+        return False
+    if wanted.priority_class_name not in ("", shown.priority_class_name):
+        return False
+    return _same_containers(wanted.containers, shown.containers) and _same_containers(
+        wanted.init_containers, shown.init_containers
+    )
+
+
+def _same_containers(
+    wanted: Sequence[pod_pb2.Container], shown: Iterable[pod_pb2.Container]
+) -> bool:
+    there = {container.name: container for container in shown}
+    if len(there) != len(wanted):
+        return False
+    for container in wanted:
+        other = there.get(container.name)
+        if other is None or other.image != container.image:
+            return False
+        for asked, amounts in (
+            (container.resources.requests, other.resources.requests),
+            (container.resources.limits, other.resources.limits),
+        ):
+            for name, text in asked.items():
+                if name not in amounts or not is_same_amount(amounts[name], text):
+                    return False
+    return True
 
 
 def first_to_go(

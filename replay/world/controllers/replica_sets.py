@@ -8,10 +8,10 @@ pkg/controller/replication/conversion.go (a ReplicationController is served as a
 from __future__ import annotations
 
 from replay.world.api.cluster import Cluster, replicas
-from replay.world.api.pod_record import controller_uid
+from replay.world.api.pod_record import PodRecord, controller_uid
 from replay.world.controllers.pod_control import ControllerRef, PodControl, first_to_go
 from replay.world.models import SECOND_NS
-from reprieve.kube.v1beta1 import workloads_pb2
+from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 
 
 class ReplicaSets:
@@ -30,9 +30,14 @@ class ReplicaSets:
         """Add or replace a ReplicaSet, or an object of another `kind` that is served as one."""
         meta = message.metadata
         owner_uid = controller_uid(meta)
-        if meta.uid not in self._cluster.replica_sets:
+        stored = self._cluster.replica_sets.get(meta.uid)
+        if stored is None:
             births = self._cluster.births
             births[owner_uid] = births.get(owner_uid, 0) + 1
+        elif (former_uid := controller_uid(stored.metadata)) != owner_uid:
+            del self._sets[former_uid][meta.uid]
+            self._cluster.changed.deployments[former_uid] = None
+            self._cluster.changed.deployments[owner_uid] = None
         self._sets.setdefault(owner_uid, {})[meta.uid] = message
         self._kinds[meta.uid] = kind
         self._cluster.replica_sets[meta.uid] = message
@@ -52,8 +57,18 @@ class ReplicaSets:
         del self._sets[owner_uid][uid], self._kinds[uid]
         self._cluster.changed.deployments[owner_uid] = None
 
+    def may_claim(self, _uid: str, pod: PodRecord) -> bool:
+        """Return whether a set adopts or releases a pod at all: only those that are active."""
+        return pod.is_active
+
+    def adopted(self, uid: str, pod: PodRecord) -> None:
+        """Follow an adoption, of which the cluster's index of owned pods knows."""
+
+    def disowned(self, uid: str, pod_uid: str, pod: pod_pb2.Pod) -> None:
+        """Follow a release, of which the cluster's index of owned pods knows."""
+
     def of(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
-        """Return the ReplicaSets of a Deployment, in the order in which they came."""
+        """Return the ReplicaSets of a Deployment ("": of none), in the order of their coming."""
         return list(self._sets.get(deployment_uid, {}).values())
 
     def pods(self, uid: str) -> int:

@@ -27,6 +27,7 @@ from replay.world.controllers.pod_control import (
     REVISION_LABEL,
     ControllerRef,
     PodControl,
+    shows_template,
     template_hash,
 )
 from replay.world.controllers.rolling_update import scaled
@@ -154,6 +155,23 @@ class StatefulSets:
         """Remove a set; claims stay."""
         del self._sets[uid]
         self._cluster.scales.pop(uid, None)
+
+    def may_claim(self, uid: str, pod: PodRecord) -> bool:
+        """Return whether a pod has a name of a set's pods.
+
+        Source: kubernetes v1.34 pkg/controller/statefulset/stateful_set_utils.go, isMemberOf.
+        """
+        return _ordinal(pod, self._sets[uid].message.metadata.name) is not None
+
+    def adopted(self, uid: str, pod: PodRecord) -> None:
+        """Note the revision of an adopted pod; the labels of its identity are not added to it."""
+        each = self._sets[uid]
+        is_current = shows_template(pod.message, each.message.spec.template)
+        each.made_from[pod.uid] = each.current if is_current else OLDER
+
+    def disowned(self, uid: str, pod_uid: str, _pod: pod_pb2.Pod) -> None:
+        """Forget the revision of a released pod."""
+        self._sets[uid].made_from.pop(pod_uid, None)
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Create, delete or replace pods; return whether the set must be synced again at once."""

@@ -332,6 +332,8 @@ class Replay:
         changed.add(self.cluster.take_changed())
         self._taints.reconcile(now_ns, changed)
         changed.add(self.cluster.take_changed())
+        self._controllers.claim(now_ns, changed)
+        changed.add(self.cluster.take_changed())
         self._controllers.reconcile(now_ns, changed)
         changed.pods.update(self.cluster.take_changed().pods)
         self._budgets.reconcile(now_ns, changed)
@@ -366,7 +368,9 @@ class Replay:
         """Return whether a pod is of no interest to any controller, manager or quota."""
         if self.admission.quotas.covers(pod.message.metadata.namespace):
             return False
-        return not (pod.owner_uid or self._budgets.covering(pod) or self.pressure.may_concern(pod))
+        if pod.owner_uid or self._controllers.would_adopt(pod):
+            return False
+        return not (self._budgets.covering(pod) or self.pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:
         events = self.stream.last_events

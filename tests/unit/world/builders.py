@@ -206,6 +206,8 @@ class World:
             changed.add(self.cluster.take_changed())
             self.taints.reconcile(now_ns, changed)
             changed.add(self.cluster.take_changed())
+            self.controllers.claim(now_ns, changed)
+            changed.add(self.cluster.take_changed())
             self.controllers.reconcile(now_ns, changed)
             changed.pods.update(self.cluster.changed.pods)
             self.budgets.reconcile(now_ns, changed)
