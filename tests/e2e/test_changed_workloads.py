@@ -231,3 +231,24 @@ def test_a_release_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
     with pytest.raises(OverrideError, match="no object in it is one that a trace carries"):
         Overrides.parse(apply=(str(path),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "pods"),
+    [("DaemonSet", "agent", 6), ("StatefulSet", "db", 3), ("Deployment", "web", 4)],
+)
+def test_a_copy_of_a_workload_with_another_image_rolls_out(
+    here: EmbeddedServices, tmp_path: Path, kind: str, name: str, pods: int
+) -> None:
+    """As `kubectl get -o yaml` prints it, with UID and status, edited and applied again."""
+    items = living_cluster()
+    copy = yaml.safe_load(yaml.safe_dump(named(items, kind, name)))
+    copy["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/new:2"
+    (tmp_path / "copy.yaml").write_text(yaml.safe_dump(copy))
+    finished = played(here, tmp_path / "run", items, tmp_path / "copy.yaml")
+    images = [
+        each.message.spec.containers[0].image
+        for each in finished.replay.cluster.pods.values()
+        if each.message.metadata.labels.get("app") == name and each.is_active
+    ]
+    assert images == ["registry.example/new:2"] * pods

@@ -1,10 +1,13 @@
 """What `kubectl apply` makes of an object that exists: the fields of the manifest, on the object's.
 
 A field that the manifest lacks keeps its value (what an API server filled in, what an autoscaler
-has set, the status), unless the manifest that was applied last had it.
+has set), unless the manifest that was applied last had it. A copy of the object, as `kubectl get -o
+yaml` prints it, may be applied, too: its status, and what else only an API server writes, is left
+out.
 
 Source: kubectl v0.34 pkg/cmd/apply/patcher.go, buildMergePatch; apimachinery v0.34
-pkg/util/strategicpatch/patch.go, CreateThreeWayMergePatch.
+pkg/util/strategicpatch/patch.go, CreateThreeWayMergePatch; kubernetes v1.34
+pkg/registry/apps/daemonset/strategy.go, PrepareForUpdate, and the like (status).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from replay.importers.recording.strategic_merge import MERGE_KEYS
-from replay.kube.kinds import metadata, to_object
+from replay.kube.kinds import KINDS, WORKLOADS, metadata, to_object
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.kube.quantity import is_same_amount
 from services.rpc.errors import FieldError
@@ -25,18 +28,37 @@ from services.rpc.kube.json_codec import is_quantity
 _M = TypeVar("_M", bound=Message)
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _ATOMIC = frozenset({"Timestamp", "IntOrString"})
+_SERVERS = ("creation_timestamp", "deletion_timestamp")
+"""Fields of metadata that only an API server writes, beside the UID."""
 
 
 def applied(live: KubernetesObject, wanted: KubernetesObject) -> KubernetesObject:
     """Return an object that exists with a manifest of it applied; its identity stays."""
     made = KubernetesObject()
     made.CopyFrom(live)
-    former = metadata(live)
     _merge(made, wanted, _last_applied(live))
-    meta = metadata(made)
-    meta.uid = former.uid
-    meta.creation_timestamp.CopyFrom(former.creation_timestamp)
+    meta, former = metadata(made), metadata(live)
+    meta.uid, meta.generation = former.uid, former.generation
+    _restore(meta, former, *_SERVERS)
+    case = live.WhichOneof("object") or ""
+    if KINDS[case] in WORKLOADS:
+        _restore(getattr(made, case), getattr(live, case), "status")
     return made
+
+
+def is_edited_copy(live: KubernetesObject, copy: KubernetesObject) -> bool:
+    """Return whether a workload is a copy of one that exists, with another spec."""
+    case = live.WhichOneof("object") or ""
+    if KINDS[case] not in WORKLOADS or metadata(live).uid != metadata(copy).uid:
+        return False
+    return bool(getattr(live, case).spec != getattr(copy, case).spec)
+
+
+def _restore(made: Message, former: Message, *names: str) -> None:
+    for name in names:
+        made.ClearField(name)
+        if former.HasField(name):
+            getattr(made, name).CopyFrom(getattr(former, name))
 
 
 def _last_applied(live: KubernetesObject) -> KubernetesObject:

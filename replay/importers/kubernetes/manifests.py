@@ -5,8 +5,8 @@ in a cluster begin at 0. Existing objects come first: what admission reads (Prio
 quotas), nodes, budgets, bound pods, and all that an API server has created. New workloads (pods and
 controllers without a creationTimestamp) follow in the order of the documents, all at once or
 `every_ns` apart. What no API server has created gets its defaults. A manifest of an object that
-exists is applied to it, as `kubectl apply` does; of two other documents of one object the later one
-is taken.
+exists is applied to it, as `kubectl apply` does, and so is a copy of a workload with another spec;
+of two other documents of one object the later one is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
-from replay.importers.kubernetes.applied import applied
+from replay.importers.kubernetes.applied import applied, is_edited_copy
 from replay.importers.kubernetes.defaults import fill_in
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
@@ -196,8 +196,10 @@ class _Manifests:
         first = self._where.setdefault(key, where)
         if first != where:
             stays = kind == "Pod" and is_new and (existing is not None or key in self._ended)
-            is_applied = existing is not None and _was_created(existing)
-            is_applied = is_applied and not _was_created(carried)
+            live = existing if existing is not None and _was_created(existing) else None
+            is_edited = live is not None and kind != "Pod" and is_edited_copy(live, carried)
+            is_applied = live is not None and (is_edited or not _was_created(carried))
+            is_new |= is_edited
             if stays:
                 outcome = "it exists and is not changed"
             elif is_applied:
@@ -208,10 +210,10 @@ class _Manifests:
             self._issues.add("duplicate-object", where, f"{whose} is in {first}: {outcome}")
             if stays:
                 return
-            if is_applied and existing is not None:
-                existing = self._new.get(key, existing)
-                made = applied(existing, carried)
-                refuse_change(where, existing, made)
+            if is_applied and live is not None:
+                live = self._new.get(key, live)
+                made = applied(live, carried)
+                refuse_change(where, live, made)
                 carried = made
         if not _was_created(carried):
             refuse_invalid(where, carried)

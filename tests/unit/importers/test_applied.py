@@ -95,3 +95,35 @@ def test_without_the_last_manifest_nothing_is_removed(tmp_path: Path) -> None:
     del manifest["metadata"]["labels"]["old"]
     before, after = _applied(tmp_path, live, manifest)
     assert after == before
+
+
+def test_a_copy_with_edits_is_applied_without_its_status(tmp_path: Path) -> None:
+    """As `kubectl get -o yaml` prints it: the object was as it is, and is changed at the start."""
+    live, copy = _live(), _live()
+    copy["spec"]["template"]["spec"]["containers"][0]["image"] = "new"
+    copy["status"] = {"observedGeneration": 5, "readyReplicas": 1}
+    copy["metadata"] |= {"generation": 9, "creationTimestamp": "2026-01-02T00:00:00Z"}
+    before, after = _applied(tmp_path, live, copy)
+    assert before.spec.template.spec.containers[0].image == "i"
+    assert after.spec.template.spec.containers[0].image == "new"
+    assert after.status == before.status
+    assert after.metadata == before.metadata
+
+
+def test_a_copy_without_edits_replaces_the_object(tmp_path: Path) -> None:
+    """A later list of the same cluster: nothing is applied, and its status is taken."""
+    file, copy = tmp_path / "m.yaml", _live()
+    copy["status"] = {"observedGeneration": 5, "readyReplicas": 1}
+    file.write_text(yaml.safe_dump_all([_live(), copy]))
+    records = [record for record in open_trace([file]) if record.HasField("create")]
+    assert not any(record.HasField("update") for record in open_trace([file]))
+    assert [each.create.deployment.status.ready_replicas for each in records] == [1]
+
+
+def test_a_copy_of_another_object_of_the_name_replaces_the_object(tmp_path: Path) -> None:
+    """With another UID: it was deleted and created again meanwhile."""
+    file, copy = tmp_path / "m.yaml", _live()
+    copy["spec"]["replicas"], copy["metadata"]["uid"] = 7, "v"
+    file.write_text(yaml.safe_dump_all([_live(), copy]))
+    records = [record for record in open_trace([file]) if record.HasField("create")]
+    assert [each.create.deployment.spec.replicas for each in records] == [7]
