@@ -20,8 +20,9 @@ pkg/scheduler/util/utils.go, GetHostPorts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from services.kube.pod import NO_RESOURCES, Container, ContainerResources, Pod, PodSpec
 from services.kube.quantity import AMOUNT_MAX
@@ -31,6 +32,7 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
+_A = TypeVar("_A")
 _RESIZE_PENDING = "PodResizePending"
 _INFEASIBLE = "Infeasible"
 
@@ -46,7 +48,7 @@ def pod_requests(
     total = _container_requests(spec, defaults)
     if pod_level and spec.resources:
         total.update(pod_level_requests(spec))
-    _add(total, spec.overhead)
+    _combine(total, spec.overhead, _bounded_sum)
     return total
 
 
@@ -73,39 +75,61 @@ def scaled_down(old: PodSpec, new: PodSpec) -> bool:
 
 
 def _container_requests(spec: PodSpec, defaults: Mapping[str, int]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for container in spec.containers:
-        _add(total, _with(defaults, container.requests))
-    if not spec.init_containers:
-        return total
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in spec.init_containers:
-        own = _with(defaults, container.requests)
-        if is_sidecar(container):
-            _add(total, own)
-            _add(sidecars, own)
-            _raise(peak, sidecars)
+    return total_of_containers(
+        (_with(defaults, container.requests) for container in spec.containers),
+        (
+            (is_sidecar(container), _with(defaults, container.requests))
+            for container in spec.init_containers
+        ),
+        plus=_bounded_sum,
+        highest=max,
+    )
+
+
+def total_of_containers(
+    containers: Iterable[Mapping[str, _A]],
+    init_containers: Iterable[tuple[bool, Mapping[str, _A]]],
+    *,
+    plus: Callable[[_A, _A], _A],
+    highest: Callable[[_A, _A], _A],
+) -> dict[str, _A]:
+    """Return what a pod's containers request, or may use, together, by resource.
+
+    `init_containers` are whether each is a sidecar, and its amounts; `plus` and `highest` are those
+    of two amounts.
+    """
+    total: dict[str, _A] = {}
+    for own in containers:
+        _combine(total, own, plus)
+    sidecars: dict[str, _A] = {}
+    peak: dict[str, _A] = {}
+    for runs_on, own in init_containers:
+        if runs_on:
+            _combine(total, own, plus)
+            _combine(sidecars, own, plus)
+            _combine(peak, sidecars, highest)
         else:
             beside = dict(sidecars)
-            _add(beside, own)
-            _raise(peak, beside)
-    _raise(total, peak)
+            _combine(beside, own, plus)
+            _combine(peak, beside, highest)
+    if peak:
+        _combine(total, peak, highest)
     return total
+
+
+def _combine(
+    total: dict[str, _A], amounts: Mapping[str, _A], operation: Callable[[_A, _A], _A]
+) -> None:
+    for name, amount in amounts.items():
+        total[name] = operation(total[name], amount) if name in total else amount
+
+
+def _bounded_sum(one: int, other: int) -> int:
+    return min(one + other, AMOUNT_MAX)
 
 
 def _with(defaults: Mapping[str, int], requests: Mapping[str, int]) -> Mapping[str, int]:
     return {**defaults, **requests} if defaults else requests
-
-
-def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = min(total.get(name, 0) + amount, AMOUNT_MAX)
-
-
-def _raise(total: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, amount in amounts.items():
-        total[name] = max(total.get(name, amount), amount)
 
 
 def is_sidecar(container: Container) -> bool:

@@ -16,11 +16,13 @@ Linux v6.1 mm/oom_kill.c, oom_badness and select_bad_process.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.kube import quantity
+from services.kube.requests import total_of_containers
 
 MEMORY = "memory"
 _COMPUTE = ("cpu", MEMORY)
@@ -34,11 +36,13 @@ class KubeletMemory:
     """What a kubelet's settings say about memory.
 
     `hard_threshold` is that of memory.available, "" for none; `limits_pods`: kubepods has a limit
-    (enforceNodeAllocatable has "pods").
+    (enforceNodeAllocatable has "pods"); `kills_process`: the kernel kills one process of a
+    container (singleProcessOOMKill).
     """
 
     hard_threshold: str = "100Mi"
     limits_pods: bool = True
+    kills_process: bool = False
 
 
 DEFAULT_KUBELET = KubeletMemory()
@@ -161,22 +165,19 @@ def victim(users: Iterable[MemoryUser], limit_bytes: int) -> MemoryUser | None:
 
 
 def _total(spec: pod_pb2.PodSpec, *, limits: bool) -> int:
-    """Return what the containers have together, as for requests (services/kube/requests.py)."""
+    """Return what the containers have together."""
 
-    def amount(container: pod_pb2.Container) -> int:
+    def amount(container: pod_pb2.Container) -> dict[str, int]:
         resources = container.resources
-        return _amount(resources.limits if limits else resources.requests)
+        return {MEMORY: _amount(resources.limits if limits else resources.requests)}
 
-    total = sum(map(amount, spec.containers))
-    peak = sidecars = 0
-    for container in spec.init_containers:
-        if is_sidecar(container):
-            total += amount(container)
-            sidecars += amount(container)
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + amount(container))
-    return max(total, peak)
+    totals = total_of_containers(
+        map(amount, spec.containers),
+        ((is_sidecar(container), amount(container)) for container in spec.init_containers),
+        plus=operator.add,
+        highest=max,
+    )
+    return totals.get(MEMORY, 0)
 
 
 def _amount(amounts: Mapping[str, str]) -> int:

@@ -1,7 +1,7 @@
 """What a pod's containers request, or may use, together, as exact quantities.
 
-The scheduler's own sums (services/kube/requests.py) are bounded integers; admission compares and
-prints quantities.
+The rule of the sum is that of services/kube/requests.py, whose own sums are bounded integers;
+admission compares and prints quantities.
 
 Source: kubernetes v1.34 component-helpers/resource/helpers.go, PodRequests, PodLimits,
 AggregateContainerRequests, AggregateContainerLimits, SupportedPodLevelResources; apimachinery
@@ -15,6 +15,7 @@ from typing import Literal
 
 from reprieve.kube.v1beta1 import pod_pb2
 from services.kube.quantity import Quantity, parse
+from services.kube.requests import total_of_containers
 from services.rpc.errors import FieldError
 
 Amounts = dict[str, Quantity]
@@ -39,23 +40,15 @@ def is_pod_level(name: str) -> bool:
 
 def aggregated(spec: pod_pb2.PodSpec, side: Side) -> Amounts:
     """Return the sum over containers; init containers count beside the sidecars before them."""
-    total: Amounts = {}
-    for container in spec.containers:
-        _add(total, _side(container.resources, side))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.init_containers:
-        own = _side(container.resources, side)
-        if container.restart_policy == "Always":
-            _add(total, own)
-            _add(sidecars, own)
-            _raise(peak, sidecars)
-        else:
-            beside = dict(sidecars)
-            _add(beside, own)
-            _raise(peak, beside)
-    _raise(total, peak)
-    return total
+    return total_of_containers(
+        (_side(container.resources, side) for container in spec.containers),
+        (
+            (container.restart_policy == "Always", _side(container.resources, side))
+            for container in spec.init_containers
+        ),
+        plus=plus,
+        highest=_highest,
+    )
 
 
 def of_pod(spec: pod_pb2.PodSpec, side: Side, *, overhead: bool) -> Amounts:
@@ -100,12 +93,5 @@ def _side(resources: pod_pb2.ResourceRequirements, side: Side) -> Amounts:
     return amounts(resources.requests if side == "requests" else resources.limits)
 
 
-def _add(total: Amounts, more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = plus(total[name], amount) if name in total else amount
-
-
-def _raise(total: Amounts, floor: Amounts) -> None:
-    for name, amount in floor.items():
-        if name not in total or amount.nano > total[name].nano:
-            total[name] = amount
+def _highest(one: Quantity, other: Quantity) -> Quantity:
+    return other if other.nano > one.nano else one
