@@ -321,16 +321,17 @@ def _noting(
 
 
 def _kubelet_memory(config: eviction_pb2.EvictionConfig) -> KubeletMemory:
-    """Return what the kubelets' settings say about the limit of all pods of a node."""
+    """Return what the kubelets' settings say about limits of memory."""
     if not config.kubelet_configuration:
         if config.use_defaults and not config.hard:
             return DEFAULT_KUBELET
         enforced = "pods" in config.enforce_node_allocatable
         return KubeletMemory(hard_threshold=config.hard.get(MEMORY, ""), limits_pods=enforced)
-    eviction = read_kubelet_configuration(config.kubelet_configuration).eviction
+    file = read_kubelet_configuration(config.kubelet_configuration)
     return KubeletMemory(
-        hard_threshold=eviction.hard.get(MEMORY, ""),
-        limits_pods="pods" in eviction.enforce_node_allocatable,
+        hard_threshold=file.eviction.hard.get(MEMORY, ""),
+        limits_pods="pods" in file.eviction.enforce_node_allocatable,
+        kills_process=file.single_process_oom_kill,
     )
 
 

@@ -60,11 +60,15 @@ def shown(length_ns: int) -> str:
 
 
 class OomKill(IntEnum):
-    """What the kernel kills where memory exceeds a limit: nothing, one process, or a container."""
+    """What the kernel kills where memory exceeds a limit: nothing, one process, or a container.
+
+    KUBELET: what the kubelets' settings say, a container without them.
+    """
 
     OFF = 0
     PROCESS = 1
     CONTAINER = 2
+    KUBELET = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ class Models:
     shutdown_ns: int | None = None
     stateful_max_unavailable: bool = False
     eviction: bool = True
-    oom_kill: OomKill = OomKill.CONTAINER
+    oom_kill: OomKill = OomKill.KUBELET
     recorded_budget_status: bool = False
     budget_delay_ns: int = 0
     node_grace_ns: int = 50 * SECOND_NS
@@ -166,9 +170,9 @@ def _on(text: str) -> bool:
 
 
 def _oom_kill(text: str) -> OomKill:
-    kinds = {each.name.lower(): each for each in (OomKill.CONTAINER, OomKill.PROCESS)}
+    kinds = {each.name.lower(): each for each in OomKill if each is not OomKill.OFF}
     if text not in kinds:
-        raise ValueError(f"{text!r} is neither container nor process")
+        raise ValueError(f"{text!r} is not kubelet, container or process")
     return kinds[text]
 
 
@@ -285,8 +289,9 @@ _MODELS = (
     Model(
         name="oom-kill",
         field="oom_kill",
-        meaning="what is killed above a memory limit: the container, or one process, a child",
-        source="kubelet v1.34, memory.oom.group; singleProcessOOMKill on cgroup v1",
+        meaning="what is killed above a memory limit: the container, or one process, a child; "
+        "kubelet: one process where singleProcessOOMKill is set, else the container",
+        source="kubelet v1.34, memory.oom.group and singleProcessOOMKill",
         off=OomKill.OFF,
         when_off="memory limits are not enforced",
         read=_oom_kill,

@@ -1,7 +1,7 @@
 """KubeletConfiguration (kubelet.config.k8s.io/v1beta1) files.
 
-A field that eviction does not read gives a warning where a kubelet has it, and an error where not,
-as with a kubelet's strict decoding.
+A field that has no effect here gives a warning where a kubelet has it, and an error where not, as
+with a kubelet's strict decoding.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kubelet/config/v1beta1/types.go (the fields),
 pkg/kubelet/apis/config/v1beta1/defaults.go and cmd/kubelet/app/server.go, loadConfigFile (the
@@ -35,10 +35,14 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfiguration:
-    """The eviction settings of a file, and a warning for each field that has no effect."""
+    """The eviction settings of a file, and a warning for each field that has no effect.
+
+    `single_process_oom_kill`: the kernel kills one process of a container, not the container.
+    """
 
     eviction: EvictionConfig
     warnings: tuple[str, ...]
+    single_process_oom_kill: bool = False
 
 
 _Statements = Annotated[Mapping[str, str], '{"memory.available": "100Mi"}']
@@ -46,7 +50,7 @@ _Statements = Annotated[Mapping[str, str], '{"memory.available": "100Mi"}']
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """The fields that eviction reads."""
+    """The fields that eviction and OOM kills read."""
 
     api_version: str
     kind: str
@@ -60,7 +64,13 @@ class _File:
     enforce_node_allocatable: Annotated[tuple[str, ...], '["pods"]'] = ("pods",)
     local_storage_capacity_isolation: bool = True
     kernel_memcg_notification: bool = False
+    single_process_oom_kill: bool = False
     feature_gates: Annotated[Mapping[str, bool], '{"NodeSwap": true}'] = field(default_factory=dict)
+
+
+_NAMES: Mapping[tuple[type, str], str] = {
+    (_File, "single_process_oom_kill"): "singleProcessOOMKill"
+}
 
 
 def read_kubelet_configuration(
@@ -77,7 +87,7 @@ def read_kubelet_configuration(
     """
     fields = fields_of(text, KIND, API_VERSION)
     served = {name: value for name, value in fields.items() if name not in _NOT_SERVED}
-    file = reading().read(_File, served)
+    file = reading(_NAMES).read(_File, served)
     gates = file.feature_gates
     eviction = EvictionConfig(
         mode=mode,
@@ -106,7 +116,11 @@ def read_kubelet_configuration(
         for name in gates
         if name not in {OVERWRITE_GRACE_GATE, SPLIT_DISK_GATE}
     ]
-    return KubeletConfiguration(eviction=eviction, warnings=(*unread, *others))
+    return KubeletConfiguration(
+        eviction=eviction,
+        warnings=(*unread, *others),
+        single_process_oom_kill=file.single_process_oom_kill,
+    )
 
 
 @checked.register
@@ -150,7 +164,7 @@ _NOT_SERVED = frozenset({
     "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds",
     "imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent",
     "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups", "systemCgroups",
-    "cgroupRoot", "cgroupsPerQOS", "cgroupDriver", "cpuManagerPolicy", "singleProcessOOMKill",
+    "cgroupRoot", "cgroupsPerQOS", "cgroupDriver", "cpuManagerPolicy",
     "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "draManagerReconcilePeriod",
     "memoryManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
     "topologyManagerPolicyOptions", "qosReserved", "runtimeRequestTimeout", "hairpinMode",

@@ -2,8 +2,9 @@
 
 A kill is an action on the timeline at the exact time at which the usage curves exceed the limit, so
 that use above a limit is never observed. A container is killed as a whole (the kubelet sets
-memory.oom.group for cgroup v2); with the model `oom-kill=process`, one process of it, which is
-taken to be a child: the container goes on, and its usage begins anew.
+memory.oom.group for cgroup v2); with singleProcessOOMKill in its settings, or the model
+`oom-kill=process`, one process of it, which is taken to be a child: the container goes on, and its
+usage begins anew.
 
 Where only the sum over a pod's containers is known, the limits of containers cannot be checked,
 only those of the pod and of its node (node_memory.py); the run has a note. To pick a victim under
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from replay.world.api.pod_record import ContainerRun, PodRecord
 from replay.world.kubelet import memory_limits, usage_curves
 from replay.world.kubelet.container_ends import counts_restarts
-from replay.world.kubelet.memory_limits import MemoryUser
+from replay.world.kubelet.memory_limits import KubeletMemory, MemoryUser
 from replay.world.kubelet.observations import request_shares
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pod_usage import MemoryPart
@@ -40,6 +41,11 @@ SUM_ONLY = (
     "the memory of these pods' containers is known as a sum only, so that none is killed at its "
     "own limit; record with a source that reports containers, or use --usage 'SELECTOR "
     "memory.CONTAINER VALUE'"
+)
+ONE_PROCESS = (
+    "by singleProcessOOMKill of the kubelets one process is killed above a memory limit, which is "
+    "taken to be a child: the container goes on; where its main process uses the memory, give "
+    "--model oom-kill=container"
 )
 REPEATED = (
     "containers that are OOM-killed again and again do not keep a replay running; use --until to "
@@ -75,11 +81,20 @@ class MemoryKills:
     _due: dict[str, None]
     _sums_noted: set[str]
 
-    def __init__(self, state: WorldState, lifecycle: PodLifecycle, profiles: UsageProfiles) -> None:
+    def __init__(
+        self,
+        state: WorldState,
+        lifecycle: PodLifecycle,
+        profiles: UsageProfiles,
+        kubelet: KubeletMemory,
+    ) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
         self._mode = state.models.oom_kill
+        self._follows_kubelet = self._mode is OomKill.KUBELET
+        if self._follows_kubelet:
+            self._mode = OomKill.PROCESS if kubelet.kills_process else OomKill.CONTAINER
         self._lifecycle = lifecycle
         self._profiles = profiles
         self._due = {}
@@ -243,6 +258,8 @@ class MemoryKills:
         survives = self._mode is OomKill.PROCESS and self._starts_below(pod, reached)
         self._record(now_ns, pod, reached, survives=survives)
         if survives:
+            if self._follows_kubelet:
+                self._journal.note("usage", ONE_PROCESS)
             run = pod.containers.setdefault(name, ContainerRun(changed_ns=now_ns))
             run.changed_ns = now_ns
             self._lifecycle.usage_changed(now_ns, pod)

@@ -52,7 +52,7 @@ class NodeMemory:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._journal = state.journal
-        self._kills = MemoryKills(state, lifecycle, profiles)
+        self._kills = MemoryKills(state, lifecycle, profiles, kubelet)
         self._profiles = profiles
         self._active = active
         self._since_ns = since_ns

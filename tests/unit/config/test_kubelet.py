@@ -59,10 +59,12 @@ def test_every_served_field_is_read() -> None:
         "evictionMaxPodGracePeriod": 60,
         "enforceNodeAllocatable": ["none"],
         "localStorageCapacityIsolation": False,
+        "singleProcessOOMKill": True,
         "featureGates": {"AllowOverwriteTerminationGracePeriodSeconds": True},
     }
     read = read_kubelet_configuration(orjson.dumps(document).decode())
     assert read.warnings == ()
+    assert read.single_process_oom_kill
     assert read.eviction == EvictionConfig(
         hard={"memory.available": "500Mi"},
         soft={"memory.available": "1Gi"},

@@ -13,6 +13,7 @@ from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifec
 from replay.world.controllers.pod_gc import PodGarbageCollection
 from replay.world.controllers.taint_eviction import TaintEviction
 from replay.world.journal import Journal
+from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
 from replay.world.loop.inputs import RecordFeed
@@ -154,6 +155,7 @@ class World:
 
     models: Models = field(default_factory=Models)
     backend: EvictionBackend | None = None
+    kubelet: KubeletMemory = DEFAULT_KUBELET
 
     def __post_init__(self) -> None:
         """Put the parts together as a replay does."""
@@ -168,7 +170,7 @@ class World:
         self.budgets = DisruptionController(state)
         costs = SchedulingCosts(state)
         self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets, costs)
-        self.pressure = NodePressure(state, self.lifecycle, self.backend)
+        self.pressure = NodePressure(state, self.lifecycle, self.backend, kubelet=self.kubelet)
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.taints = TaintEviction(state, self.lifecycle)
         self.nodes = NodeLifecycle(state, self.lifecycle, self.pressure)

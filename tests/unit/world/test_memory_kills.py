@@ -8,6 +8,8 @@ import pytest
 
 from replay.results.kubectl.rows import pod_row
 from replay.world.api.conditions import OOM_KILLED
+from replay.world.kubelet.memory_kills import ONE_PROCESS
+from replay.world.kubelet.memory_limits import KubeletMemory
 from replay.world.models import Models, OomKill
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -285,6 +287,20 @@ def test_one_process_may_be_killed_in_place_of_the_container() -> None:
         for each in played.entries
         if each.observed.HasField("oom_killed")
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "restarts"), [(OomKill.KUBELET, "0"), (OomKill.CONTAINER, "1"), (OomKill.PROCESS, "0")]
+)
+def test_the_kubelets_setting_counts_unless_the_model_says_otherwise(
+    mode: OomKill, restarts: str
+) -> None:
+    """With singleProcessOOMKill one process is killed at 60 s; a note says what is assumed."""
+    kubelet = KubeletMemory(kills_process=True)
+    played = World(models=Models(oom_kill=mode), kubelet=kubelet)
+    played.feed(0, create(make_node()), create_pod(pod(c="+512Mi/m")))
+    assert shown(played, 70)[2].split()[0] == restarts
+    assert (("usage", ONE_PROCESS) in played.journal.notes) is (mode is OomKill.KUBELET)
 
 
 def test_a_restarted_container_becomes_ready_after_the_ready_delay() -> None:
