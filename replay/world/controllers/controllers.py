@@ -12,8 +12,8 @@ from typing import Protocol
 
 from replay.world.api.admission.selectors import selector_of
 from replay.world.api.cluster import Changed
+from replay.world.api.controller_refs import ControllerRefs
 from replay.world.api.pod_record import PodRecord, controller_uid, object_ref, set_controller
-from replay.world.controllers.controller_refs import ControllerRefs
 from replay.world.controllers.cron_jobs import CronJobs
 from replay.world.controllers.daemon_sets import DaemonSets
 from replay.world.controllers.deployments import Deployments
