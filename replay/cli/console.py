@@ -2,7 +2,8 @@
 
 Into a pipe or a file nothing is wrapped or cut, unless COLUMNS asks for a width, and no line ends
 with spaces: other programs read it. On a narrow terminal a table's cells are wrapped between words;
-a word is broken only where no column has anything else to give.
+where that does not suffice, its columns stand closer, then words are broken after punctuation, and
+only then anywhere.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from services.terminal import escaped
 
 _PIPE_COLUMNS = 1 << 20
 _TRAILING_SPACES = re.compile(" +$", re.MULTILINE)
+_GAPS = (2, 1)
+"""Spaces between the columns of a table that is too wide as it is."""
+_PIECE = re.compile(r"[^\s_\-./:={},]*[_\-./:={},]*")
+"""A part of a word that may end a line."""
 
 
 class _WithoutTrailingSpaces:
@@ -73,19 +78,64 @@ class TerminalConsole(Console):
 
 def _fit(table: Table, console: Console, options: ConsoleOptions) -> None:
     """Set the columns' widths where a table is wider than its place."""
-    needed = _natural(table, console, options)
-    if needed <= options.max_width:
+    if _natural(table, console, options) <= options.max_width:
         return
     free = options.update(width=_PIPE_COLUMNS)
     sizes = [_sizes(column, console, free) for column in table.columns]
-    lows, highs = [low for low, _ in sizes], [high for _, high in sizes]
-    place = options.max_width - (needed - sum(highs))
+    words, highs = [word for word, _ in sizes], [high for _, high in sizes]
+    for gap in _GAPS if table.box is None else ():
+        if sum(words) <= _place(table, highs, console, options):
+            break
+        table.padding = (0, gap, 0, 0)
+    place, lows = _place(table, highs, console, options), words
+    if sum(words) > place:
+        lows, highs = [_piece(column, console) for column in table.columns], words
     if sum(lows) > place:
         lows, highs = [1] * len(lows), lows
     if place < len(lows):
         return
     for column, width in zip(table.columns, _shared(place, lows, highs), strict=True):
         column.width, column.overflow, column.no_wrap = width, "fold", False
+        column.header = _broken(column.header, width, console)
+        column._cells = [_broken(cell, width, console) for cell in column.cells]
+
+
+def _place(table: Table, highs: Sequence[int], console: Console, options: ConsoleOptions) -> int:
+    """Return the width that is left for the cells, beside gaps and lines."""
+    return options.max_width - (_natural(table, console, options) - sum(highs))
+
+
+def _piece(column: Column, console: Console) -> int:
+    """Return the width of a column whose words are broken after punctuation."""
+    texts = [_text(cell, console) for cell in (column.header, *column.cells)]
+    return max(
+        (len(piece) for text in texts if text is not None for piece in _PIECE.findall(text.plain)),
+        default=1,
+    )
+
+
+def _text(cell: RenderableType, console: Console) -> Text | None:
+    """Return a cell's text, None for a cell of another kind."""
+    if isinstance(cell, str):
+        return console.render_str(cell)
+    return cell if isinstance(cell, Text) else None
+
+
+def _broken(cell: RenderableType, width: int, console: Console) -> RenderableType:
+    """Break words of a cell that are longer than a line, after punctuation where there is any."""
+    text = _text(cell, console)
+    if text is None:
+        return cell
+    ends: list[int] = []
+    for word in re.finditer(r"\S+", text.plain):
+        if len(word[0]) <= width:
+            continue
+        begin = word.start()
+        for piece in _PIECE.finditer(text.plain, word.start(), word.end()):
+            if piece.end() - begin > width and piece.start() > begin:
+                ends.append(piece.start())
+                begin = piece.start()
+    return Text("\n").join(text.divide(ends)) if ends else cell
 
 
 def _natural(table: Table, console: Console, options: ConsoleOptions) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from replay.whatif.ci import markdown_table, plain
+from replay.whatif.ci import figure_name, markdown_table, plain
 from replay.whatif.sweep import FinishedCell
 
 _ROW, _TOP, _LEFT, _WIDE, _RIGHT = 34, 56, 250, 460, 110
@@ -108,7 +108,7 @@ def markdown(rows: Sequence[SweepRow], figures: Sequence[str]) -> str:
     for row in rows:
         cells = [plain(each) for each in row.cells(figures)]
         lines.append([f"**{each}**" for each in cells] if row.is_baseline else cells)
-    head = [plain(each) for each in columns(rows, figures)]
+    head = [plain(each) for each in columns(rows, list(map(figure_name, figures)))]
     text = markdown_table(head, lines, numbers=1 + len(figures))
     return text + ("\nIn bold: the baseline.\n" if any(row.is_baseline for row in rows) else "")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.padding import Padding
 
 from replay.cli.checks import Checks, check_options, no_effect_option
 from replay.cli.console import TerminalConsole
@@ -207,7 +208,7 @@ def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> No
     console.print(escape(moment), highlight=False)
     reasons = compared.reasons[: None if wide else REASONS_SHOWN]
     for each in (*decisions, *reasons, *compared.first_decision_lines()):
-        console.print(f"  {escape(each)}", highlight=False)
+        console.print(Padding.indent(console.render_str(escape(each), highlight=False), 2))
     console.print()
 
 

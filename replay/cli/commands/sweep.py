@@ -23,7 +23,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
-from replay.whatif.ci import CheckResult, plain
+from replay.whatif.ci import CheckResult, figure_name, plain
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.removals import Removal, removals, sentence
 from replay.whatif.selectors import MatchedChecks
@@ -241,7 +241,7 @@ def _checked(
 
 def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> None:
     axes = len(rows[0].place)
-    names = columns(rows, shown)
+    names = columns(rows, list(map(figure_name, shown)))
     names[axes] = names[axes].upper()
     marks = [""] if any(row.is_baseline for row in rows) else []
     grid = plain_table(*names[:axes], *right_aligned(*names[axes:]), *marks)

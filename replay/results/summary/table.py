@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -269,19 +268,13 @@ def _print_spans(summary: Summary, console: Console) -> None:
         console.print(f"[bold red]Spans were lost:[/] {escape(spans.problem)}", highlight=False)
 
 
-_WIDE = 80
-
 _Column = str | tuple[str, str]
 _Item = TypeVar("_Item")
 
 
 def plain_table(*columns: _Column) -> Table:
-    """Return a table without lines; a column is its name, or (name, "right").
-
-    On a narrow terminal columns stand closer, so that names need not be broken.
-    """
-    gap = 3 if shutil.get_terminal_size().columns >= _WIDE else 1
-    table = Table(box=None, padding=(0, gap, 0, 0), header_style="bold")
+    """Return a table without lines; a column is its name, or (name, "right")."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     for column in columns:
         name, side = column if isinstance(column, tuple) else (column, "left")
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

@@ -130,3 +130,33 @@ def test_a_word_is_broken_where_no_other_way_is_left() -> None:
     lines = _table(30, ("x" * 40, "1", "memory.available", "n"))
     assert max(map(len, lines)) <= 30
     assert "".join(line.split()[0] for line in lines if line.startswith("x")) == "x" * 40
+
+
+def _sweep(console_width: int) -> list[str]:
+    stream = io.StringIO()
+    table = plain_table("priorityClass.batch.value", ("RUNS", "right"), ("waited_p99, s", "right"))
+    table.add_row("pool=gpu:-1", "1", "12.5")
+    TerminalConsole(file=stream, width=console_width).print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def test_columns_stand_closer_before_a_word_is_broken() -> None:
+    """46 characters suffice where gaps are of two spaces and a heading is wrapped."""
+    assert _sweep(51) == [
+        "priorityClass.batch.value   RUNS   waited_p99, s",
+        "pool=gpu:-1                    1            12.5",
+    ]
+    assert _sweep(46) == [
+        "                                 waited_p99,",
+        "priorityClass.batch.value  RUNS            s",
+        "pool=gpu:-1                   1         12.5",
+    ]
+
+
+def test_words_are_broken_after_punctuation_where_there_is_any() -> None:
+    """Of a heading, and of a cell."""
+    assert _sweep(32) == [
+        "priorityClass.      waited_p99,",
+        "batch.value    RUNS           s",
+        "pool=gpu:-1       1        12.5",
+    ]
