@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
 from threading import Event, Lock, Thread
@@ -41,7 +41,8 @@ Refusal = tuple[int, str, str]
 class Script:
     """One resource: what each list answers and what each watch says, one after the other.
 
-    The last list is answered again and again; after the last watch, watches say nothing and stay.
+    The last list is answered again and again, with what watches have said since, as a server whose
+    lists are consistent does; after the last watch, watches say nothing and stay.
     A watch's entries are events, CLOSE or BREAK. `refusal` is for every request. `asked` keeps the
     queries. With `pause_s` a watch waits before it says anything.
     """
@@ -53,9 +54,26 @@ class Script:
     held: bool = False
     pause_s: float = 0.0
 
+    def say(self, event: Raw) -> None:
+        """Make later lists show what a watch says, where the last one does not yet."""
+        raw, last = event["object"], self.lists[-1]
+        own = raw.get("metadata")
+        if isinstance(last, tuple) or not isinstance(own, dict):
+            return
+        version, before = str(own.get("resourceVersion")), str(last.version)
+        if not (version.isdecimal() and before.isdecimal() and int(version) > int(before)):
+            return
+        uid = own.get("uid")
+        items = [each for each in last.items if not uid or each["metadata"].get("uid") != uid]
+        if event["type"] in {"ADDED", "MODIFIED"}:
+            items.append(raw)
+        self.lists[-1] = replace(last, items=items, version=version)
+
 
 Hostile = Callable[[BufferedIOBase, Event], None]
 """Writes what it likes in place of an answer, status line included, until it returns."""
+Live = Callable[[BufferedIOBase, Event, dict[str, str]], None]
+"""As Hostile, with the query of the request."""
 
 
 class ApiServerDouble:
@@ -64,7 +82,7 @@ class ApiServerDouble:
     `answers` are plain objects by path, or refusals. `bearer`, where it is set, is the token that a
     request must bring; `seen` are the Authorization headers that came. `series` are what a
     Prometheus answers, by a piece of the query. `hostile` answers, by path, come before all others,
-    `hostile_watches` are those of watches;
+    `hostile_watches` are those of watches, and `live` those that read their query;
     `headers` are added to every other answer. `requests` counts requests by path. `readable`, where
     it is set, are the paths that the user may read, with all below them; others are forbidden.
     """
@@ -84,6 +102,7 @@ class ApiServerDouble:
         self.series: dict[str, list[Raw]] = {}
         self.hostile: dict[str, Hostile] = {}
         self.hostile_watches: dict[str, Hostile] = {}
+        self.live: dict[str, Live] = {}
         self.headers: dict[str, str] = {}
         self.requests = Counter[str]()
         self.readable: tuple[str, ...] | None = None
@@ -160,6 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send((403, "Forbidden", _forbidden(parsed.path, query)))
         elif parsed.path == "/api/v1/query" and double.series:
             self._send(self._queried(query["query"]))
+        elif live := double.live.get(parsed.path):
+            self.close_connection = True
+            live(self.wfile, double.stopping, query)
         elif hostile := (
             "watch" in query and double.hostile_watches.get(parsed.path)
         ) or double.hostile.get(parsed.path):
@@ -235,6 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._chunk(b'{"type":"ADDED","obj')
                 return
             if isinstance(entry, dict):
+                with self.server.double.lock:
+                    script.say(entry)
                 self._say(entry)
         if CLOSE not in said:
             script.held = is_last

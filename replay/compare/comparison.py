@@ -25,7 +25,7 @@ from replay.compare.recorded import (
     Recording,
     Visibility,
 )
-from replay.compare.verdict import DecisionVerdict, Match, compare_decision
+from replay.compare.verdict import NOT_JUDGED, DecisionVerdict, Match, compare_decision
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
@@ -88,6 +88,8 @@ class Comparison:
             self._apply(decision)
 
     def _find(self, decision: RecordedDecision) -> Finding:
+        if decision.unknown:
+            return _in_gap(decision)
         if decision.kind is DecisionKind.EVICTION:
             return self._find_eviction(decision)
         if not self._state.is_pending(decision.pod.uid) or decision.pod.uid in self._assumed:
@@ -190,6 +192,13 @@ def _not_judged(decision: RecordedDecision) -> Finding:
     return Finding(decision=decision, verdict=verdict)
 
 
+def _in_gap(decision: RecordedDecision) -> Finding:
+    verdict = DecisionVerdict(match=Match.GAP, expected="", got="")
+    text = f"changes before it may be missing of {decision.unknown}"
+    explanation = DifferenceExplanation(reason=DifferenceReason.GAP, text=text)
+    return Finding(decision=decision, verdict=verdict, explanation=explanation)
+
+
 def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
     if recorded.new is None:
         return scheduler_pb2.Event(at_ns=at_ns, remove=recorded.ref)
@@ -231,7 +240,7 @@ class Finding:
     @property
     def outcome(self) -> FindingOutcome:
         """Return the result, which follows from verdict and explanation."""
-        if self.verdict.match is Match.NOT_PENDING:
+        if self.verdict.match in NOT_JUDGED:
             return FindingOutcome.NOT_JUDGED
         if self.verdict.agrees:
             return FindingOutcome.AGREES

@@ -42,7 +42,7 @@ class DifferenceReason(Enum):
     ORDER: another order of concurrent decisions. LATE: changes that were recorded before the
     decision, but not seen yet. CHANGE: a rule that changed in the recorded version. MISSING:
     objects on which the decision depended were not recorded. PLUGIN: a plugin that is not
-    implemented here took part.
+    implemented here took part. GAP: the decision is not judged, since its state is not known.
     """
 
     ORDER = "order of decisions"
@@ -50,6 +50,7 @@ class DifferenceReason(Enum):
     CHANGE = "changed in the recorded version"
     MISSING = "missing data"
     PLUGIN = "a plugin not served"
+    GAP = "a gap of the recording"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,7 @@ class _Reader:
                 version=version(step.new),
                 node=node,
                 message=message,
+                unknown=step.unknown,
             )
         )
 

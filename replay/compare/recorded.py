@@ -68,7 +68,8 @@ class RecordedDecision:
     `written` is the position of the event that shows it, `position` that of the first event that it
     can have caused: the decision was made in the state before that event. `message` is the
     attempt's (or the kubelet's), "" where it is unknown. `victims` are names, sorted; None: not
-    recorded.
+    recorded. `unknown` names the resources of which changes before it may be missing, as in a gap
+    of the recording.
     """
 
     kind: DecisionKind
@@ -81,6 +82,7 @@ class RecordedDecision:
     message: str = ""
     victims: tuple[str, ...] | None = None
     scored: LoggedScores | None = None
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,8 @@ class Match(Enum):
     VICTIMS: same node and victims. NO_NODE: both find no node, for the same reasons. ALONE, FIRST,
     LIMIT: an eviction of the only pod that can be evicted, of one that is first whatever the others
     use, or for a limit of the pod's own. NOT_PENDING: at that time the pod is not pending in the
-    recording (for an eviction: not on a node), so that nothing was compared.
+    recording (for an eviction: not on a node), so that nothing was compared. GAP: the recording may
+    lack changes before the decision, so that its state is not known.
     """
 
     ONE_NODE = "one feasible node"
@@ -42,6 +43,11 @@ class Match(Enum):
     LIMIT = "a limit of its own"
     DIFFERS = "differs"
     NOT_PENDING = "the pod was not pending"
+    GAP = "in a gap of the recording"
+
+
+NOT_JUDGED = frozenset({Match.NOT_PENDING, Match.GAP})
+"""The results of decisions that were not compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,7 @@ class DecisionVerdict:
     @property
     def agrees(self) -> bool:
         """Return whether the decisions agree."""
-        return self.match not in {Match.DIFFERS, Match.NOT_PENDING}
+        return self.match is not Match.DIFFERS and self.match not in NOT_JUDGED
 
 
 def compare_decision(

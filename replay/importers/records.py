@@ -117,11 +117,13 @@ class Recording:
     """The recorded states of a cluster's objects.
 
     `paths` are the files that are read. Each call of `changes` yields all changes in order; it
-    raises TraceError where a file cannot be read.
+    raises TraceError where a file cannot be read. All changes until `complete_until_ns` are in it,
+    ns since 1970; None where the files do not say so.
     """
 
     paths: Sequence[Path]
     changes: Callable[[Issues], Iterator[Change]]
+    complete_until_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +240,12 @@ class Issues:
             issue = trace_pb2.ImportIssue(kind=kind, where=where, message=message)
             self._issues[kind, message] = issue
         issue.count += count
+
+    def taken(self) -> list[trace_pb2.ImportIssue]:
+        """Return the issues, and forget them; later ones are counted anew."""
+        issues = list(self)
+        self._issues.clear()
+        return issues
 
     def __iter__(self) -> Iterator[trace_pb2.ImportIssue]:
         return iter(self._issues.values())

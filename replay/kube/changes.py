@@ -39,6 +39,8 @@ class Change:
     """A change at `at_ns` since 1970; `initial` for an object that existed before the recording.
 
     `actor` is the user of the API who requested it, "" where the recording does not have one.
+    `unknown` names the resources of which changes before this one may be missing, as in a gap of a
+    recording; "" where all are known.
     """
 
     at_ns: int
@@ -47,6 +49,7 @@ class Change:
     initial: bool
     where: str
     actor: str = ""
+    unknown: str = ""
 
 
 def time_ns(text: object) -> int | None:

@@ -26,6 +26,12 @@ from replay.record.kubeconfig import Access, Certificate, Tls, without_user
 _CONNECTIONS = 64
 _STATUS_BYTES = 1 << 20
 _TEXT_LENGTH_MAX = 500
+_BOUNDS = {
+    "response": ("request_s", "response_bytes"),
+    "usage": ("usage_s", "usage_bytes"),
+    "proof": ("end_s", "response_bytes"),
+}
+"""The fields of RequestBounds for an answer: any, that of a source of usage, or a proof."""
 Query = Mapping[str, str | int]
 
 
@@ -65,12 +71,12 @@ class ApiServer:
     ) -> Iterator[dict[str, Any]]:
         """Yield the object at `path`; while it is open, no other large one is read.
 
-        `of` selects the bounds: "response", or "usage" for a source of usage. Raises as `get`.
+        `of` selects the bounds, as _BOUNDS names them. Raises as `get`.
         """
-        bound = "usage_s" if of == "usage" else "request_s"
-        with self._request(path, query or {}, bound, {"Accept-Encoding": "gzip"}) as answer:
+        bound_s, bound_bytes = _BOUNDS[of]
+        with self._request(path, query or {}, bound_s, {"Accept-Encoding": "gzip"}) as answer:
             try:
-                found = orjson.loads(answer.body(f"{of}_bytes"))
+                found = orjson.loads(answer.body(bound_bytes))
             except orjson.JSONDecodeError as error:
                 raise ApiError(path, answer.status, "NoJSON", "the answer is not JSON") from error
             if not isinstance(found, dict):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from replay.kube.kinds import CLUSTER_SCOPED, Resource
-from replay.record.watcher import WatcherStatus
+from replay.record.watcher import UNANSWERED, WatcherStatus
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _UNSPREAD = "default topology spread constraints select no pods by them"
@@ -128,28 +128,44 @@ def missing(watched: Sequence[Watched], shown: Callable[[str], str]) -> list[tup
         if not status.is_listed and not status.refused:
             why = status.problem or "the recording ended before"
             result.append((f"{title} were not listed completely", why))
-        if status.gaps:
-            times = f"{status.gaps:,} times, " if status.gaps > 1 else ""
-            what = f"{title} were listed again, {times}changes in between are recorded late"
-            result.append((what, status.gap))
         if each.unreadable:
-            what = f"{each.unreadable:,} objects and events of {title} are not recorded"
+            what = f"{each.unreadable:,} objects of {title} are not recorded, or not in all states"
             result.append((what, "they are malformed, or nested deeper than 254 levels"))
     return result
 
 
+def without_end(
+    watched: Iterable[Watched], shown: Callable[[str], str]
+) -> list[tuple[str, int, str]]:
+    """Return the resources whose end is missing: title, until when it is complete, and why.
+
+    The time is in ns since 1970, 0 for one that was not even listed completely.
+    """
+    return [
+        (
+            _title(each.resource.name, [each.resource.namespace], shown),
+            each.status.complete_until_ns,
+            each.status.problem or UNANSWERED,
+        )
+        for each in watched
+        if not each.status.is_complete and not each.status.refused
+    ]
+
+
 def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Return a note for each kind that is refused, with all namespaces in which it is."""
-    groups: dict[tuple[str, bool], list[Watched]] = {}
+    """Return a note for each kind that was never recorded, with all namespaces of that.
+
+    The frames themselves say until when others are recorded.
+    """
+    groups: dict[str, list[Watched]] = {}
     for each in rest:
-        if each.status.refused:
-            groups.setdefault((each.resource.kind, each.status.is_listed), []).append(each)
+        if each.status.refused and not each.status.is_listed:
+            groups.setdefault(each.resource.kind, []).append(each)
     result = []
-    for (kind, is_listed), group in groups.items():
+    for kind, group in groups.items():
         first = group[0]
         title = _title(first.resource.name, [each.resource.namespace for each in group], shown)
-        what = "only recorded until then" if is_listed else f"not recorded; {EFFECTS[kind]}"
-        result.append((f"{title} are {what}", first.status.refused))
+        result.append((f"{title} are not recorded; {EFFECTS[kind]}", first.status.refused))
     return result
 
 

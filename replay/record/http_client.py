@@ -38,7 +38,9 @@ class RequestBounds:
     """The bounds of requests; each has the option of `reprieve record` that OPTIONS names.
 
     Seconds: `connect_s` to connect (to each address), `idle_s` without a byte, `request_s` for a
-    whole request and its answer, `usage_s` the same for a source of usage. Bytes, decompressed:
+    whole request and its answer, `usage_s` the same for a source of usage, `end_s` the same for
+    a request that shows whether a watch is complete, and all of these at the end of a recording.
+    Bytes, decompressed:
     `response_bytes` and `usage_bytes` of one answer, `event_bytes` of one line of a watch,
     `list_bytes` of all objects of one kind.
     """
@@ -47,6 +49,7 @@ class RequestBounds:
     idle_s: float = 60.0
     request_s: float = 300.0
     usage_s: float = 30.0
+    end_s: float = 5.0
     response_bytes: int = 256 << 20
     usage_bytes: int = 64 << 20
     event_bytes: int = 16 << 20
@@ -58,6 +61,7 @@ OPTIONS: Mapping[str, str] = {
     "idle_s": "--idle-timeout",
     "request_s": "--request-timeout",
     "usage_s": "--usage-timeout",
+    "end_s": "--end-timeout",
     "response_bytes": "--max-response-bytes",
     "usage_bytes": "--max-usage-bytes",
     "event_bytes": "--max-event-bytes",
@@ -229,7 +233,10 @@ class Connections:
 
 
 class Answer:
-    """A server's answer, whose body is read once: by `body` or by `lines`."""
+    """A server's answer, whose body is read once: by `body` or by `lines`.
+
+    `is_within_line`: a part of a line has been received, and its end has not.
+    """
 
     def __init__(
         self, connections: Connections, request: Request, response: urllib3.BaseHTTPResponse
@@ -240,6 +247,7 @@ class Answer:
         self._connections = connections
         self._request = request
         self._response = response
+        self.is_within_line = False
 
     def body(self, bound: str) -> bytes:
         """Return the body; `bound` is the field of RequestBounds for its bytes.
@@ -282,6 +290,7 @@ class Answer:
         for piece in self._pieces():
             searched = len(rest)
             rest += piece
+            self.is_within_line = True
             end = rest.find(b"\n", searched)
             begin = 0
             while end >= 0:
@@ -290,6 +299,7 @@ class Answer:
                 begin = end + 1
                 end = rest.find(b"\n", begin)
             del rest[:begin]
+            self.is_within_line = bool(rest)
             if len(rest) > limit_bytes:
                 what = "a line of the watch"
                 raise BoundError(self._request.where, what, "event_bytes", limit_bytes)

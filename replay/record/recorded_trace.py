@@ -43,19 +43,22 @@ def trace_of(folder: RecordingFolder) -> Iterator[Record]:
     if not files:
         raise RecordError(f"{folder.path}: has no recorded watches; give the folder of a recording")
     options = ImportOptions(source=str(about.get("server") or "recorded cluster"))
+    recording = watch.open_recording(files)
     records: Iterable[Record] = open_trace(files, format=watch.NAME, options=options)
     history = UsageHistory()
     if (log := folder.usage_file()) is not None:
         history.read(log)
     if history.pods or history.nodes:
-        facts = survey(watch.open_recording(files).changes(Issues()))
+        facts = survey(recording.changes(Issues()))
         records = with_usage(records, facts, history)
         if history.merged:
             text = "usage of a long run: neighbouring windows are put together, the larger kept"
             issues.add("merged-usage", USAGE, text, history.merged)
     else:
         issues.add("no-usage", "recording", NO_USAGE)
-    yield from _completed(records, folder, about, issues)
+    yield from _completed(
+        records, folder, about, issues, is_claimed=recording.complete_until_ns is not None
+    )
 
 
 def _add_notes(about: Mapping[str, Any], issues: Issues) -> None:
@@ -68,10 +71,19 @@ def _add_notes(about: Mapping[str, Any], issues: Issues) -> None:
 
 
 def _completed(
-    records: Iterable[Record], folder: RecordingFolder, about: Mapping[str, Any], issues: Issues
+    records: Iterable[Record],
+    folder: RecordingFolder,
+    about: Mapping[str, Any],
+    issues: Issues,
+    *,
+    is_claimed: bool,
 ) -> Iterator[Record]:
-    """Yield the records, with the recorder's facts in the header and its issues at the end."""
-    at_ns, sequence, ended_ns = 0, 0, time_ns(about.get("ended")) or 0
+    """Yield the records, with the recorder's facts in the header and its issues at the end.
+
+    `is_claimed`: the watches say until when they are complete. In others the window includes the
+    time after the last change, until the recorder ended.
+    """
+    at_ns, sequence, ended_ns = 0, 0, 0 if is_claimed else time_ns(about.get("ended")) or 0
     for record in records:
         if record.HasField("header"):
             ended_ns = max(ended_ns, record.header.window_end_ns)
@@ -79,7 +91,13 @@ def _completed(
         elif record.HasField("issue"):
             # The path of the folder belongs to this machine, not to the cluster.
             record.issue.where = record.issue.where.removeprefix(f"{folder.path}/")
-        at_ns, sequence = record.at_ns, record.sequence
+        if record.at_ns > ended_ns:
+            # A replay ends with the window, and has all issues before that.
+            for issue in issues.taken():
+                sequence += 1
+                yield Record(at_ns=at_ns, sequence=sequence, issue=issue)
+        at_ns, sequence = record.at_ns, sequence + 1
+        record.sequence = sequence
         yield record
     for issue in issues:
         sequence += 1
@@ -89,7 +107,7 @@ def _completed(
 
 
 def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
-    """Add to the header what watches do not contain; the window includes a quiet end."""
+    """Add to the header what watches do not contain."""
     header.importer = "record 1"
     header.window_end_ns = ended_ns
     header.kubernetes_version = str(about.get("version") or "") or header.kubernetes_version

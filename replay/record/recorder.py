@@ -1,8 +1,13 @@
-"""The threads of a recording: one for each resource, one for usage, one that flushes files."""
+"""The threads of a recording: one for each resource, one for usage, one that flushes files.
+
+A few more ask again and again for proofs that watches are complete, and at the end there is one for
+each resource that does so (watcher.py).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +25,17 @@ from replay.record.coverage import (
     is_over,
     missing,
     resources_in,
+    without_end,
 )
 from replay.record.frames import RecordingFolder
 from replay.record.redact import Redactor
 from replay.record.usage import ClusterIndex, UsageLog
 from replay.record.usage_sources import ChosenSource
-from replay.record.watcher import Watcher, WatcherStatus
+from replay.record.watcher import PROOF_S, Watcher, WatcherStatus
 
 _END_S = 0.5
 _FLUSH_S = 0.5
+_PROVERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +44,7 @@ class RecorderSettings:
 
     `page` is the limit of a list request; `backoff` makes the waits between a requester's attempts.
     Namespaced kinds are recorded in `namespaces`, () in all; those in `absent` do not exist.
+    `prove_every_s` is the longest time between two proofs that a watch is complete.
     """
 
     resources: Sequence[Resource] = RESOURCES
@@ -46,6 +54,7 @@ class RecorderSettings:
     backoff: Callable[[], Backoff] = Backoff
     namespaces: Sequence[str] = ()
     absent: Sequence[str] = ()
+    prove_every_s: float = PROOF_S
 
     def scoped_resources(self) -> list[Resource]:
         """Return what is listed and watched."""
@@ -84,7 +93,7 @@ class RecordingProgress:
 
 
 class Recorder:
-    """Records into a folder while its context `running` is open."""
+    """Records into a folder while its context `running` is open; `ended_ns` is when that ended."""
 
     def __init__(
         self,
@@ -100,8 +109,9 @@ class Recorder:
         hidden = redactor.text if redactor else str
         resources = options.scoped_resources()
         self._files = [folder.resource(each, hidden(each.namespace)) for each in resources]
-        self._redactor = redactor
         self._chosen, self._absent = usage, options.absent
+        self._now_ns, self._prove_every_s = now_ns, options.prove_every_s
+        self.ended_ns = 0
         self._watchers = [
             Watcher(
                 resource=resource,
@@ -135,16 +145,24 @@ class Recorder:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Start all threads; at the end of the context, stop them and close all files."""
+        """Start all threads; at the end of the context, stop them and close all files.
+
+        Before that, each resource is asked for at the end: for `RequestBounds.end_s` at most.
+        """
         runs: list[Callable[[], Any]] = [each.run for each in self._watchers]
         if self._usage is not None:
             runs.append(self._usage.run)
+        for first in range(_PROVERS):
+            runs.append(functools.partial(self._prove_all, self._watchers[first::_PROVERS]))
         threads = [Thread(target=run, daemon=True) for run in runs]
         flusher = Thread(target=self._flush_all, daemon=True)
         for thread in [*threads, flusher]:
             thread.start()
         try:
             yield
+            self.ended_ns = self._now_ns()
+            if not self.broken():
+                self._close_all()
         finally:
             self._ending.set()
             # Cuts every request; the thread of one that resolves a name is left alone.
@@ -152,8 +170,34 @@ class Recorder:
             end_s = time.monotonic() + _END_S
             for thread in [*threads, flusher]:
                 thread.join(max(0.0, end_s - time.monotonic()))
+            if self.ended_ns:
+                for each in self._watchers:
+                    each.note_missing_end()
             for file in self._files:
                 file.close()
+
+    def _close_all(self) -> None:
+        """Let all watchers prove their ends, or list them, at the same time."""
+        for each in self._watchers:
+            each.end_ns = self.ended_ns
+        closing = [Thread(target=each.close, daemon=True) for each in self._watchers]
+        end_s = time.monotonic() + self._api.bounds.end_s
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(max(0.0, end_s - time.monotonic()))
+
+    def _prove_all(self, watchers: Sequence[Watcher]) -> None:
+        """Ask for proofs until the end; the body of a thread.
+
+        At first more often: a recording of seconds that is killed has an end, too.
+        """
+        every_s = min(1.0, self._prove_every_s)
+        while not self._ending.wait(every_s):
+            every_s = min(2 * every_s, self._prove_every_s)
+            for each in watchers:
+                if not self.ended_ns:
+                    each.prove()
 
     def _flush_all(self) -> None:
         """Flush all files again and again until the end; the body of a thread.
@@ -224,15 +268,16 @@ class Recorder:
         failed = (unwritable(each.path, each.failure) for each in self._files if each.failure)
         return next(failed, None)
 
+    def without_end(self, shown: Callable[[str], str]) -> list[tuple[str, int, str]]:
+        """Return the resources whose end is missing: title, until when it is complete, and why."""
+        return without_end(self.watched(), shown)
+
     def notes(self, shown: Callable[[str], str]) -> list[tuple[str, str]]:
         """Return what is missing in the recording, and why; `shown` is how a namespace is named."""
         result = [
             (f"namespace {shown(each)} is not recorded", "it does not exist; check --namespace")
             for each in self._absent
         ]
-        if self._redactor is not None and self._redactor.unreadable:
-            what = f"{self._redactor.unreadable:,} objects and events are not recorded"
-            result.append((what, "they could not be read, and so they could not be hashed"))
         if self._usage is not None and (silent := self._usage.silent()):
             result.append(
                 (f"nodes without recorded usage ({len(silent):,})", ", ".join(silent[:5]))

@@ -16,8 +16,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from replay.kube.kinds import is_carried, to_object
-from services.rpc.errors import FieldError
+from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, to_object
 from services.rpc.kube import json_codec
 
 Raw = Mapping[str, Any]
@@ -25,12 +24,14 @@ _HASH_BYTES = 8
 _KEY_BYTES_MAX = 64
 _INTEGER = re.compile(r"-?\d+")
 _ORDINAL = re.compile(r"(?<=.)-\d{1,4}$")
-_TOKEN = re.compile(r"[A-Za-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
+_TOKEN = re.compile(r"\w+(?:[./:@-]+\w+)*")
 _AMOUNT = re.compile(r"\d+(?:\.\d+)?[A-Za-z]{0,2}(?:/\d+)?")
 _PERCENT = re.compile(r"\d+%?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?\d+|[numkKMGTPE]i?)?")
 _PARTS = re.compile(r"[._/:@-]+")
 _SEGMENTS = re.compile(r"[._/:@]+")
+_OWN_GROUPS = frozenset(("", "apps", "autoscaling", "batch", "extensions", "policy"))
+_RECORDED_KINDS = frozenset(KINDS_BY_RESOURCE.values())
 
 
 def _words(text: str) -> frozenset[str]:
@@ -39,8 +40,7 @@ def _words(text: str) -> frozenset[str]:
 
 # Fields are "MESSAGE.field" of protos/reprieve/kube.
 KEPT_FIELDS = _words("""
-ObjectMeta.resource_version OwnerReference.api_version OwnerReference.kind
-ObjectReference.kind ObjectReference.api_version ContainerPort.protocol
+ObjectMeta.resource_version ContainerPort.protocol
 Container.restart_policy EmptyDirVolumeSource.medium PersistentVolumeClaimSpec.access_modes
 PersistentVolumeClaimSpec.volume_mode PersistentVolumeClaimStatus.phase
 PersistentVolumeClaimStatus.access_modes PersistentVolumeSpec.access_modes
@@ -85,6 +85,12 @@ PodCondition.message PodStatus.message NodeCondition.message Condition.message
 ContainerStateWaiting.message ContainerStateTerminated.message PriorityClass.description
 """)
 """Messages, which are hashed word by word."""
+
+KIND_FIELDS = _words("OwnerReference.kind ObjectReference.kind")
+"""Kinds of objects: those that are not recorded, such as custom resources, are hashed."""
+
+API_VERSION_FIELDS = _words("OwnerReference.api_version ObjectReference.api_version")
+"""Versions of API groups: groups with a domain other than Kubernetes' are hashed."""
 
 IMAGE_FIELDS = frozenset({"Container.image", "ContainerImage.names"})
 """Names of images."""
@@ -150,24 +156,21 @@ with without would zone
 class Redactor:
     """Hashes with one key; without the key, a hash does not reveal its text.
 
-    `names` are hashed in a server's messages although they may be words of VOCABULARY. `unreadable`
-    counts the objects that were left out because they could not be read.
+    `names` are hashed in a server's messages although they may be words of VOCABULARY.
     """
 
     def __init__(self, key: bytes, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
         self._key = blake2b(key).digest()[:_KEY_BYTES_MAX]
-        self.unreadable = 0
 
     def object(self, raw: Raw) -> Raw | None:
-        """Return redacted Kubernetes JSON; None where it is unreadable or not in a trace."""
+        """Return redacted Kubernetes JSON; None where it is not in a trace.
+
+        Raises FieldError where it cannot be read, and so cannot be hashed.
+        """
         if not is_carried(raw):
             return None
-        try:
-            carried = to_object(raw)
-        except FieldError:
-            self.unreadable += 1
-            return None
+        carried = to_object(raw)
         field = carried.DESCRIPTOR.fields_by_name[carried.WhichOneof("object") or ""]
         hidden = self._hidden_value(field, raw)
         return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], **hidden}
@@ -192,6 +195,16 @@ class Redactor:
         domain, slash, _ = key.rpartition("/")
         is_own = domain.endswith(("kubernetes.io", "k8s.io")) if slash else key in KEPT_LABEL_KEYS
         return key if is_own or not key else self._hash(key)
+
+    def kind(self, kind: str) -> str:
+        """Return the hash of the kind of an object; kinds that are recorded are kept."""
+        return kind if kind in _RECORDED_KINDS else self.text(kind)
+
+    def api_version(self, api_version: str) -> str:
+        """Return an API version with the hash of its group; Kubernetes' own groups are kept."""
+        group, slash, version = api_version.rpartition("/")
+        is_own = group in _OWN_GROUPS or group.endswith(".k8s.io")
+        return api_version if is_own else f"{self._hash(group)}{slash}{version}"
 
     def image(self, name: str) -> str:
         """Return the hash of an image's name, which has the tag "latest" by default.
@@ -260,6 +273,10 @@ class Redactor:
             return self._type
         if name in MESSAGE_FIELDS:
             return self.words
+        if name in KIND_FIELDS:
+            return self.kind
+        if name in API_VERSION_FIELDS:
+            return self.api_version
         return self.image if name in IMAGE_FIELDS else self.text
 
     def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from replay.errors import AllRefusedError, OutputError, RecordError, ReplayError, unwritable
 from replay.importers.kubernetes.watch import partial_text
+from replay.importers.kubernetes.watch_coverage import missing_since, named, recording_coverage
+from replay.importers.records import Issues
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
 from replay.record.connect import UNANSWERED, connected
@@ -27,7 +29,8 @@ class RecordingResult:
 
     `is_disk` is whether that failure is one of the disk that the frames are written to.
     `usage` is the name of the source of usage, "" without samples; `usage_why` is why that source
-    was chosen. `hint` is what the user may do about what is refused, or "".
+    was chosen. `missing` names the resources whose end is missing, and since when; "" without any.
+    `hint` is what the user may do about what is refused, or "".
     """
 
     folder: RecordingFolder
@@ -39,6 +42,7 @@ class RecordingResult:
     usage_why: str
     broken: str
     is_disk: bool = False
+    missing: str = ""
     notes: tuple[str, ...] = field(default=())
     hint: str = ""
 
@@ -148,11 +152,11 @@ def record(
             pass
     state, broken = recorder.state(), recorder.broken()
     _check_received(recorder, api.address, state, broken)
-    seconds = (now_ns() - began_ns) / 1e9
+    seconds = (recorder.ended_ns - began_ns) / 1e9
     # A server's refusal names its user.
     redacted = options.redactor.server_words if options.redactor else str
     about |= {
-        "ended": arrival_time(now_ns()),
+        "ended": arrival_time(recorder.ended_ns),
         "notes": [f"{what}: {redacted(why)}" for what, why in recorder.notes(hidden)],
         "broken": redacted(broken),
     }
@@ -160,6 +164,7 @@ def record(
     with contextlib.suppress(OSError):
         folder.write_about(about)
     notes = [f"{what}: {why}" for what, why in recorder.notes(str)]
+    notes += _gaps(folder)
     if options.namespaces:
         # The importer of the frames adds this one to the trace.
         notes.insert(0, partial_text(options.namespaces))
@@ -173,9 +178,31 @@ def record(
         usage_why=usage.why,
         broken=broken,
         is_disk=recorder.is_disk,
+        missing=_missing(recorder.without_end(str)),
         notes=tuple(notes),
         hint=recorder.hint(),
     )
+
+
+def _gaps(folder: RecordingFolder) -> list[str]:
+    """Return the notes on gaps and missing ends, as the trace has them."""
+    issues = Issues()
+    # A file that the disk has damaged is reported by the reader of its changes.
+    with contextlib.suppress(OSError):
+        recording_coverage(folder.watches()).add_issues(issues)
+    return [each.message for each in issues]
+
+
+def _missing(resources: Sequence[tuple[str, int, str]]) -> str:
+    """Return which resources lack their end, since when, and why the first one does; or ""."""
+    if not resources:
+        return ""
+    never = [title for title, until_ns, _ in resources if not until_ns]
+    since = [(title, until_ns) for title, until_ns, _ in resources if until_ns]
+    parts = [missing_since(since)] if since else []
+    if never:
+        parts.append(f"never listed completely: {named(never)}")
+    return f"{'; '.join(parts)} ({resources[0][2]})"
 
 
 def _check_received(

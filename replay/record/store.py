@@ -5,22 +5,20 @@ Source: kubernetes v1.34 client-go tools/cache/delta_fifo.go (Replace).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import zstandard
 
+from replay.importers.kubernetes.watch_coverage import GAP
 from replay.kube.changes import Raw, version_number
 from replay.kube.changes import uid as uid_of
 from replay.kube.changes import version as version_of
 from replay.kube.kinds import Resource
 from replay.record.http_client import BoundError
 
-LIST_END = "k8s.io/initial-events-end"
-GAP = "RECORDER"
-"""The type of an event that marks a gap; no API server sends it."""
 _OBJECT_BYTES_MIN = 1 << 10
 _VERSION_LENGTH_MAX = 256
 
@@ -53,81 +51,115 @@ class _StoredObject:
     held_bytes: int
 
 
+class Listing:
+    """The pages of one list so far: which objects it has, and those that differ from the store."""
+
+    def __init__(self) -> None:
+        self.listed: set[str] = set()
+        self.changed: list[tuple[int, str, _StoredObject]] = []
+        self.changed_bytes = 0
+
+
 class ResourceStore:
     """The objects of one resource: lists and watch events in, new events out. No I/O.
 
     A list after a gap is compared with the stored objects, by uid and resourceVersion, so that
     changes in between become events and no event is repeated. Memory is bounded: the objects have
-    at most `bytes_max` (an object counts at least 1 KiB), beyond which BoundError is raised.
+    at most `bytes_max` (an object counts at least 1 KiB, one that is left out, too), beyond which
+    BoundError is raised.
     `version` is the resourceVersion of the next watch, "" before the end of the first list.
-    `lists` counts completed lists, `unreadable` the objects that are nested too deeply.
+    `lists` counts completed lists.
     """
 
     def __init__(self, resource: Resource, bytes_max: int) -> None:
         self.resource = resource
         self.version = ""
         self.lists = 0
-        self.unreadable = 0
         self._bytes_max = bytes_max
         self._held_bytes = 0
-        self._changed_bytes = 0
         self._packer = zstandard.ZstdCompressor(level=1)
         self._objects: dict[str, _StoredObject] = {}
-        self._listed: set[str] = set()
-        self._changed: list[tuple[int, str, str, _StoredObject]] = []
+        self._unreadable: set[str] = set()
 
     @property
     def objects(self) -> int:
         """Return the number of objects that exist."""
         return len(self._objects)
 
-    def begin_list(self) -> None:
-        """Forget the pages of a list that was not completed."""
-        self._listed.clear()
-        self._changed.clear()
-        self._changed_bytes = 0
+    @property
+    def unreadable(self) -> int:
+        """Return the number of objects that were left out, wholly or in one of their states."""
+        return len(self._unreadable)
 
-    def page(self, items: Sequence[Raw]) -> Iterator[WatchEvent]:
+    def leave_out(self, uid: str) -> None:
+        """Count an object that cannot be read."""
+        if uid not in self._unreadable:
+            self._unreadable.add(uid)
+            self._held_bytes += _OBJECT_BYTES_MIN
+            self._check_bytes(self._held_bytes)
+
+    def page(self, listing: Listing, items: Sequence[Raw]) -> Iterator[WatchEvent]:
         """Add a page of a list; yield the events of a page of the first list at once."""
         for item in items:
             raw = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             uid = uid_of(raw)
-            self._listed.add(uid)
+            listing.listed.add(uid)
             stored = self._objects.get(uid)
             if stored is not None and stored.version == version_of(raw):
                 continue
-            new = self._packed(raw)
+            new = self._packed(uid, raw)
             if new is None:
                 continue
             if not self.lists:
                 self._keep(uid, new)
                 yield WatchEvent(type="ADDED", object=raw)
             else:
-                type_ = "MODIFIED" if stored else "ADDED"
-                self._changed_bytes += new.held_bytes
-                self._check_bytes(self._changed_bytes)
-                self._changed.append((_number(raw), type_, uid, new))
+                listing.changed_bytes += new.held_bytes
+                self._check_bytes(listing.changed_bytes)
+                listing.changed.append((_number(raw), uid, new))
 
-    def end_list(self, version: str, gap: str = "") -> Iterator[WatchEvent]:
+    def differs(self, listing: Listing) -> bool:
+        """Return whether a list has objects, or states of objects, other than the stored ones."""
+        return any(uid not in listing.listed for uid in self._objects) or any(
+            self._is_new(uid, new) for _, uid, new in listing.changed
+        )
+
+    def end_list(
+        self, listing: Listing, version: str, gap: Mapping[str, Any] | None = None
+    ) -> Iterator[WatchEvent]:
         """End the list, whose resourceVersion is `version`; yield the events of a later list.
 
         Deletions come first, with the version of the list since their own is not known; then
-        additions and changes in the order of their versions. `gap` is why the list was needed.
+        additions and changes in the order of their versions. `gap` is the content of the event that
+        marks the gap before the list.
         """
-        if not self.lists:
-            yield WatchEvent(type="BOOKMARK", object=self._bookmark(version))
-        elif gap:
-            yield WatchEvent(type=GAP, object={"kind": self.resource.kind, "message": gap})
-        for uid in [each for each in self._objects if each not in self._listed]:
+        if self.lists and gap:
+            yield WatchEvent(type=GAP, object={"kind": self.resource.kind, **gap})
+        for uid in [each for each in self._objects if each not in listing.listed]:
             last = _unpacked(self._dropped(uid))
             last["metadata"]["resourceVersion"] = version
             yield WatchEvent(type="DELETED", object=last)
-        for _, type_, uid, new in sorted(self._changed, key=lambda each: each[0]):
-            self._keep(uid, new)
-            yield WatchEvent(type=type_, object=_unpacked(new))
-        self.begin_list()
+        for _, uid, new in sorted(listing.changed, key=lambda changed: changed[0]):
+            if self._is_new(uid, new):
+                type_ = "MODIFIED" if uid in self._objects else "ADDED"
+                self._keep(uid, new)
+                yield WatchEvent(type=type_, object=_unpacked(new))
         self.lists += 1
         self.version = version
+
+    def bookmark(self, version: str, annotations: Mapping[str, str]) -> WatchEvent:
+        """Return the event that says that everything until a resourceVersion was received."""
+        raw = {
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.api_version,
+            "metadata": {"resourceVersion": version, "annotations": annotations},
+        }
+        return WatchEvent(type="BOOKMARK", object=raw)
+
+    def _is_new(self, uid: str, listed: _StoredObject) -> bool:
+        """Return whether a listed state is not stored; a watch may have brought it since."""
+        stored = self._objects.get(uid)
+        return stored is None or stored.version != listed.version
 
     def event(self, type_: str, raw: Raw) -> WatchEvent | None:
         """Add an event of a watch; return None where it is not new.
@@ -153,19 +185,19 @@ class ResourceStore:
             self._dropped(uid)
             return WatchEvent(type=type_, object=raw)
         is_repeated = stored is not None and stored.version == version
-        new = None if is_repeated else self._packed(raw)
+        new = None if is_repeated else self._packed(uid, raw)
         if new is None:
             return None
         self._keep(uid, new)
         return WatchEvent(type=type_, object=raw)
 
-    def _packed(self, raw: Raw) -> _StoredObject | None:
+    def _packed(self, uid: str, raw: Raw) -> _StoredObject | None:
         """Return an object for storing; None, and count it, where it cannot be written as JSON."""
         try:
             # As deep as a line of the recording, which cannot be nested deeper than 254 levels.
             data = orjson.dumps({"event": {"object": raw}})
         except TypeError:
-            self.unreadable += 1
+            self.leave_out(uid)
             return None
         held_bytes = max(len(data), _OBJECT_BYTES_MIN)
         packed = self._packer.compress(data)
@@ -186,14 +218,6 @@ class ResourceStore:
         if held_bytes > self._bytes_max:
             what = "the list of all objects"
             raise BoundError(self.resource.path, what, "list_bytes", self._bytes_max)
-
-    def _bookmark(self, version: str) -> Raw:
-        annotations = {LIST_END: "true"}
-        return {
-            "kind": self.resource.kind,
-            "apiVersion": self.resource.api_version,
-            "metadata": {"resourceVersion": version, "annotations": annotations},
-        }
 
 
 def valid_version(version: str) -> str:

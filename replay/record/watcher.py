@@ -1,28 +1,57 @@
 """Watches one resource of a live API server: list, watch, watch again, list again after a gap.
 
+An open watch that is silent may be quiet or stalled, and what arrives may be late. So what a
+recording has is claimed by proofs only: a list that was sent at a time has a resourceVersion that
+covers all changes before that time. Once the watch has reached that version, or the list shows
+exactly the recorded objects while the watch is open and not within a line, nothing before that
+time is missing. (An object that came and went while an open watch stayed silent is in no list; a
+later event or bookmark would bring it.) Proofs are asked for at least every PROOF_S, and at the end
+of the recording; a resource whose last proof fails is listed, which closes its gap, or else its end
+is missing.
+
 Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch and its watch's timeout)
-and tools/pager/pager.go (pages, and what follows when a continue token expires).
+and tools/pager/pager.go (pages, and what follows when a continue token expires); that a list
+without a resourceVersion is the most recent state, and that resourceVersions of one resource are
+compared as numbers: KEP-2340 and KEP-5504.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 import orjson
 
 from replay.errors import ApiError, RecordError, UnreachableError
 from replay.importers.kubernetes.watch import RECORDED_NAMESPACE
+from replay.importers.kubernetes.watch_coverage import (
+    COMPLETE_UNTIL,
+    ENDED,
+    GAP,
+    LIST_END,
+    REFUSED,
+    SINCE,
+)
 from replay.kube.changes import Raw, meta, parts
+from replay.kube.changes import uid as uid_of
 from replay.kube.kinds import Resource
 from replay.record.api import ApiServer, Query
 from replay.record.backoff import Backoff
 from replay.record.frames import LineFile, arrival_time
-from replay.record.http_client import BoundError
-from replay.record.store import GoneError, ResourceStore, WatchError, WatchEvent, valid_version
+from replay.record.http_client import Answer, BoundError
+from replay.record.store import (
+    GoneError,
+    Listing,
+    ResourceStore,
+    WatchError,
+    WatchEvent,
+    valid_version,
+)
 from replay.record.usage import ClusterIndex, name_of
 
 _WATCH_S = 420
@@ -30,6 +59,16 @@ _WATCH_S_MAX = 480.0
 _SILENCE_S = 150.0
 _FAILURES_MAX = 4
 _TOKEN_LENGTH_MAX = 1 << 14
+PROOF_S = 15.0
+"""The longest time between two proofs that a watch is complete."""
+_PROOF_OBJECTS = 50
+"""How many objects the list of such a proof has at most."""
+_PROOFS_MAX = 8
+_SETTLE_S = 1.0
+"""How long an open watch has at the end to bring what a list already shows."""
+_POLL_S = 0.02
+UNANSWERED = "the server did not answer in time"
+_UNSETTLED = "the watch had not delivered all changes when the recording ended"
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError, ArithmeticError)
 
 
@@ -38,8 +77,9 @@ class WatcherStatus:
     """The state of a watcher, for progress and notes.
 
     `listed` counts the objects of the first list, `lines` the lines of watches, `events` the
-    recorded events, `requests` all lists and watches, `unreadable` the objects that are left out;
-    `gaps` counts later lists, and `gap` is the reason of the last. `problem` is retried, `refused`
+    recorded events, `requests` all lists and watches; `gaps` counts the gaps of the watch. Nothing
+    before `complete_until_ns` is missing (ns since 1970, 0 before the first list) except in gaps,
+    and `is_complete` is whether that is the end of the recording. `problem` is retried, `refused`
     ends the watcher (`is_forbidden`: by RBAC, 403), `broken` ends the whole recording.
     """
 
@@ -49,9 +89,9 @@ class WatcherStatus:
     events: int = 0
     lines: int = 0
     requests: int = 0
-    unreadable: int = 0
     gaps: int = 0
-    gap: str = ""
+    complete_until_ns: int = 0
+    is_complete: bool = False
     problem: str = ""
     refused: str = ""
     is_forbidden: bool = False
@@ -63,11 +103,27 @@ class WatcherStatus:
         return self.is_listed or bool(self.objects)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proof:
+    """A list that was asked for at `asked_ns`: all changes before that have versions up to its own.
+
+    `listing` has all of its pages, or is None.
+    """
+
+    asked_ns: int
+    version: str
+    listing: Listing | None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Watcher:
     """Watches one resource until `ending` is set; `run` is the body of a thread.
 
-    Only the result of `redact` is kept of an object; None means that the object cannot be read.
+    `prove` and `close` are called by other threads meanwhile. Nothing happens after `end_ns` (0
+    before the end is known): what arrives later was on its way, and is recorded as of then.
+
+    Only the result of `redact` is kept of an object; None means that the object is not carried, and
+    ValueError that it cannot be read.
     Other texts are kept as `redact_text` returns them, and so is `namespace`, that of the resource.
     `page` is the limit of a list request. `ApiServer.stop` ends a request that waits.
     """
@@ -84,8 +140,14 @@ class Watcher:
     namespace: str = ""
     redact_text: Callable[[str], str] = str
     status: WatcherStatus = field(default_factory=WatcherStatus)
+    end_ns: int = 0
     _received: int = 0
     _store: ResourceStore = field(init=False)
+    _lock: Lock = field(default_factory=Lock)
+    _closed: Event = field(default_factory=Event)
+    _watch_answer: Answer | None = None
+    _gap: dict[str, Any] | None = None
+    _proofs: deque[_Proof] = field(default_factory=lambda: deque(maxlen=_PROOFS_MAX))
 
     def __post_init__(self) -> None:
         self._store = ResourceStore(self.resource, self.api.bounds.list_bytes)
@@ -104,23 +166,72 @@ class Watcher:
 
     @property
     def unreadable(self) -> int:
-        """Return the number of objects and events that were left out."""
-        return self.status.unreadable + self._store.unreadable
+        """Return the number of objects that were left out, wholly or in one of their states."""
+        return self._store.unreadable
+
+    def prove(self) -> None:
+        """Ask for a proof that nothing is missing until now, where the watch is open.
+
+        A failure is no news: the watch and the end of the recording have their own.
+        """
+        if self._watch_answer is None or self.status.refused or not self._store.version:
+            return
+        with contextlib.suppress(RecordError, WatchError):
+            proof = self._asked_proof(_PROOF_OBJECTS)
+            with self._lock:
+                self._proofs.append(proof)
+                self._settle(compares=True)
+
+    def close(self) -> None:
+        """Prove that nothing is missing until `end_ns`, or list it; repeated until `ending` is set.
+
+        `status.is_complete` is the result.
+        """
+        backoff = Backoff(initial_s=0.1, limit_s=1.0)
+        while not (self._closed.is_set() or self.ending.is_set()):
+            if self.status.refused or self.status.broken:
+                return
+            if not self._store.lists:
+                # The first list is under way.
+                self.ending.wait(_POLL_S)
+                continue
+            backoff.begin()
+            retry_after_s = 0.0
+            try:
+                self._close()
+            except BoundError as error:
+                self._problem(error)
+                return
+            except (RecordError, WatchError) as error:
+                self._problem(error)
+                retry_after_s = getattr(error, "retry_after_s", 0.0)
+            if not self._closed.is_set():
+                self.ending.wait(backoff.wait_s(retry_after_s))
+
+    def note_missing_end(self) -> None:
+        """Record, after all else, that the changes since `complete_until_ns` are not known."""
+        if self.status.is_complete or self.status.refused:
+            return
+        with self._lock:
+            if self._store.lists:
+                why = self.status.problem or self.status.broken or UNANSWERED
+                event = {"kind": self.resource.kind, **self._gap_since(why), ENDED: True}
+                self._write([WatchEvent(type=GAP, object=event)])
 
     def _follow(self) -> None:
-        failures, gap = 0, ""
+        failures = 0
         while not self.ending.is_set():
             received, retry_after_s = self._received, 0.0
             self.backoff.begin()
             try:
                 if not self._store.version:
-                    self._list(gap)
+                    self._list()
                 self._watch()
             except BoundError as error:
                 self._refused(str(error))
                 return
             except GoneError as error:
-                gap = self._lost(error)
+                self._lost(error)
             except ApiError as error:
                 if error.status == 401:
                     raise
@@ -129,7 +240,7 @@ class Watcher:
                     self._refused(str(error))
                     return
                 if error.is_gone:
-                    gap = self._lost(error)
+                    self._lost(error)
                 self._problem(error)
                 retry_after_s = error.retry_after_s
             except UnreachableError as error:
@@ -138,15 +249,22 @@ class Watcher:
                 self._problem(error)
                 if failures >= _FAILURES_MAX:
                     # A restored server never serves a resourceVersion that it does not know.
-                    gap = self._lost(error)
+                    self._lost(error)
             failures = 0 if self._received > received else failures + 1
             # Every request is followed by a wait, whatever its result: a server that ends each
             # watch at once, or answers each with 410, is not asked more often than a broken one.
             self.ending.wait(self.backoff.wait_s(retry_after_s))
 
     def _refused(self, why: str) -> None:
+        if self._closed.is_set():
+            return
         self.status.refused = why
         self.index.refuse(self.resource.kind)
+        with self._lock:
+            if self._store.lists:
+                gap = {**self._gap_since(self.api.shown(why)), REFUSED: True}
+                event = WatchEvent(type=GAP, object={"kind": self.resource.kind, **gap})
+                self._write([event])
 
     def _problem(self, error: Exception) -> None:
         """Keep the text of a failure that is retried, unless the recorder's own end caused it."""
@@ -154,42 +272,159 @@ class Watcher:
         if not self.ending.is_set():
             self.status.problem = self.api.shown(f"{where}{error}")
 
-    def _lost(self, error: Exception) -> str:
-        """Forget the resourceVersion, so that a list follows; return the message of the gap."""
-        why = self.api.shown(str(error))
-        self._store.version = ""
-        if self._store.lists:
-            self.status.gaps, self.status.gap = self.status.gaps + 1, why
-        what = f"{self.resource.name} were listed again, changes in between are recorded late"
-        return f"{what}: {self.redact_text(why)}"
+    def _lost(self, error: Exception) -> None:
+        """Forget the resourceVersion, so that a list follows, and note that a gap begins."""
+        with self._lock:
+            if self._store.lists:
+                self._gap = self._gap_since(self.api.shown(str(error)))
+            self._store.version = ""
+            self._proofs.clear()
 
-    def _list(self, gap: str) -> None:
+    def _gap_since(self, why: str) -> dict[str, Any]:
+        """Return the content of the event of a gap; one that has begun before goes on."""
+        begun: Mapping[str, Any] = self._gap or {
+            SINCE: arrival_time(self.status.complete_until_ns),
+            "metadata": {"resourceVersion": self._store.version},
+        }
+        return {**begun, "message": self.redact_text(why)}
+
+    def _list(self) -> None:
         """List all pages. Raises what requests raise, and BoundError."""
-        store, more = self._store, ""
+        listing, asked_ns, more = Listing(), self.now_ns(), ""
         names = set[tuple[str, str]]()
-        store.begin_list()
         while not self.ending.is_set():
-            with self._one_page(more) as answer:
+            with self._one_page(self.page, more) as answer:
                 own, items, before = meta(answer), parts(answer, "items"), len(names)
                 names.update(map(name_of, items))
-                if self.namespace and not self.file.lines:
-                    self._write([self._beginning()])
-                self._write(store.page(list(self._read(items))))
+                self._index(items)
+                kept = list(self._read(items))
+                with self._lock:
+                    if self.namespace and not self.file.lines:
+                        self._write([self._beginning()])
+                    self._write(self._store.page(listing, kept))
             self._received += 1
             more = _text(own.get("continue"))
             if more:
                 if len(names) == before or len(more) > _TOKEN_LENGTH_MAX:
                     raise WatchError("a page of a list without new objects, and more pages")
                 continue
-            version = valid_version(_text(own.get("resourceVersion")))
-            if not version:
-                # A watch cannot begin after such a list.
-                raise WatchError("a list without a resourceVersion")
-            self._write(store.end_list(version, gap))
+            version = _version_of_list(own)
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                self._end_list(listing, version, asked_ns)
             self.index.keep(self.resource.kind, names, self.resource.namespace)
-            if not self.status.is_listed:
-                self.status.is_listed, self.status.listed = True, store.objects
             return
+
+    def _end_list(self, listing: Listing, version: str, asked_ns: int) -> None:
+        """Record what a list shows, and that the file has all changes before it was asked for."""
+        store, gap = self._store, self._gap
+        is_first = not store.lists
+        self._write(store.end_list(listing, version, gap), since=gap[SINCE] if gap else None)
+        self.status.gaps += gap is not None
+        self._gap = None
+        self._proofs.clear()
+        self._claim(asked_ns, version, {LIST_END: "true"} if is_first else {})
+        if is_first:
+            self.status.is_listed, self.status.listed = True, store.objects
+
+    def _claim(
+        self, until_ns: int, version: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Record that the lines so far have all changes before a time and up to a version.
+
+        `annotations` are those of the end of a list, which is recorded in any case.
+        """
+        if self.end_ns and until_ns >= self.end_ns:
+            until_ns, self.status.is_complete = self.end_ns, True
+            self._closed.set()
+        if until_ns > self.status.complete_until_ns or annotations is not None:
+            # A clock may be set back.
+            until_ns = max(until_ns, self.status.complete_until_ns)
+            self.status.complete_until_ns = until_ns
+            claim = {**(annotations or {}), COMPLETE_UNTIL: arrival_time(until_ns)}
+            self._write([self._store.bookmark(version, claim)])
+
+    def _asked_proof(self, limit: int) -> _Proof:
+        """Return the proof of a list's first page; it has a listing where that is the only one.
+
+        Raises what requests raise, and WatchError for a list that is older than the watch.
+        """
+        seen = self._store.version or meta(self._gap or {}).get("resourceVersion") or ""
+        before, asked_ns = _number(seen), self.now_ns()
+        listing = Listing()
+        with self._one_page(limit, of="proof") as answer:
+            version, more = _version_of_list(meta(answer)), _text(meta(answer).get("continue"))
+            self._compare(listing, parts(answer, "items"))
+        if (listed := _number(version)) is not None and before is not None and listed < before:
+            # As of a store that was restored, or a proxy that answers by itself.
+            raise WatchError(f"a list of resourceVersion {listed}, after {before} of the watch")
+        return _Proof(asked_ns=asked_ns, version=version, listing=None if more else listing)
+
+    def _compare(self, listing: Listing, items: Iterable[Raw]) -> None:
+        kept = list(self._read(items))
+        with self._lock:
+            # Nothing is yielded after the first list.
+            self._write(self._store.page(listing, kept))
+
+    def _settle(self, *, compares: bool) -> None:
+        """Claim what the latest proof shows that the watch has reached, or that it equals."""
+        reached = _number(self._store.version)
+        for proof in reversed(self._proofs):
+            number = _number(proof.version)
+            if (reached is not None and number is not None and number <= reached) or (
+                compares and self._is_equal(proof)
+            ):
+                self._claim(proof.asked_ns, proof.version)
+                while self._proofs.popleft() is not proof:
+                    pass
+                return
+
+    def _is_equal(self, proof: _Proof) -> bool:
+        answer = self._watch_answer
+        if proof.listing is None or answer is None or answer.is_within_line:
+            return False
+        return not self._store.differs(proof.listing)
+
+    def _close(self) -> None:
+        proof = self._asked_proof(self.page)
+        self._await(proof)
+        if proof.listing is None and not self._closed.is_set():
+            proof = self._whole(proof)
+            self._await(proof)
+        with self._lock:
+            if self._closed.is_set() or proof.listing is None:
+                return
+            self._gap = self._gap_since(self.status.problem or _UNSETTLED)
+            self._end_list(proof.listing, proof.version, proof.asked_ns)
+
+    def _whole(self, proof: _Proof) -> _Proof:
+        """Return a proof with all pages of a list; the given one where the watch is faster."""
+        listing, asked_ns, token = Listing(), self.now_ns(), ""
+        while not (self._closed.is_set() or self.ending.is_set()):
+            before = len(listing.listed)
+            with self._one_page(self.page, token, of="proof") as answer:
+                self._compare(listing, parts(answer, "items"))
+                own = meta(answer)
+            version, token = _version_of_list(own), _text(own.get("continue"))
+            if not token:
+                return _Proof(asked_ns=asked_ns, version=version, listing=listing)
+            if len(listing.listed) == before or len(token) > _TOKEN_LENGTH_MAX:
+                raise WatchError("a page of a list without new objects, and more pages")
+        return proof
+
+    def _await(self, proof: _Proof) -> None:
+        """Give an open watch the time to reach a proof."""
+        end_s = time.monotonic() + _SETTLE_S
+        with self._lock:
+            self._proofs.append(proof)
+        while True:
+            with self._lock:
+                self._settle(compares=True)
+            is_late = time.monotonic() >= end_s or self._watch_answer is None
+            if self._closed.is_set() or is_late:
+                return
+            self.ending.wait(_POLL_S)
 
     def _beginning(self) -> WatchEvent:
         """Return the first event of a file of one namespace, from which importers read its name."""
@@ -202,13 +437,15 @@ class Watcher:
         return WatchEvent(type="BOOKMARK", object=raw)
 
     @contextlib.contextmanager
-    def _one_page(self, more: str) -> Iterator[dict[str, Any]]:
-        query = dict[str, str | int](limit=self.page) if self.page else {}
+    def _one_page(
+        self, limit: int, more: str = "", *, of: str = "response"
+    ) -> Iterator[dict[str, Any]]:
+        query = dict[str, str | int](limit=limit) if limit else {}
         if more:
             query["continue"] = more
         self.status.requests += 1
         try:
-            with self.api.opened(self.resource.path, query) as answer:
+            with self.api.opened(self.resource.path, query, of=of) as answer:
                 yield answer
         except ApiError as error:
             if more and error.is_gone:
@@ -226,12 +463,16 @@ class Watcher:
         self.status.requests += 1
         with self.api.stream(self.resource.path, query, _SILENCE_S) as answer:
             self.status.problem = ""
-            for line in answer.lines(_WATCH_S_MAX):
-                self.status.lines += 1
-                self._take(line)
-                self._received += 1
-                if self.ending.is_set():
-                    return
+            self._watch_answer = answer
+            try:
+                for line in answer.lines(_WATCH_S_MAX):
+                    self.status.lines += 1
+                    self._take(line)
+                    self._received += 1
+                    if self.ending.is_set():
+                        return
+            finally:
+                self._watch_answer = None
 
     def _take(self, line: bytes) -> None:
         try:
@@ -242,39 +483,67 @@ class Watcher:
             raise UnreachableError(problem) from error
         if not isinstance(raw, dict):
             return
+        kept: list[Raw] = [raw]
         if type_ in {"ADDED", "MODIFIED", "DELETED"}:
-            for each in self._read([raw], is_gone=type_ == "DELETED"):
+            self._index([raw], is_gone=type_ == "DELETED")
+            kept = list(self._read([raw]))
+        with self._lock:
+            if self._closed.is_set():
+                return
+            for each in kept:
                 new = self._store.event(type_, each)
                 if new is not None:
                     self.status.events += 1
                     self._write([new])
-        else:
-            self._store.event(type_, raw)
+            if self._proofs:
+                self._settle(compares=False)
 
-    def _read(self, items: Iterable[Raw], *, is_gone: bool = False) -> Iterator[Raw]:
-        """Yield redacted objects without managedFields, after adding them to the index."""
+    def _index(self, items: Iterable[Raw], *, is_gone: bool = False) -> None:
+        for item in items:
+            if isinstance(item.get("metadata"), dict):
+                self.index.see(self.resource.kind, item, is_gone=is_gone)
+
+    def _read(self, items: Iterable[Raw]) -> Iterator[Raw]:
+        """Yield redacted objects without managedFields."""
         for item in items:
             own = item.get("metadata")
             if not isinstance(own, dict):
                 continue
-            self.index.see(self.resource.kind, item, is_gone=is_gone)
             own.pop("managedFields", None)
             named = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             try:
                 kept = self.redact(named)
             except _MALFORMED:
                 # One malformed object must not end the recording of all.
-                self.status.unreadable += 1
+                with self._lock:
+                    self._store.leave_out(uid_of(named))
                 continue
             if kept is not None:
                 yield kept
 
-    def _write(self, events: Iterable[WatchEvent]) -> None:
-        at = arrival_time(self.now_ns())
+    def _write(self, events: Iterable[WatchEvent], *, since: str | None = None) -> None:
+        """Write events; those of a list after a gap happened between `since` and their arrival."""
+        now_ns = self.now_ns()
+        times = {"arrival": arrival_time(min(now_ns, self.end_ns) if self.end_ns else now_ns)}
+        if since is not None:
+            times["since"] = since
         for event in events:
             line = {"type": event.type, "object": event.object}
-            self.file.write({"arrival": at, "event": line})
+            self.file.write({**times, "event": line})
         self.status.objects = self._store.objects
+
+
+def _version_of_list(metadata: Raw) -> str:
+    """Return a list's resourceVersion; WatchError without it, for no watch can begin there."""
+    version = valid_version(_text(metadata.get("resourceVersion")))
+    if not version:
+        raise WatchError("a list without a resourceVersion")
+    return version
+
+
+def _number(version: str) -> int | None:
+    """Return a resourceVersion as a number; None for one that cannot be compared."""
+    return int(version) if version.isdecimal() else None
 
 
 def _text(value: object) -> str:

@@ -120,6 +120,11 @@ _BOUNDS = {
         "The longest time of a request with its whole answer.",
     ),
     "usage_s": ("--usage-timeout", "30s", "The same for a source of usage."),
+    "end_s": (
+        "--end-timeout",
+        "5s",
+        "The longest time to ask, at the end, whether anything is missing.",
+    ),
     "response_bytes": (
         "--max-response-bytes",
         "256Mi",
@@ -260,12 +265,16 @@ def command(
                 signals,
             )
         _write(output, recorded.folder.path, signals)
-    if frames is None:
+    if frames is None and not recorded.missing:
         shutil.rmtree(recorded.folder.path)
     _print_result(recorded)
+    kept = f"; all that was received is in {recorded.folder.path}" if recorded.missing else ""
     if recorded.broken:
         code = UNWRITABLE if recorded.is_disk else SERVICE
-        raise ExitError(code, f"the recording ended early: {recorded.broken}")
+        raise ExitError(code, f"the recording ended early: {recorded.broken}{kept}")
+    if recorded.missing:
+        problem = f"the end of the recording is missing: {recorded.missing}"
+        raise ExitError(SERVICE, f"{problem}{kept}")
     if signals.code in {TERMINATED, HUNG_UP}:
         name = signal.Signals(signals.number).name
         raise ExitError(

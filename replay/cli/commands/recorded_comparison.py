@@ -31,7 +31,7 @@ from services.terminal import echo
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
-_ALWAYS_SHOWN = ("guessed-time", "partial-recording")
+_ALWAYS_SHOWN = ("guessed-time", "partial-recording", "gap", "missing-end")
 
 
 def compare_trace(
@@ -144,7 +144,7 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
 
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
-    """Print guessed times and what is partial; with `wide` all notes of the import."""
+    """Print guessed times, gaps and what is partial; with `wide` all notes of the import."""
     notes = [each for each in report.notes if wide or each.startswith(_ALWAYS_SHOWN)]
     for note in notes:
         echo(f"note: {note}")

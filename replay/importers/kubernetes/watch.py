@@ -20,6 +20,13 @@ from typing import Any
 
 from replay import bounds
 from replay.importers.kubernetes.left_out import issue_of
+from replay.importers.kubernetes.watch_coverage import (
+    GAP,
+    LIST_END,
+    SINCE,
+    RecordingCoverage,
+    recording_coverage,
+)
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
@@ -42,7 +49,6 @@ NAME = "watch"
 PARTIAL = "partial-recording"
 """The kind of the issue of a recording that has only some namespaces."""
 _HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
-_LIST_END = "k8s.io/initial-events-end"
 RECORDED_NAMESPACE = "reprieve/recorded-namespace"
 """The annotation of a file's first bookmark with the only namespace that the file is of."""
 # Owners come before their dependents, and what pods need comes before pods.
@@ -71,13 +77,16 @@ def open_recording(paths: Sequence[Path]) -> Recording:
     """Return the recording of the files. Raises TraceError where a file cannot be read."""
     left_out = Issues()
     selected = _selected(paths, left_out)
+    coverage = recording_coverage(selected)
+    coverage.add_issues(left_out)
 
     def changes(issues: Issues) -> Iterator[Change]:
         for each in left_out:
             issues.add(each.kind, each.where, each.message, each.count)
-        yield from _merged(selected, issues)
+        yield from _merged(selected, issues, coverage)
 
-    return Recording(paths=selected, changes=changes)
+    complete_until_ns = coverage.complete_until_ns
+    return Recording(paths=selected, changes=changes, complete_until_ns=complete_until_ns)
 
 
 def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
@@ -124,11 +133,14 @@ def _has_bookmarks(path: Path) -> bool:
         return any(b'"BOOKMARK"' in line for line in bounds.lines(file, str(path)))
 
 
-def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
+def _merged(paths: Sequence[Path], issues: Issues, coverage: RecordingCoverage) -> Iterator[Change]:
     """Yield the changes of all files: first the first lists, then by resourceVersion."""
     files = [_ordered(path, issues) for path in paths]
-    last_ns = 0
-    for _, change in heapq.merge(*files, key=lambda item: item[0]):
+    last_ns, gaps = 0, coverage.gaps_by_version()
+    for (is_later, version, _), change in heapq.merge(*files, key=lambda item: item[0]):
+        if gaps and is_later:
+            names = {name: None for since, last, name in gaps if since < version <= last}
+            change = replace(change, unknown=", ".join(names))  # noqa: PLW2901 - the same change
         if change.initial or change.at_ns >= last_ns:
             last_ns = last_ns if change.initial else change.at_ns
             yield change
@@ -212,12 +224,13 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
             if arrival is None:
                 _count_guess(where, raw, issues)
             yield _event(where, arrival, _TYPES[type_], raw)
-        elif type_ == "BOOKMARK" and (every_kind or _LIST_END in part(meta(raw), "annotations")):
+        elif type_ == "BOOKMARK" and (every_kind or LIST_END in part(meta(raw), "annotations")):
             yield _Event(where=where, at_ns=0, has_arrival=False, type=None, raw=raw)
         elif type_ in _TYPES:
             issue_kind, message = issue_of(raw)
             issues.add(issue_kind, where, message)
-        elif type_ != "BOOKMARK":
+        elif type_ != "BOOKMARK" and not (type_ == GAP and SINCE in raw):
+            # Gaps with their times are in the recording's coverage.
             message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
             issues.add("watch-error", where, message)
 

@@ -26,7 +26,10 @@ from services.rpc.errors import FieldError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """An object's change. `old` None: it is new; `deleted`: `new` is its last state."""
+    """An object's change. `old` None: it is new; `deleted`: `new` is its last state.
+
+    `unknown` is that of Change.
+    """
 
     at_ns: int
     old: Raw | None
@@ -35,6 +38,7 @@ class Transition:
     initial: bool
     where: str
     actor: str = ""
+    unknown: str = ""
 
 
 class ObjectHistory:
@@ -76,6 +80,7 @@ class ObjectHistory:
             initial=initial,
             where=change.where,
             actor=change.actor,
+            unknown=change.unknown,
         )
 
     def _is_duplicate(self, old: Raw, new: Raw) -> bool:

@@ -28,7 +28,7 @@ from replay.kube.changes import (
     uid,
 )
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
-from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, Record
+from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, ImportIssue, Record
 
 Changes = Callable[[Issues], Iterable[Change]]
 FOLLOWED_ISSUE = "followed"
@@ -52,28 +52,34 @@ def recording_importer(
     def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
         recording = open_recording(paths)
         header = new_header(name, recording.paths, options)
-        return interpret(recording.changes, header, options)
+        return interpret(recording.changes, header, options, recording.complete_until_ns)
 
     return Importer(
         name=name, description=description, sniff=sniff, load=load, open_recording=open_recording
     )
 
 
-def interpret(changes: Changes, header: Header, options: ImportOptions) -> Iterator[Record]:
+def interpret(
+    changes: Changes, header: Header, options: ImportOptions, complete_until_ns: int | None = None
+) -> Iterator[Record]:
     """Yield the trace of a recording; `changes` is called twice, with `follow_until` three times.
 
+    The window ends at `complete_until_ns`, ns since 1970; without it, with the last change. Changes
+    may come after it, and a replay that ends with the window still has all issues before them.
     Raises TraceError where `options.follow_until` is not within the recording.
     """
     survey_issues = Issues()
     facts = survey(changes(survey_issues))
     if options.follow_until is not None:
-        moment = moment_ns(options.follow_until, header.source, facts.start_ns, facts.end_ns)
+        end_ns = facts.end_ns if complete_until_ns is None else complete_until_ns
+        moment = moment_ns(options.follow_until, header.source, facts.start_ns, end_ns)
         changes = cut_at(changes, moment)
         survey_issues = Issues()
         facts = survey(changes(survey_issues))
     issues = Issues()
     output = RecordMaker(issues)
-    header.start_ns, header.window_end_ns = facts.start_ns, facts.end_ns
+    window_end_ns = facts.end_ns if complete_until_ns is None else complete_until_ns
+    header.start_ns, header.window_end_ns = facts.start_ns, max(window_end_ns, facts.start_ns)
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
     header.options.update(options.as_text())
     yield output.numbering.header(header)
@@ -87,10 +93,16 @@ def interpret(changes: Changes, header: Header, options: ImportOptions) -> Itera
     )
     objects = ObjectReader(facts=facts, output=output)
     for change in changes(issues):
+        if not change.initial and change.at_ns > header.window_end_ns:
+            yield from output.numbering.issues(_but_followed(issues.taken()))
         for transition in history.follow(change):
             reader: PodReader | ObjectReader = pods if kind(transition.new) == "Pod" else objects
             yield from reader.read(_no_earlier(transition, facts.start_ns))
-    yield from output.numbering.issues(each for each in issues if each.kind != FOLLOWED_ISSUE)
+    yield from output.numbering.issues(_but_followed(issues.taken()))
+
+
+def _but_followed(issues: Iterable[ImportIssue]) -> Iterator[ImportIssue]:
+    return (each for each in issues if each.kind != FOLLOWED_ISSUE)
 
 
 def _no_earlier(transition: Transition, start_ns: int) -> Transition:

@@ -14,7 +14,7 @@ from replay.compare.verdict import Match
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.compare.builders import FIT, node, pod, recording, victim
-from tests.unit.importers.builders import line
+from tests.unit.importers.builders import claim, gap, line
 
 Answer = Callable[[str, frozenset[str]], scheduler_pb2.Evaluation]
 
@@ -72,6 +72,32 @@ def two_bound(folder: Path) -> Recording:
         line(4, "MODIFIED", pod("a", 5, node="n")),
         line(4, "MODIFIED", pod("b", 6, node="m")),
     )
+
+
+def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Path) -> None:
+    """Whatever the judge would answer: the state before them is not known."""
+    found = recording(
+        tmp_path,
+        node("n", 1),
+        claim(0, "Node", 2, until=0, is_list=True),
+        *(line(1, "ADDED", pod(name, number)) for number, name in enumerate("abc", 3)),
+        *(gap(3, "Pod", 5, since=2), line(3, "MODIFIED", pod("a", 6, node="n"))),
+        claim(3, "Pod", 7, until=3),
+        line(4, "MODIFIED", pod("b", 8, node="n")),
+        gap(6, "Pod", 8, since=3, ended=True),
+        line(5, "MODIFIED", pod("c", 9, node="n")),
+    )
+    compared = findings(found, lambda _name, _bound: best("n"))
+    assert [each.outcome for each in compared] == [
+        FindingOutcome.NOT_JUDGED,
+        FindingOutcome.AGREES,
+        FindingOutcome.NOT_JUDGED,
+    ]
+    assert {each.verdict.match for each in compared[::2]} == {Match.GAP}
+    report = ComparisonReport(rules="", kubernetes_version="", order="", notes=())
+    report.add(compared)
+    assert report.to_mapping()["reasons"] == {"not judged: a gap of the recording": 2}
+    assert "changes before it may be missing of" in str(report.to_mapping()["findings"])
 
 
 def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:

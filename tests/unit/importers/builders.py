@@ -163,3 +163,20 @@ def deletes(records: Iterable[Record]) -> list[Delete]:
 def issues(records: Iterable[Record]) -> Iterator[ImportIssue]:
     """Yield the issues."""
     return (record.issue for record in records if record.HasField("issue"))
+
+
+def claim(second: float, kind: str, version: int, *, until: float, is_list: bool = False) -> bytes:
+    """Return a recorder's line: its file is complete until a time, and up to a version."""
+    raw = list_end(kind, version)
+    annotations: Raw = raw["metadata"]["annotations"]
+    if not is_list:
+        annotations.clear()
+    annotations["reprieve/complete-until"] = at(until)
+    return line(second, "BOOKMARK", raw)
+
+
+def gap(second: float, kind: str, version: int, *, since: float, **more: object) -> bytes:
+    """Return a recorder's line: its file may lack changes after a version, since a time."""
+    metadata = {"resourceVersion": str(version)}
+    raw = {"kind": kind, "message": "why", "since": at(since), "metadata": metadata, **more}
+    return line(second, "RECORDER", raw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import resource as resource_limits
 import signal
 import threading
@@ -101,7 +102,8 @@ def test_a_closed_watch_continues_where_it_was(tmp_path: Path) -> None:
         records = trace(server, tmp_path / "f")
     asked = [each.get("resourceVersion") for each in pods.asked if "watch" in each]
     assert asked[:3] == ["1", "6", "9"]
-    assert len([each for each in pods.asked if "watch" not in each]) == 1
+    # And a list at the end.
+    assert len([each for each in pods.asked if "watch" not in each]) == 2
     assert told(records) == ["pod_create", "observed scheduled", "observed started"]
 
 
@@ -116,7 +118,10 @@ def test_a_connection_that_breaks_within_a_line_loses_nothing(tmp_path: Path) ->
 
 
 def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
-    """One pod came, one changed, one went, one stayed: each is told once, and that it is late."""
+    """One pod came, one changed, one went, one stayed: each is told once, and that it is late.
+
+    A note has the time in which that happened.
+    """
     before = [running("stays", 2), running("changes", 3), running("goes", 4)]
     after = [
         running("stays", 2),
@@ -138,9 +143,11 @@ def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
         "delete Pod user",
         "observed removed",
     ]
-    found = [each for each in issues(records) if each.kind in {"watch-error", "not-recorded"}]
-    assert {each.kind for each in found} == {"watch-error", "not-recorded"}
-    assert all("pods were listed again" in each.message for each in found)
+    [gap] = [each for each in issues(records) if each.kind == "gap"]
+    assert re.match(r"pods were not watched all the time from 20\S+Z to 20\S+Z \(", gap.message)
+    assert "Expired: too old: a change in that time is recorded at its end" in gap.message
+    assert gap.count == 1
+    assert "watch-error" not in issue_kinds(records)
 
 
 def test_a_name_that_was_taken_again_meanwhile_is_two_pods(tmp_path: Path) -> None:

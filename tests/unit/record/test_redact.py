@@ -9,6 +9,7 @@ import pytest
 
 from replay.kube.kinds import to_object
 from replay.record.redact import Redactor
+from services.rpc.errors import FieldError
 from tests.unit.importers.builders import make_object, make_pod
 
 Raw = dict[str, Any]
@@ -179,11 +180,10 @@ def test_a_redacted_object_is_one_that_a_trace_takes() -> None:
     assert to_object(result).HasField("pod_disruption_budget")
 
 
-def test_an_object_that_cannot_be_read_is_left_out_and_counted() -> None:
+def test_an_object_that_cannot_be_read_is_refused() -> None:
     """Nothing of it may stay as it was."""
-    redactor = Redactor(b"k")
-    assert redactor.object(make_pod("p", 1, spec={"priority": "high"})) is None
-    assert redactor.unreadable == 1
+    with pytest.raises(FieldError):
+        Redactor(b"k").object(make_pod("p", 1, spec={"priority": "high"}))
 
 
 def test_a_servers_message_loses_the_recorded_namespaces_also_as_words_of_kubernetes() -> None:
@@ -195,3 +195,26 @@ def test_a_servers_message_loses_the_recorded_namespaces_also_as_words_of_kubern
     assert "victims" not in hidden
     assert hidden.endswith(f": low on {redactor.text('memory')}")
     assert redactor.words("low on memory") == "low on memory"
+
+
+def test_kinds_and_groups_of_custom_resources_are_hashed() -> None:
+    """An operator's owner reference names the product, and whose it is; Kubernetes' own stay."""
+    owners = [
+        {"apiVersion": "db.acme.io/v1", "kind": "AcmeDatabase", "name": "d", "uid": "1"},
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2"},
+        {"apiVersion": "acme/v1", "kind": "Job", "name": "k", "uid": "3"},
+        {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "name": "n", "uid": "4"},
+    ]
+    made = redacted(make_pod("p", 1, metadata={"ownerReferences": owners}))
+    kinds = [(each["apiVersion"], each["kind"]) for each in made["metadata"]["ownerReferences"]]
+    assert "acme" not in str(kinds).lower()
+    assert kinds[0][0].endswith("/v1")
+    assert kinds[1::2] == [("batch/v1", "Job"), ("storage.k8s.io/v1", "CSINode")]
+    assert kinds[2][1] == "Job"
+
+
+def test_words_of_any_script_are_hashed() -> None:
+    """A server's message may have letters beyond ASCII."""
+    for said in ("Größe von база-данных", "東京 is too old", "naïve_name_ä"):
+        hidden = REDACTOR.words(said)
+        assert all(part not in hidden for part in ("Größe", "база", "данных", "東京", "naïve", "ä"))
