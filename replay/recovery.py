@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import TypeVar
 
 from replay.errors import RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
+from replay.results.run.history import Checkpoints
 from replay.results.run.resume_point import ResumePoint, packed
 from replay.sessions import Services, WantedServices, open_services
-from replay.state_codec import UnreadableStateError, dump, load
+from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
 from replay.world.loop.replay import Replay
 
 SHARE = 100
@@ -50,7 +51,7 @@ class Checkpointer:
         self._run = run
         self._services = services
         self._every_ns = every_ns
-        self._for_explain = run.checkpoints()
+        self._for_explain = Checkpoints(run.path, point.rounds)
         self._last_ns = perf_counter_ns()
         self._took_ns = 0
         self._is_possible = services.are_resumable
@@ -61,16 +62,12 @@ class Checkpointer:
         waited_ns = perf_counter_ns() - self._last_ns
         return self._is_possible and waited_ns >= max(self._every_ns, SHARE * self._took_ns)
 
-    def save(
-        self, at_ns: int, replay: Replay, recorder: Recorder, outside: Mapping[str, object]
-    ) -> None:
-        """Save everything between two instants; `outside` are the objects beside it, by name.
-
-        Raises OutputError and BackendError.
-        """
+    def save(self, at_ns: int, replay: Replay, recorder: Recorder) -> None:
+        """Save everything between two instants. Raises OutputError and BackendError."""
         began_ns = perf_counter_ns()
         try:
-            position, world = dump(recorder.position(), {}), dump(replay, outside)
+            position = dump(RecorderPosition, recorder.position())
+            world = dump_parts(replay)
         except TypeError as error:
             self._is_possible = False
             self._notice(f"no checkpoint can be taken from here on: {error}; please report this")
@@ -78,12 +75,6 @@ class Checkpointer:
         scheduler = self._services.scheduler.checkpoint()
         eviction = self._services.eviction
         rounds = self._services.scheduler.rounds
-        if self._for_explain.is_due and not self._run.has_extenders:
-            self._for_explain.save(at_ns, rounds, scheduler)
-        # The recorder's position has synced what its files have; so are their names, before a point
-        # counts on them.
-        self._run.sync()
-        files = self._run.recorded_files()
         self.point = self.point.taken(
             at_ns=at_ns,
             rounds=rounds,
@@ -91,56 +82,35 @@ class Checkpointer:
             eviction=packed(eviction.checkpoint()) if eviction is not None else (),
             recorder=position,
             world=world,
-            files=files,
         )
-        self._run.write_resume_point(self.point)
+        self.point.write(self._run.path)
+        if self._for_explain.is_due and not self._run.has_extenders:
+            self._for_explain.save(at_ns, rounds, scheduler)
         self._last_ns = perf_counter_ns()
         self._took_ns = self._last_ns - began_ns
 
 
-def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], None]) -> ResumePoint:
-    """Bring a run's files to what they were at `point`, and return the point to go on from.
-
-    It is the run's beginning where a file has not the bytes any more that it had then. Raises
-    RunError and OutputError.
-    """
-    try:
-        run.go_back(point.files)
-    except RunError as error:
-        if not point.files:
-            raise
-        notice(f"{error}; the run is replayed from its beginning")
-        run.go_back({})
-        return point.beginning
-    return point
-
-
 def position_at(point: ResumePoint) -> RecorderPosition | None:
-    """Return what a recorder had counted; None at the beginning. Raises RunError."""
+    """Return how far a run's files were written; None for the beginning. Raises RunError."""
     if not point.recorder:
         return None
-    position = _loaded(point.recorder, {})
-    if not isinstance(position, RecorderPosition):
-        raise RunError("resume.zst: has no position of a recorder")
-    return position
+    with _reading():
+        return load(RecorderPosition, point.recorder)
 
 
-def replay_at(point: ResumePoint, outside: Mapping[str, object]) -> Replay | None:
-    """Return the cluster of a checkpoint; None for the beginning. Raises RunError."""
-    if not point.world:
-        return None
-    replay = _loaded(point.world, outside)
-    if not isinstance(replay, Replay):
-        raise RunError("resume.zst: has no cluster")
-    return replay
+def restore(replay: Replay, point: ResumePoint) -> None:
+    """Give a new replay the cluster of a checkpoint, if there is one. Raises RunError."""
+    if point.world:
+        with _reading():
+            restore_parts(replay, point.world)
 
 
-def _loaded(data: bytes, outside: Mapping[str, object]) -> object:
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
     try:
-        state: object = load(data, outside)
+        yield
     except UnreadableStateError as error:
         raise RunError(f"resume.zst: {error}") from error
-    return state
 
 
 def patient_services(

@@ -17,14 +17,7 @@ from time import perf_counter_ns
 from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import RunError, ServiceLostError
-from replay.recovery import (
-    Checkpointer,
-    Recovery,
-    gone_back,
-    patient_services,
-    position_at,
-    replay_at,
-)
+from replay.recovery import Checkpointer, Recovery, patient_services, position_at, restore
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
@@ -147,14 +140,12 @@ def run_replay(
         if settings.resumes:
             point = ResumePoint.read(run.path)
             _check_same(run.manifest(), manifest)
-            point = gone_back(run, point, notice)
             recovery.reopen(point)
         else:
+            run.write_manifest(manifest)
             command = RunCommand.here(settings.argv, settings.run_path or run.path)
             point = ResumePoint(version=settings.version, command=command)
-            # A folder with a manifest can be resumed; one without has nothing of a run yet.
-            run.write_resume_point(point)
-            run.write_manifest(manifest)
+            point.write(run.path)
         before = {name: each.cpu_s() for name, each in services.embedded.processes.items()}
         while True:
             attempt = _Attempt(settings, services, run, point, notice)
@@ -163,7 +154,7 @@ def run_replay(
                     attempt.play(records, progress)
                     break
             except ServiceLostError as error:
-                point = gone_back(run, attempt.point, notice)
+                point = attempt.point
                 recovery.recover(error, point, attempt.replay.instants)
                 records = open_records()
         usage = {
@@ -237,10 +228,7 @@ class _Attempt:
         if eviction is not None:
             eviction.follow(self.recorder.traceparent)
         timed = _TimedEviction(eviction, self.recorder) if eviction is not None else None
-        self._outside: dict[str, object] = {"scheduler": scheduler, "recorder": self.recorder}
-        if timed is not None:
-            self._outside["eviction"] = timed
-        self.replay = replay_at(point, self._outside) or Replay(
+        self.replay = Replay(
             scheduler,
             timed,
             models=settings.models,
@@ -252,6 +240,7 @@ class _Attempt:
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
         )
+        restore(self.replay, point)
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
 
@@ -266,7 +255,7 @@ class _Attempt:
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, self.recorder.tally)
             if self._checkpointer.is_due and not self.replay.stream.is_ahead:
-                self._checkpointer.save(now_ns, self.replay, self.recorder, self._outside)
+                self._checkpointer.save(now_ns, self.replay, self.recorder)
 
         limits = Limits(until_ns=self._settings.until_ns, progress=report)
         self.end = self.replay.run(_noting(records, self.header), limits)
@@ -341,7 +330,7 @@ def _span_sink(
     if not settings.sampling.share:
         return None
     spans = None if position is None else position.spans
-    return open_span_sink(lambda: run.growing(SPANS), settings.version, os.environ, spans)
+    return open_span_sink(run.path / SPANS, settings.version, os.environ, spans)
 
 
 def _wanted(settings: ReplaySettings, compiling: Compiling, *, warms_up: bool) -> WantedServices:

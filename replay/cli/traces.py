@@ -93,8 +93,13 @@ def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
     """
     from replay.trace.writer import write  # noqa: PLC0415 - loaded when needed
 
+    partial = output.with_name(f".partial.{output.name}")
     with refusing_traces():
-        count = write(output, records)
+        try:
+            count = write(partial, records)
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
     echo(f"{output}: {counted(count, 'record')}", err=True)
 
 

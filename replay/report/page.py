@@ -22,10 +22,9 @@ from replay.report.workloads import workloads
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
-from replay.results.run.manifest import Manifest, RunFile
+from replay.results.run.manifest import Manifest
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
-from services.folder import write_file
 
 _COUNTED = (
     "pods",
@@ -211,20 +210,21 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     The run's tables are built first where they are missing. Raises RunError where the report cannot
     be written; a former report is left then.
     """
-    place = path or run.path / REPORT
+    path = path or run.path / REPORT
     with RunTables(run) as tables:
         source = open_source(tables)
         head = report_head(source, run.manifest(), run.path.resolve().name)
         text = page(head, [notes(run), *(each(source) for each in SECTIONS)])
-    if path is None and run.has_digests:
-        run.note_made({REPORT: RunFile.of(text.encode())})
-    return write_page(place, text)
+    return write_page(path, text)
 
 
 def write_page(path: Path, text: str) -> Path:
     """Write a page as a whole and return its path. Raises RunError or OutputError."""
+    draft = path.with_name(f"{path.name}.draft")
     try:
-        write_file(path, text.encode())
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
     except OSError as error:
+        draft.unlink(missing_ok=True)
         raise unwritable(path, error) from error
     return path

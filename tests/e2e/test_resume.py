@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -14,19 +15,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgpack
 import pytest
-import zstandard
 
 from replay.backends.processes import EmbeddedServices, ServiceProcess
 from replay.backends.services import EvictionService, SchedulerService
-from replay.errors import BackendError, ServiceLostError
+from replay.errors import BackendError, RunError, ServiceLostError
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.recovery import Checkpointer
 from replay.results.run.directory import RunDirectory
 from replay.results.run.lock import is_held
+from replay.results.run.resume_point import ResumePoint
 from replay.runner import Progress, ReplaySettings, run_replay
 from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2
@@ -82,10 +82,9 @@ def _broken_off(folder: Path, *more: str) -> Path:
 
 def _has_checkpoint(run: Path) -> bool:
     try:
-        content = zstandard.ZstdDecompressor().decompress((run / "resume.zst").read_bytes())
-    except (OSError, zstandard.ZstdError):
+        return bool(ResumePoint.read(run).world)
+    except RunError:
         return False
-    return bool(msgpack.unpackb(content)["world"])
 
 
 @pytest.mark.e2e
@@ -277,10 +276,10 @@ def test_a_run_is_not_resumed_with_another_trace_or_from_a_damaged_checkpoint(
     whole = (run / "resume.zst").read_bytes()
     (run / "resume.zst").write_bytes(whole[: len(whole) // 2])
     assert "is damaged" in reprieve(tmp_path, "resume", "run", code=2).stderr
-    content = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(whole))
-    content["command"]["argv"] += ["--seed", "99"]
-    changed = zstandard.ZstdCompressor().compress(msgpack.packb(content))
-    (run / "resume.zst").write_bytes(changed)
+    (run / "resume.zst").write_bytes(whole)
+    point = ResumePoint.read(run)
+    argv = (*point.command.argv, "--seed", "99")
+    replace(point, command=replace(point.command, argv=argv)).write(run)
     assert "its seed has changed" in reprieve(tmp_path, "resume", "run", code=2).stderr
     assert (run / "decisions.jsonl").read_bytes() == before
 
@@ -402,20 +401,12 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_check
 
 
 @pytest.mark.e2e
-def test_a_run_that_was_killed_at_its_start_is_refused_and_its_folder_used_again(
-    tmp_path: Path,
-) -> None:
-    """Before its manifest was written; one without a checkpoint's file names the way on, too."""
+def test_a_run_that_was_killed_at_its_start_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Before its command was written."""
     reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
-    run = tmp_path / "run"
-    run.mkdir()
-    for name in ("run.lock", "resume.zst", "manifest.json.0123456789abcdef.draft"):
-        (run / name).write_text("{}")
-        said = reprieve(tmp_path, "resume", "run", code=2).stderr
-        assert "its replay was killed before it began; replay the trace again" in said
     reprieve(tmp_path, "replay", "trace.ktr", "--run", "run", "-q", "--no-report")
-    directory = RunDirectory.open(run)
-    directory.write_manifest(replace(directory.manifest(), finished=False, files={}))
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_bytes())
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"finished": False}))
     said = reprieve(tmp_path, "resume", "run", code=2).stderr
     assert "has no resume.zst; replay its trace again, with --force" in said
 
@@ -488,3 +479,18 @@ def test_a_folder_whose_trace_broke_is_used_again_and_one_that_can_be_resumed_is
     done = reprieve(killed, "replay", str(tmp_path / "whole.jsonl"), *tail, code=2)
     assert "is a former run; --force replaces it" in done.stderr
     assert (interrupted / "resume.zst").read_bytes() == kept
+
+
+@pytest.mark.e2e
+def test_what_names_code_or_credentials_is_not_taken_from_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user sets it again."""
+    monkeypatch.setenv("REPRIEVE_PLUGINS", "")
+    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    process, _ = _begun(tmp_path, "replay", "trace.ktr", "--run", "run", "--spans", "off", "-q")
+    process.kill()
+    process.wait()
+    monkeypatch.delenv("REPRIEVE_PLUGINS")
+    refused = reprieve(tmp_path, "resume", "run", code=2)
+    assert "run: REPRIEVE_PLUGINS was set when the run began, and is not taken" in refused.stderr

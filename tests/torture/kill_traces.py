@@ -233,6 +233,8 @@ _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
     everything_under_way,
     _everything_in_process,
 )
+KINDS = len(_KINDS)
+"""The number of kinds; as many consecutive seeds have each of them."""
 
 
 def _not_threes(args: Json) -> Json:

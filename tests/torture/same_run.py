@@ -26,10 +26,9 @@ from replay.report.page import write_report
 from replay.results.kubectl.get import RESOURCES, GetQuery, get
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, MANIFEST, SPANS
-from replay.results.run.manifest import described
 from replay.results.run.verification import FAULTS, verify
-from replay.results.schema import FILE_NAMES, TABLES, WALL_COLUMNS, WALL_FIGURES, Table
-from replay.results.tables.query import RunTables
+from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES, Table
+from replay.results.tables.query import RunTables, ensure_tables
 
 Shown = Mapping[str, object]
 _EXPLAINED = """
@@ -80,9 +79,7 @@ def recorded(path: Path) -> dict[str, object]:
             name: value for name, value in summary.items() if name not in {"run", *WALL_FIGURES}
         },
         "manifest": {
-            name: value
-            for name, value in manifest.items()
-            if name not in {"argv", "files", "sha256"}
+            name: value for name, value in manifest.items() if name not in {"argv", "files"}
         },
         "spans": _pod_spans(run, is_wall="wall" in manifest["argv"]),
     }
@@ -150,8 +147,7 @@ def _report(run: RunDirectory) -> list[str]:
                     f"FROM read_parquet('{path}') ORDER BY ALL"
                 )
                 connection.execute(f"COPY found TO '{path}' (FORMAT parquet)")
-        run = RunDirectory.open(copy)
-        run.note_made({name: described(copy / name) for name in FILE_NAMES})
+        ensure_tables(RunDirectory.open(copy))
         return write_report(RunDirectory.open(copy)).read_text("utf-8").splitlines()
 
 

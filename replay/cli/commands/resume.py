@@ -15,7 +15,7 @@ from replay.cli.parameters import FOLDER
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
-from replay.results.run.resume_point import ResumePoint, RunCommand
+from replay.results.run.resume_point import ASKED, ResumePoint, RunCommand
 from replay.runner import ReplaySettings
 from services.terminal import echo
 
@@ -33,8 +33,9 @@ def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     RUN is the folder of the run. The command that began it is repeated in its working directory,
     from the run's last checkpoint on; without a checkpoint from the beginning. The decision log is
     then byte for byte that of a run that was never interrupted. Trace, configuration and version
-    must be those of the beginning. A run whose services are lost goes on by itself, see --reconnect
-    of `reprieve replay`. Of a run that has its end, a missing report is written.
+    must be those of the beginning. Bounds and timeouts of the environment are taken from then, too;
+    set REPRIEVE_ACCESS and REPRIEVE_PLUGINS again. A run whose services are lost goes on by itself,
+    see --reconnect of `reprieve replay`. Of a run that has its end, a missing report is written.
 
     The checks of the command are made, and its --junit and --summary are written. The options of
     these names add checks, and name other files.
@@ -54,6 +55,10 @@ def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     if not begun.argv or begun.argv[0] != "replay":
         problem = f"{run} was not made by `reprieve replay`: repeat the command that made it"
         raise ExitError(REFUSED, problem)
+    missing = sorted(ASKED & {*begun.asked} - os.environ.keys())
+    if missing:
+        problem = f"{' and '.join(missing)} was set when the run began, and is not taken from it"
+        raise ExitError(REFUSED, f"{run}: {problem}: set it again")
     here = run.resolve()
     try:
         os.chdir(begun.folder)

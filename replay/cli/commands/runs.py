@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import click
 import orjson
@@ -40,7 +40,6 @@ from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
-from services.folder import replacing
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
 from services.terminal import counted, echo
@@ -185,25 +184,28 @@ def export_command(*, run: Path, _format: str, output: Path) -> None:
       reprieve export runs/today -o today.json.gz
       reprieve export runs/today --format chrome-trace -o today.json
     """
-    with RunTables(open_run(run)) as tables, replacing(output) as file:
-        if output.name.endswith(".gz"):
-            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=3) as compressed:
-                count = _write_events(cast("BinaryIO", compressed), trace_events(tables))
-        else:
-            count = _write_events(file, trace_events(tables))
+    partial = output.with_name(f".partial.{output.name}")
+    try:
+        with RunTables(open_run(run)) as tables:
+            count = _write_events(partial, trace_events(tables))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
     echo(f"{output}: {counted(count, 'trace event')}", err=True)
 
 
-def _write_events(file: BinaryIO, events: Iterable[TraceEvent]) -> int:
+def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
     count, lines = 0, bytearray(b'{"displayTimeUnit":"ms","traceEvents":[')
-    for event in events:
-        lines += b",\n" if count else b"\n"
-        lines += orjson.dumps(event)
-        count += 1
-        if count % _EVENTS_PER_WRITE == 0:
-            file.write(lines)
-            lines.clear()
-    file.write(lines + b"\n]}\n")
+    compressed = path.name.endswith(".gz")
+    with gzip.open(path, "wb", 3) if compressed else path.open("wb") as file:
+        for event in events:
+            lines += b",\n" if count else b"\n"
+            lines += orjson.dumps(event)
+            count += 1
+            if count % _EVENTS_PER_WRITE == 0:
+                file.write(lines)
+                lines.clear()
+        file.write(lines + b"\n]}\n")
     return count
 
 

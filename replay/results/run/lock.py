@@ -25,8 +25,7 @@ from typing import Self
 
 import orjson
 
-from replay.errors import RunError, unreadable, unwritable
-from services.folder import Folder, NotAFileError, open_file
+from replay.errors import RunError, unwritable
 
 LOCK = "run.lock"
 _BYTES = 4096
@@ -56,10 +55,10 @@ class LockHolder:
 
 
 class RunLock:
-    """The lock of a folder, held from `take` to `release`, with the opened folder."""
+    """The lock of a folder, held from `take` to `release`."""
 
-    def __init__(self, folder: Folder, descriptor: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self._path = folder / LOCK
         self._descriptor = descriptor
         self._holder = LockHolder(
             pid=os.getpid(),
@@ -73,27 +72,19 @@ class RunLock:
 
         The lock is let go, and the run reads as killed, when this process ends.
         """
-        with contextlib.ExitStack() as stack:
+        path = folder / LOCK
+        for _ in range(_TRIES):
             try:
-                opened = stack.enter_context(Folder(folder))
-                for _ in range(_TRIES):
-                    descriptor = opened.open(LOCK, os.O_RDWR | os.O_CREAT)
-                    if _locked(descriptor, fcntl.LOCK_EX) and opened.is_at(LOCK, descriptor):
-                        lock = cls(opened, descriptor)
-                        stack.callback(os.close, descriptor)
-                        lock._put()
-                        stack.pop_all()
-                        return lock
-                    os.close(descriptor)
-                    time.sleep(_PAUSE_S)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except OSError as error:
-                raise unwritable(folder / LOCK, error) from error
+                raise unwritable(path, error) from error
+            if _locked(descriptor, fcntl.LOCK_EX) and _is_at(path, descriptor):
+                lock = cls(folder, descriptor)
+                lock._write()
+                return lock
+            os.close(descriptor)
+            time.sleep(_PAUSE_S)
         raise RunError(held_text(folder))
-
-    @property
-    def is_held(self) -> bool:
-        """Return whether this lock was not released yet."""
-        return self._descriptor >= 0
 
     def release(self, broke_off: str = "", *, refused: bool = False) -> None:
         """Let the folder go; `broke_off` is why the run ended early, "" where it has its end.
@@ -107,11 +98,17 @@ class RunLock:
                 reason = broke_off.partition("\n")[0][:_REASON_CHARS_MAX]
                 self._holder = replace(self._holder, broke_off=reason, refused=refused)
                 self._put()
-            elif self.folder.is_at(LOCK, self._descriptor):
-                self.folder.remove(LOCK)
+            elif _is_at(self._path, self._descriptor):
+                self._path.unlink()
         os.close(self._descriptor)
-        self.folder.close()
         self._descriptor = -1
+
+    def _write(self) -> None:
+        try:
+            self._put()
+        except OSError as error:
+            os.close(self._descriptor)
+            raise unwritable(self._path, error) from error
 
     def _put(self) -> None:
         text = orjson.dumps(asdict(self._holder))
@@ -120,30 +117,22 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a live run holds a folder. Raises RunError where its lock is not a file."""
+    """Return whether a live run holds a folder."""
+    path = folder / LOCK
     try:
-        with Folder(folder) as opened:
-            descriptor = opened.open(LOCK)
-            try:
-                return not _locked(descriptor, fcntl.LOCK_SH) and opened.is_at(LOCK, descriptor)
-            finally:
-                os.close(descriptor)
-    except NotAFileError as error:
-        raise unreadable(folder / LOCK, error) from error
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
+    try:
+        return not _locked(descriptor, fcntl.LOCK_SH) and _is_at(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_holder(folder: Path) -> LockHolder | None:
-    """Return the run that a folder's lock describes, live or not; None without a lock.
-
-    Raises RunError where the lock is not a file.
-    """
+    """Return the run that a folder's lock describes, live or not; None without a lock."""
     try:
-        with open_file(folder / LOCK) as file:
-            text = file.read(_BYTES)
-    except NotAFileError as error:
-        raise unreadable(folder / LOCK, error) from error
+        text = (folder / LOCK).read_bytes()
     except OSError:
         return None
     try:
@@ -173,3 +162,11 @@ def _locked(descriptor: int, kind: int) -> bool:
     except OSError as error:
         return error.errno in _UNSUPPORTED
     return True
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Return whether the path still names the open file: its former holder may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False

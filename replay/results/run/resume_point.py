@@ -1,49 +1,72 @@
 """Where a run can be resumed: its command, and the last checkpoint of everything.
 
 The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
-a whole. It has one zstd frame with a checksum, and in it MessagePack: the version that wrote it,
-the command, and the checkpoint, once one is taken. The services' parts are those of their
-CheckpointSession; `world` and `recorder` are what replay/state_codec.py writes.
+a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format, and
+what replay/state_codec.py makes of a ResumePoint, whose `world` and `recorder` are the same. The
+services' parts are those of their CheckpointSession.
+
+The file may be a stranger's. It names no code; the memory that reading takes is bounded by its
+size; and of a command's environment only the variables in REPEATED are taken from it.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import msgpack
 import zstandard
 
-from replay.errors import RunError, unreadable
-from replay.results.run.manifest import RunFile
+from replay.bounds import NAMES, variable_name
+from replay.errors import RunError, unwritable
+from replay.state_codec import UnreadableStateError, dump, load
 from reprieve.session.v1beta1 import session_pb2
-from services.folder import read_file
+from services.rpc.timeouts import VARIABLE as TIMEOUTS
 
 RESUME = "resume.zst"
+REPEATED = frozenset({*map(variable_name, NAMES), TIMEOUTS})
+"""The environment variables that a resumed run has from its beginning: bounds and timeouts.
+
+Others are options, too, but name code to run, or files with credentials.
+"""
+ASKED = frozenset({"REPRIEVE_ACCESS", "REPRIEVE_PLUGINS"})
+"""Such others: where they were set at the beginning, they must be set again by the user."""
 _FORMAT = 2
+_HEAD_BYTES = 32
+"""Enough for the number of a format, in every format."""
+_DRAFT = ".draft"
 _LEVEL = 1
+_EXPANSION, _EXPANSION_FROM_BYTES = 32, 1 << 20
+"""How many times as large as the file its content may be, beyond 1 MiB; it is 4 times as a rule."""
+_SKIPPABLE = struct.Struct("<II")
+_PADDING = 0x184D2A50
+"""What a frame begins with that has no content (RFC 8878, 3.1.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
     """The command of a run: its arguments, its folder as it was named, and where it ran.
 
-    environment: the variables that are options, such as REPRIEVE_ACCESS.
+    environment: the variables of REPEATED that were set. asked: the names of ASKED that were set.
     """
 
     argv: Sequence[str] = ()
     run: str = ""
     folder: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    asked: Sequence[str] = ()
 
     @classmethod
     def here(cls, argv: Sequence[str], run: Path) -> Self:
         """Return the command of this process."""
-        set_here = {name: text for name, text in os.environ.items() if name.startswith("REPRIEVE_")}
-        return cls(argv=tuple(argv), run=str(run), folder=str(Path.cwd()), environment=set_here)
+        set_here = {name: os.environ[name] for name in sorted(REPEATED) if name in os.environ}
+        asked = tuple(sorted(ASKED & os.environ.keys()))
+        folder = str(Path.cwd())
+        return cls(argv=tuple(argv), run=str(run), folder=folder, environment=set_here, asked=asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +75,6 @@ class ResumePoint:
 
     rounds: of the scheduler, so far. scheduler, eviction: the chunks of the services' checkpoints,
     none before the first one. world, recorder: the cluster and the recorder's position, as bytes.
-    files: the run's files by name, as they were on the disk at that moment: those that grow may
-    have more bytes since.
     """
 
     version: str
@@ -64,46 +85,85 @@ class ResumePoint:
     eviction: Sequence[bytes] = ()
     world: bytes = b""
     recorder: bytes = b""
-    files: Mapping[str, RunFile] = field(default_factory=dict)
 
     def taken(self, **checkpoint: Any) -> Self:
         """Return the point with another checkpoint."""
         return replace(self, **checkpoint)
 
-    @property
-    def beginning(self) -> Self:
-        """Return the point of the same run before anything was recorded."""
-        return type(self)(version=self.version, command=self.command)
-
-    def encoded(self) -> bytes:
-        """Return the content of the file."""
-        content = msgpack.packb({"format": _FORMAT, **asdict(self)})
-        return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(content)
+    def write(self, folder: Path) -> None:
+        """Replace the file in a run's folder, on the disk. Raises OutputError."""
+        content = msgpack.packb({"format": _FORMAT}) + dump(ResumePoint, self)
+        path = folder / RESUME
+        draft = folder / f"{RESUME}{_DRAFT}"
+        try:
+            with draft.open("wb") as file:
+                file.write(_compressed(content))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except OSError as error:
+            raise unwritable(path, error) from error
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the file of a run's folder. Raises RunError where it is missing or damaged."""
         path = folder / RESUME
         try:
-            content = zstandard.ZstdDecompressor().decompress(read_file(path))
-            values = msgpack.unpackb(content)
-            number = values.pop("format")
+            content = _expanded(path.read_bytes())
+            number, size = _format(content[:_HEAD_BYTES])
             if number != _FORMAT:
-                raise RunError(f"{path}: has format {number}; this version reads {_FORMAT}")
-            values["command"] = RunCommand(**values["command"])
-            values["files"] = {name: RunFile(**each) for name, each in values["files"].items()}
-            return cls(**values)
+                raise RunError(
+                    f"{path}: has format {number}, and this version of reprieve reads {_FORMAT} "
+                    "only: resume the run with the version that began it, or replay its trace again"
+                )
+            point = load(cls, content[size:])
         except FileNotFoundError:
             raise RunError(
                 f"{folder} cannot be resumed: it has no {RESUME}; replay its trace again, with "
                 "--force into this folder"
             ) from None
         except OSError as error:
-            raise unreadable(path, error) from error
-        except (zstandard.ZstdError, ValueError, TypeError, KeyError, AttributeError) as error:
-            if isinstance(error, RunError):
-                raise
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (zstandard.ZstdError, UnreadableStateError) as error:
             raise RunError(f"{path}: is damaged: {error}") from error
+        if not REPEATED.issuperset(point.command.environment):
+            raise RunError(f"{path}: is damaged: its environment has a variable of another kind")
+        return point
+
+
+def _compressed(content: bytes) -> bytes:
+    """Return a frame, and behind it a frame of zeros where the content expands more than it may."""
+    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(content)
+    size_min = -(-len(content) // _EXPANSION)
+    if len(content) <= _EXPANSION_FROM_BYTES or len(data) >= size_min:
+        return data
+    padding = max(0, size_min - len(data) - _SKIPPABLE.size)
+    return data + _SKIPPABLE.pack(_PADDING, padding) + bytes(padding)
+
+
+def _expanded(data: bytes) -> bytes:
+    """Return the content of a frame. Raises ZstdError, UnreadableStateError for too much of it."""
+    size = zstandard.get_frame_parameters(data).content_size
+    if size > max(_EXPANSION_FROM_BYTES, _EXPANSION * len(data)):
+        raise UnreadableStateError(f"{len(data):,} bytes would expand to {size:,}")
+    return zstandard.ZstdDecompressor().decompress(data)
+
+
+def _format(head: bytes) -> tuple[int, int]:
+    """Return the number of the format at the beginning of a content, and where it ends.
+
+    In format 1 it is the first entry of a map that has everything else, too.
+    """
+    reader = msgpack.Unpacker(max_buffer_size=_HEAD_BYTES)
+    reader.feed(head)
+    try:
+        reader.read_map_header()
+        name, number = reader.unpack(), reader.unpack()
+    except (msgpack.UnpackException, ValueError, TypeError) as error:
+        raise UnreadableStateError("it does not begin with a format") from error
+    if name != "format" or type(number) is not int:
+        raise UnreadableStateError("it does not begin with a format")
+    return number, reader.tell()
 
 
 def packed(chunks: Sequence[session_pb2.CheckpointChunk]) -> list[bytes]:

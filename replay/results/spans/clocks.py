@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from typing import TypeAlias
 
-Moments: TypeAlias = "tuple[array[int], array[int]]"
-"""Simulated times and their wall times, ns since the Unix epoch, both ascending."""
+Moments: TypeAlias = tuple[MutableSequence[int], MutableSequence[int]]
+"""Simulated times and their wall times, ns since the Unix epoch, both ascending; in arrays."""
 
 
 class VirtualClock:

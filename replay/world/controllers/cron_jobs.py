@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -42,8 +42,12 @@ class _Cron:
     """A CronJob; `since_s` is when it last created a Job, or was created, s since the epoch."""
 
     message: workloads_pb2.CronJob
-    schedule: Schedule
     since_s: int
+    schedule: Schedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Parse the schedule. Raises ScheduleError."""
+        self.schedule = parse(self.message.spec.schedule, self.message.spec.time_zone)
 
 
 class CronJobs:
@@ -62,21 +66,20 @@ class CronJobs:
 
     def put(self, now_ns: int, message: workloads_pb2.CronJob) -> None:
         """Add or replace a CronJob. Raises FieldError for an invalid schedule or failure policy."""
-        uid, spec = message.metadata.uid, message.spec
+        uid = message.metadata.uid
+        stored = self._crons.get(uid)
+        if stored is not None:
+            since_s = stored.since_s
+        elif message.status.HasField("last_schedule_time"):
+            since_s = time_ns(message.status.last_schedule_time) // SECOND_NS
+        else:
+            since_s = now_ns // SECOND_NS
         try:
-            schedule = parse(spec.schedule, spec.time_zone)
+            cron = _Cron(message=message, since_s=since_s)
         except ScheduleError as error:
             raise FieldError("spec.schedule", str(error)) from error
-        check_policy(spec.job_template.spec.pod_failure_policy)
-        stored = self._crons.get(uid)
-        if stored is None:
-            since_ns = now_ns
-            if message.status.HasField("last_schedule_time"):
-                since_ns = time_ns(message.status.last_schedule_time)
-            since_s = since_ns // SECOND_NS
-            self._crons[uid] = _Cron(message=message, schedule=schedule, since_s=since_s)
-        else:
-            stored.message, stored.schedule = message, schedule
+        check_policy(message.spec.job_template.spec.pod_failure_policy)
+        self._crons[uid] = cron
         self._cluster.changed.owners[uid] = None
 
     def remove(self, uid: str) -> list[str]:

@@ -41,10 +41,14 @@ class NodeNotes:
     end, by node. missing: nodes of pods that the trace does not have.
     """
 
+    not_ready: dict[Hold, dict[str, None]]
+    held: Counter[str]
+    missing: dict[str, None]
+
     def __init__(self) -> None:
-        self.not_ready: dict[Hold, dict[str, None]] = {hold: {} for hold in Hold}
-        self.held: Counter[str] = Counter()
-        self.missing: dict[str, None] = {}
+        self.not_ready = {hold: {} for hold in Hold}
+        self.held = Counter()
+        self.missing = {}
 
     def write(self, notes: MutableMapping[tuple[str, str], int]) -> None:
         """Write the notes, with the number of nodes, or of pods that could not end."""

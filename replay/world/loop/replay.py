@@ -423,13 +423,6 @@ class _RecordSource:
         if not self._taken:
             self.first_ns = self.next_ns() or 0
 
-    def __getstate__(self) -> tuple[int, int, int]:
-        return self._taken, self.first_ns, self.window_end_ns
-
-    def __setstate__(self, state: tuple[int, int, int]) -> None:
-        _RecordSource.__init__(self)
-        self._taken, self.first_ns, self.window_end_ns = state
-
     def next_ns(self) -> int | None:
         if not self._coming:
             next(self.ahead(), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.results.spans.pods import PodSpans
+from replay.results.spans.pods import PodSpans, PodSpansState
 from replay.state_codec import dump, load
 from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling, Span
@@ -158,7 +158,7 @@ def test_a_continued_run_knows_the_victims_that_terminate() -> None:
     sink = KeptSpans()
     spans = PodSpans(sink, Sampling(1.0), 7)
     _preempts(spans)
-    saved = load(dump(spans.state(), {}), {})
+    saved = load(PodSpansState, dump(PodSpansState, spans.state()))
     continued = PodSpans(sink, Sampling(1.0), 7, state=saved)
     continued.decided(messages.removed("low", 4))
     continued.close(messages.START_NS + 100 * messages.SECOND_NS)

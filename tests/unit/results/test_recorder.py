@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -11,9 +10,9 @@ import pytest
 from replay.errors import RunError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
-from replay.results.run.manifest import described
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
-from replay.results.summary.tally import Tally
+from replay.results.summary.tally import EvictionLoops, Tally
+from replay.state_codec import dump, load
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
@@ -142,7 +141,7 @@ def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
 
 def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> None:
     """Decisions, rounds, latencies and spans, each as told."""
-    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
     recorder = Recorder(run, spans=sink, sampling=Sampling(1.0), seed=3)
     _play(recorder)
     delivery = recorder.close()
@@ -166,7 +165,7 @@ def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> Non
 
 def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
     """What was told until then can be read."""
-    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
 
     def break_off() -> None:
         with Recorder(run, spans=sink) as recorder:
@@ -183,7 +182,7 @@ def _recorder(
     run: RunDirectory, *, wall_clock: bool, position: RecorderPosition | None = None
 ) -> Recorder:
     sink = FileSpanSink(
-        run.growing("spans.jsonl"), resource("0.1.0"), position.spans if position else None
+        run.path / "spans.jsonl", resource("0.1.0"), position.spans if position else None
     )
     return Recorder(run, spans=sink, wall_clock=wall_clock, position=position)
 
@@ -222,13 +221,12 @@ def test_a_run_continued_at_a_position_leaves_what_an_undisturbed_one_leaves(
     run = RunDirectory.create(tmp_path / "run")
     broken = _recorder(run, wall_clock=wall_clock)
     _play(broken)
-    saved, files = pickle.dumps(broken.position()), run.recorded_files()
+    saved = dump(RecorderPosition, broken.position())
     for _ in range(lost):
         _play_on(broken)
     broken.__exit__(OSError, OSError(), None)
 
-    position = pickle.loads(saved)  # noqa: S301 - of this test
-    run.go_back(files)
+    position = load(RecorderPosition, saved)
     continued = _recorder(run, wall_clock=wall_clock, position=position)
     _play_on(continued)
     delivery = continued.close()
@@ -246,7 +244,7 @@ def _counted(tally: Tally) -> dict[str, object]:
     waited = {priority: each.buckets() for priority, each in tally.waited_ns.items()}
     counted = {name: getattr(tally, name) for name in DecisionCounts.__slots__}
     steps = {name: (each.pods, each.wall.count) for name, each in tally.steps.items()}
-    loops = pickle.dumps(tally.loops)
+    loops = dump(EvictionLoops, tally.loops)
     workloads = tally.workloads.verdicts(tally.last_ns)
     rest = vars(tally) | {"steps": steps, "waited_ns": waited, "loops": loops}
     rest |= {"workloads": workloads}
@@ -261,13 +259,11 @@ def test_runs_share_the_ids_of_traces_in_simulated_time_only(
     one, two = (RunDirectory.create(tmp_path / name) for name in ("one", "two"))
     first = _recorder(one, wall_clock=wall_clock)
     _play(first)
-    position = pickle.loads(pickle.dumps(first.position()))  # noqa: S301 - of this test
-    files = one.recorded_files()
+    position = load(RecorderPosition, dump(RecorderPosition, first.position()))
     first.__exit__(OSError, OSError(), None)
     second = _recorder(two, wall_clock=wall_clock)
     _play(second)
     second.close()
-    one.go_back(files)
     continued = _recorder(one, wall_clock=wall_clock, position=position)
     assert continued.traceparent == first.traceparent
     _play_on(continued)
@@ -289,37 +285,23 @@ def test_a_position_is_on_the_disk_and_can_be_taken_again(run: RunDirectory) -> 
     """Its sizes are those of the files, and a position without news is the same."""
     recorder = _recorder(run, wall_clock=False)
     _play(recorder)
-    one, files = recorder.position(), run.recorded_files()
-    two = recorder.position()
-    assert run.recorded_files() == files
-    assert files == {
-        name: described(run.path / name)
-        for name in ("decisions.jsonl", "history.rounds.zst", "spans.jsonl")
-    }
+    one, two = recorder.position(), recorder.position()
+    assert one.decisions == two.decisions == (run.path / "decisions.jsonl").stat().st_size
+    assert one.history == two.history == (run.path / "history.rounds.zst").stat().st_size
     assert one.spans == two.spans
+    assert one.responses is None
     assert len(list(run.decisions())) == 5
 
 
-def test_a_file_that_is_not_what_it_was_is_refused_and_nothing_is_changed(
-    run: RunDirectory,
-) -> None:
-    """The error names the file; one that is shorter, with both sizes."""
+def test_a_file_that_is_shorter_than_the_position_is_refused(run: RunDirectory) -> None:
+    """The log cannot be continued; the error has both sizes."""
     recorder = _recorder(run, wall_clock=False)
     _play(recorder)
-    recorder.position()
-    files = run.recorded_files()
-    _play_on(recorder)
+    position = recorder.position()
     recorder.close()
-    path = run.path / "decisions.jsonl"
-    content = path.read_bytes()
-    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    before = {each.name: each.read_bytes() for each in run.path.iterdir()}
-    with pytest.raises(RunError, match=r"decisions\.jsonl has other bytes"):
-        run.go_back(files)
-    assert {each.name: each.read_bytes() for each in run.path.iterdir()} == before
-    path.write_bytes(b"{}\n")
-    with pytest.raises(RunError, match=rf"has 3 bytes and had {files['decisions.jsonl'].size:,}"):
-        run.go_back(files)
+    (run.path / "decisions.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(RunError, match=rf"has 3 bytes and had {position.decisions:,}"):
+        _recorder(run, wall_clock=False, position=position)
 
 
 def test_what_is_recorded_reaches_the_disk_in_a_second(run: RunDirectory) -> None:
@@ -339,7 +321,7 @@ def test_what_is_recorded_reaches_the_disk_in_a_second(run: RunDirectory) -> Non
 
 def test_spans_of_rounds_are_kept_by_share_and_the_run_s_own_always(run: RunDirectory) -> None:
     """A share of 0 keeps no pods and no rounds."""
-    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
     recorder = Recorder(run, spans=sink, sampling=Sampling(0.0))
     _play(recorder)
     assert recorder.close().ended == 1

@@ -346,5 +346,5 @@ def test_a_tally_that_was_saved_goes_on_as_one_that_was_not(cut: int) -> None:
         tally.sent(event)
         continued.sent(event)
         if number == cut:
-            continued = load(dump(continued, {}), {})
+            continued = load(WorkloadTally, dump(WorkloadTally, continued))
     assert continued.verdicts(START_NS + 10**12) == tally.verdicts(START_NS + 10**12)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from replay.state_codec import dump, load
+from replay.state_codec import dump_parts, restore_parts
 from replay.world.api.admission.quotas import RESYNC_NS, Quotas
 from replay.world.api.admission.refusal import AdmissionError
 from reprieve.kube.v1beta1.admission_pb2 import ResourceQuota
@@ -193,12 +195,13 @@ def test_a_controller_creates_what_its_quota_allows() -> None:
 def test_quotas_and_refused_pods_survive_a_checkpoint() -> None:
     """The restored world admits the rest when the quota is raised."""
     world = make_world({"requests.cpu": "2"}, 5)
-    state = (world.admission, world.controllers)
-    outside = {"journal": world.journal, "cluster": world.cluster, "timeline": world.timeline}
-    admission, controllers = load(dump(state, outside), outside)
-    assert admission.quotas.used("default", "q") == world.admission.quotas.used("default", "q")
-    controllers.retry_refused(S)
-    assert world.timeline.next_ns() == 1_275_000_000
+    other = World()
+    restore_parts(SimpleNamespace(**vars(other)), dump_parts(SimpleNamespace(**vars(world))))
+    assert other.admission.quotas.used("default", "q") == world.admission.quotas.used(
+        "default", "q"
+    )
+    other.controllers.retry_refused(S)
+    assert other.timeline.next_ns() == 1_275_000_000
 
 
 def test_a_raised_quota_admits_the_rest_at_the_next_retry() -> None:
