@@ -246,6 +246,27 @@ def test_a_drain_that_is_blocked_for_ever_ends_the_replay_with_a_note(
     assert "their turn to be drained never came: nodes b" in notes(finished)
 
 
+def test_a_blocked_drain_names_what_will_be_refused_in_any_case_too(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Two budgets cover `web-1`, which the Eviction API refuses; one of `web-0` allows nothing.
+
+    Who mends the latter budget alone meets the other refusal next.
+    """
+    one, two = pod("web-0", "a"), pod("web-1", "a")
+    two["metadata"]["labels"] = {**_LABELS, "part": "two"}
+    second = budget(minAvailable=0)
+    second["metadata"] = {**second["metadata"], "name": "second", "uid": "second-uid"}
+    second["spec"] = {**second["spec"], "selector": {"matchLabels": {"part": "two"}}}
+    items = [*map(node, "ab"), *workload(2), budget(maxUnavailable=0), second, one, two]
+    finished = played(here, tmp_path, items, drain=("a",))
+    blocked = next(each for each in notes(finished) if each.startswith("node a is not drained"))
+    assert blocked.endswith(
+        "budget default/web refuses default/web-0; pod default/web-1: This pod has more than one "
+        "PodDisruptionBudget, which the eviction subresource does not support."
+    )
+
+
 def test_a_drain_that_a_finalizer_holds_up_names_the_pod(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:

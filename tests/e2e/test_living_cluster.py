@@ -15,6 +15,7 @@ from replay.overrides.overrides import Overrides
 from replay.results.kubectl.get import GetQuery, get
 from replay.runner import FinishedReplay
 from replay.world.loop.replay import RETRIES_SKIPPED
+from replay.world.models import Models
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run
 from tests.living_cluster import NODES, TAKEN_NS, Raw, ago, living_cluster, named, write_list
@@ -61,12 +62,26 @@ def test_a_cluster_without_changes_stays_as_it_is(here: EmbeddedServices, tmp_pa
     assert "old-shell" not in {
         each.message.metadata.name for each in finished.replay.cluster.pods.values()
     }
-    assert notes(finished) == {"ended-pod": 1}
+    assert notes(finished) == {"ended-pod": 1, "service-time": 2}
     ages = {row[1]: row[-1] for row in shown(finished, "pods") if row[0] == "shop"}
     assert ages["db-0"] == "2d"
     assert ages["report-6d9f7c5b6-hjklm"] == "60m"
     assert ages["too-big"] == "40m"
     assert {row[3] for row in shown(finished, "nodes")[1:]} == {"2d"}
+
+
+def test_pods_of_a_job_whose_running_time_is_not_given_are_named(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Two pods of `import` run; with a running time by the model they end, as does their Job."""
+    path = write_list(tmp_path / "list.yaml", living_cluster())
+    endless = run(here, open_trace([path]), tmp_path / "endless")
+    texts = [text for kind, text in endless.replay.journal.notes if kind == "service-time"]
+    assert len(texts) == 1
+    assert "nothing says how long shop/import-0zzzz, shop/import-1zzzz run" in texts[0]
+    models = Models(service_time_ns=3600 * 10**9)
+    ended = run(here, open_trace([path]), tmp_path / "ended", models=models)
+    assert "service-time" not in notes(ended)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import Issues
 from replay.kube.changes import Raw, key, meta, part, parts
-from replay.kube.kinds import RESOURCES, metadata
+from replay.kube.kinds import KINDS, RESOURCES, metadata
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 
 NOT_SIMULATED = "not-simulated"
@@ -60,6 +61,7 @@ _WEBHOOKS = {
     "MutatingAdmissionPolicy": "may change new pods: it is not evaluated",
     "ValidatingAdmissionPolicy": "may refuse new pods: it is not evaluated",
 }
+_NO_SUCCESSOR = "no controller of it is simulated, so that none is made again when one goes"
 _ENFORCED = "pod-security.kubernetes.io/enforce"
 
 
@@ -88,12 +90,22 @@ class LeftOut:
             self._counts[kind] += 1
             self._first = self._first or where
 
-    def report(self, carried: Iterable[KubernetesObject], issues: Issues) -> None:
-        """Add an issue for each object with a consequence, and one for all others."""
+    def report(self, carried: Sequence[KubernetesObject], issues: Issues) -> None:
+        """Add an issue for each object with a consequence, and one for all others.
+
+        An object that owns pods has one, also where it is not in the list.
+        """
         scaled = _scaled(carried) if self._objects else {}
         for where, raw in self._objects.values():
             text = misspelt(raw)
             issues.add(MISSPELT if text else NOT_SIMULATED, where, text or consequence(raw, scaled))
+        noted = {(kind, namespace or "default", name) for _, kind, namespace, name in self._objects}
+        for (kind, namespace, name), count in _custom_owners(carried).items():
+            if (kind, namespace, name) in noted:
+                continue
+            text = f"{kind} {namespace}/{name} has {_many(count, 'pod')}: {_NO_SUCCESSOR}"
+            issues.add(NOT_SIMULATED, f"{kind} {namespace}/{name}", text)
+            self._counts -= Counter({kind: 1})
         if self._counts:
             kinds = ", ".join(f"{self._counts[kind]} {kind}" for kind in sorted(self._counts))
             text = f"no decision depends on these objects, which were left out: {kinds}"
@@ -231,6 +243,22 @@ def _scaled(carried: Iterable[KubernetesObject]) -> dict[tuple[str, str, str], S
     for who, count in owned.items():
         result[who] = Scaled(result[who].replicas if who in result else None, count)
     return result
+
+
+def _custom_owners(carried: Iterable[KubernetesObject]) -> Counter[tuple[str, str, str]]:
+    """Return how many pods the controllers have whose kinds a trace does not carry.
+
+    A Node owns its mirror pods, and a kubelet is no controller.
+    """
+    found: Counter[tuple[str, str, str]] = Counter()
+    for each in carried:
+        if not each.HasField("pod") or each.pod.status.phase in TERMINAL_PHASES:
+            continue
+        meta_ = each.pod.metadata
+        for owner in meta_.owner_references:
+            if owner.controller and owner.kind != "Node" and owner.kind not in KINDS.values():
+                found[owner.kind, meta_.namespace or "default", owner.name] += 1
+    return found
 
 
 def _concerns_pods(raw: Raw) -> bool:

@@ -20,6 +20,7 @@ from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
 from replay.importers.kubernetes.applied import applied, is_edited_copy
 from replay.importers.kubernetes.defaults import fill_in
+from replay.importers.kubernetes.failing_pods import report_failing
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
@@ -132,6 +133,7 @@ class _Manifests:
         existing = list(self._existing.values())
         existing += inferred_objects(existing, self._issues)
         existing.sort(key=_order)
+        report_failing(existing, self._issues)
         self._left_out.report([*existing, *self._new.values()], self._issues)
         return self._records(new_header(NAME, paths, self._options), at_ns, existing)
 

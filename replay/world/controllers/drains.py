@@ -342,12 +342,13 @@ def _blocked_text(
 
 
 def _refusals_text(drained: _NodeDrain, pods: Mapping[str, PodRecord]) -> str:
-    """Return the budgets that refuse evictions, with the pods of each."""
+    """Return the budgets that refuse evictions, with the pods of each, and the final refusals."""
     keys: dict[str, list[str]] = {}
     for uid, (_, refusal) in drained.refused.items():
         if uid in pods:
             keys.setdefault(refusal.budget, []).append(pods[uid].key)
-    return "; ".join(f"budget {key} refuses {_listed(each)}" for key, each in keys.items())
+    refusals = [f"budget {key} refuses {_listed(each)}" for key, each in keys.items()]
+    return "; ".join([*refusals, *drained.failed])
 
 
 def _keys(pods: Iterable[PodRecord]) -> str:

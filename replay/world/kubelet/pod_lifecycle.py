@@ -50,6 +50,13 @@ from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 
 _RUNS_TO_COMPLETION = frozenset({"OnFailure", "Never"})
+_NAMED = 3
+"""Pods that a note names."""
+_ENDLESS = (
+    "pods that run to completion have no end: nothing says how long {} run, so that they keep "
+    "their resources and their Jobs do not finish; --model service-time=10m, or an annotation, "
+    "sets it"
+)
 
 
 class AdmittedPod(NamedTuple):
@@ -270,6 +277,21 @@ class PodLifecycle:
         confirmed = meta.HasField("deletion_grace_period_seconds")
         if pod.is_terminating and confirmed and not meta.deletion_grace_period_seconds:
             self._remove_or_hold(now_ns, pod)
+
+    def note_endless(self) -> None:
+        """Note the pods that run to completion and for which nothing says how long they run."""
+        keys = [
+            pod.key
+            for pod in self._cluster.pods.values()
+            if pod.message.spec.restart_policy in _RUNS_TO_COMPLETION
+            and pod.running_ns is not None
+            and not (pod.life.HasField("service_time_ns") or pod.life.censored)
+            and not (pod.is_terminal or pod.is_terminating)
+        ]
+        if keys:
+            more = len(keys) - _NAMED
+            named = ", ".join(keys[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+            self._journal.notes["service-time", _ENDLESS.format(named)] = len(keys)
 
     # Steps
 

@@ -199,6 +199,8 @@ class Replay:
                     self.journal.note("usage", _GROWING_REPLACEMENTS)
                 if end is ReplayEnd.FINISHED and self.pressure.memory.repeats:
                     self.journal.note("usage", REPEATED)
+                if end is not ReplayEnd.WINDOW:
+                    self._lifecycle.note_endless()
                 self._drains.conclude(source.first_ns)
                 for text in self._controllers.unfinished_rollouts(self.now_ns):
                     self.journal.note("rollout", text)

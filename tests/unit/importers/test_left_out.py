@@ -187,6 +187,41 @@ def test_kinds_that_no_decision_depends_on_are_one_line(tmp_path: Path) -> None:
     ]
 
 
+def _pod(name: str, kind: str, owner: str) -> str:
+    reference = {"apiVersion": "x/v1", "kind": kind, "name": owner, "uid": owner}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": "shop",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "ownerReferences": [{**reference, "controller": True}],
+            },
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+    )
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_custom_controller_of_pods_is_named_with_them(tmp_path: Path, *, is_listed: bool) -> None:
+    """It has no template, so that only its pods show that it makes any; a mirror pod has none."""
+    own = document("core.strimzi.io/v1beta2", "StrimziPodSet", "kafka", spec={"pods": []})
+    texts = [_pod(f"kafka-{number}", "StrimziPodSet", "kafka") for number in range(3)]
+    texts += [_pod("proxy-node-1", "Node", "node-1"), document("v1", "Secret")]
+    assert noted(tmp_path, *texts, *((own,) if is_listed else ())) == [
+        (
+            "not-simulated",
+            (
+                "StrimziPodSet shop/kafka has 3 pods: no controller of it is simulated, so that "
+                "none is made again when one goes"
+            ),
+        ),
+        ("unread-kind", "no decision depends on these objects, which were left out: 1 Secret"),
+    ]
+
+
 def test_of_two_documents_of_one_rollout_the_later_one_counts(tmp_path: Path) -> None:
     """The living one asks for 12, the manifest for 40."""
     texts = [
