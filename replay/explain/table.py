@@ -152,7 +152,7 @@ def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) 
             escape("; ".join(each.reasons))
             + (" [dim](preemption cannot help)[/]" if each.code.endswith("Unresolvable") else ""),
             f"{each.count:,}",
-            escape(", ".join(each.nodes[:2]) + (", .." if each.count > 2 else "")),
+            escape(", ".join(each.nodes[:2]) + (", ..." if each.count > 2 else "")),
         )
     print_table(title, table, console)
 
@@ -282,7 +282,7 @@ def print_preemption(found: PreemptionReason, pod: str, console: Console) -> Non
         _print_picked(found.candidates[0], pod, console)
     for each in found.no_candidates:
         reasons = escape("; ".join(each.reasons))
-        names = escape(", ".join(each.nodes[:_NAMES]) + (", .." if each.count > _NAMES else ""))
+        names = escape(", ".join(each.nodes[:_NAMES]) + (", ..." if each.count > _NAMES else ""))
         _print(console, f"not a candidate, {counted(each.count, 'node')} ({names}): {reasons}")
 
 
