@@ -24,6 +24,11 @@ from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
 
+_RESIZED = (
+    "is resized in place: its new requests and limits count at once, where a kubelet first checks "
+    "that they fit, and lowers no memory limit below what is used"
+)
+
 
 class _RequestedPod(NamedTuple):
     """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID."""
@@ -254,8 +259,12 @@ class RecordFeed:
         pod = self._cluster.pods.get(uid)
         if pod is not None:
             self._lifecycle.check(message)
+            before = _resources(pod.message.spec)
             self._cluster.replace_pod(now_ns, pod, message)
             self._lifecycle.finalizers_changed(now_ns, pod)
+            if pod.node_name and before != _resources(message.spec):
+                self._journal.note("not-simulated", f"pod {pod.key} {_RESIZED}")
+                self._lifecycle.usage_changed(now_ns, pod)
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
@@ -292,6 +301,11 @@ class RecordFeed:
             named = (kind, meta.namespace, meta.name)
             meta.uid = object_uid(*named, ordinal=self._uids_made[named])
             self._uids_made[named] += 1
+
+
+def _resources(spec: pod_pb2.PodSpec) -> list[pod_pb2.ResourceRequirements]:
+    """Return what a resize in place changes: the resources of the containers and of the pod."""
+    return [spec.resources, *(each.resources for each in (*spec.containers, *spec.init_containers))]
 
 
 def _from_template(template: pod_pb2.Pod, own: pod_pb2.Pod) -> pod_pb2.Pod:

@@ -13,7 +13,7 @@ from replay.world.kubelet.memory_limits import KubeletMemory
 from replay.world.models import Models, OomKill
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from tests.unit.world.builders import S, World, create, create_pod, make_node, make_pod
+from tests.unit.world.builders import S, World, create, create_pod, make_node, make_pod, update
 from tests.unit.world.workloads.builders import make_job, phases, place
 
 MIB = 1 << 20
@@ -394,3 +394,36 @@ def test_without_node_pressure_only_limits_in_pods_are_enforced() -> None:
     played.feed(0, create(reserved_node()), create_pod(leak), create_pod(pod(c="+512Mi/m")))
     played.run_until(119 * S)
     assert kills(played) == [(60.0, "c", "container")]
+
+
+def resized(played: World, limit: str) -> pod_pb2.Pod:
+    """Return an update of the pod `p` with another limit."""
+    changed = pod_pb2.Pod()
+    changed.CopyFrom(played.pod("p").message)
+    changed.spec.containers[0].resources.limits["memory"] = limit
+    return changed
+
+
+def test_a_lowered_limit_counts_from_its_update_on_and_a_raised_one_too() -> None:
+    """300Mi are used throughout: above 256Mi at 100 s. In a minute 512Mi more: 1Gi at 120 s."""
+    lowered = world(pod(c="300Mi"))
+    lowered.run_until(100 * S)
+    lowered.feed(100 * S, update(resized(lowered, "256Mi")))
+    lowered.kill(100 * S)
+    assert kills(lowered)[:1] == [(100.0, "c", "container")]
+    assert any("p is resized in place" in text for kind, text in lowered.journal.notes)
+    raised = world(pod(c="+512Mi/m"))
+    raised.run_until(30 * S)
+    raised.feed(30 * S, update(resized(raised, "1Gi")))
+    raised.run_until(130 * S)
+    assert kills(raised) == [(120.0, "c", "container")]
+
+
+def test_an_update_of_other_fields_is_not_a_resize() -> None:
+    """No note, and nothing is killed."""
+    played = world(pod(c="300Mi"))
+    played.run_until(100 * S)
+    played.feed(100 * S, update(resized(played, "512Mi")))
+    played.run_until(200 * S)
+    assert kills(played) == []
+    assert not any("resized" in text for _, text in played.journal.notes)
