@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -112,3 +113,17 @@ def test_most_of_a_small_cluster_that_fails_is_not_evicted_and_that_is_said(tmp_
     assert "4 of 6 nodes of the cluster, which has no zones, are not ready" in notes
     states = {name: row[1] for name, row in rows(tmp_path, "nodes", "run").items()}
     assert [states[name] for name in NODES[:5]] == ["NotReady"] * 4 + ["Ready"]
+
+
+def test_a_jobs_pods_that_terminate_on_a_silent_node_are_its_failures(tmp_path: Path) -> None:
+    """Two run on worker-5: each is a failure when its deletion is requested, and is replaced.
+
+    One has succeeded before; backoffLimit 6 is not reached.
+    """
+    items = living_cluster()
+    lose(items, NODES[4])
+    replayed(tmp_path, items, "20m")
+    shown = reprieve(tmp_path, "get", "jobs", "import", "run", "-n", "shop", "-o", "json").stdout
+    status = json.loads(shown)["status"]
+    figures = {name: status.get(name) for name in ("active", "failed", "succeeded", "terminating")}
+    assert figures == {"active": 2, "failed": 2, "succeeded": 1, "terminating": 2}

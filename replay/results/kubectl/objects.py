@@ -33,7 +33,7 @@ from replay.world.api.admission.quotas import Quotas
 from replay.world.api.pod_record import JOB_TRACKING, controller_uid
 from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
 from replay.world.controllers.deployments import same_template
-from replay.world.controllers.job_state import index_of
+from replay.world.controllers.job_state import FailureAction, JobState, failure_action, index_of
 from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
 from reprieve.kube.v1beta1 import (
     admission_pb2,
@@ -105,6 +105,8 @@ class RunObjects:
         self._owner_uids: dict[str, str] = {}
         self._owned: dict[str, dict[ObjectKey, None]] = {}
         self._succeeded: dict[str, dict[str, int | None]] = {}
+        self._failing: dict[str, dict[str, pod_pb2.Pod]] = {}
+        self._counted_before: dict[str, None] = {}
         self._changed_ns: dict[str, int] = {}
 
     @property
@@ -153,8 +155,16 @@ class RunObjects:
         # As JobState.count: a pod that had ended when it was first seen was counted before.
         is_tracked = JOB_TRACKING in pod.metadata.finalizers
         was_counted = change.type is ChangeType.ADDED and not is_tracked
-        if pod.status.phase == "Succeeded" and not was_counted:
+        has_succeeded = pod.status.phase == "Succeeded"
+        is_failing = pod.status.phase == "Failed" or pod.metadata.HasField("deletion_timestamp")
+        if was_counted and (has_succeeded or is_failing):
+            self._counted_before[uid] = None
+        if has_succeeded and uid not in self._counted_before:
             self._succeeded.setdefault(owner_uid, {})[uid] = index_of(pod)
+        elif is_failing and _is_of_job(pod) and uid not in self._counted_before:
+            self._failing.setdefault(owner_uid, {})[uid] = pod
+        if change.type is ChangeType.DELETED:
+            self._counted_before.pop(uid, None)
         if change.type is ChangeType.DELETED:
             self._pods.get(owner_uid, {}).pop(uid, None)
             self._owner_uids.pop(uid, None)
@@ -171,7 +181,8 @@ class RunObjects:
         owned = self._owned.setdefault(owner_uid, {}) if owner_uid else {}
         if change.type is ChangeType.DELETED:
             owned.pop(change.key, None)
-            for each in (self._owned, self._pods, self._succeeded, self._changed_ns):
+            held = (self._owned, self._pods, self._succeeded, self._failing, self._changed_ns)
+            for each in held:
                 each.pop(uid, None)
             return
         owned[change.key] = None
@@ -308,7 +319,14 @@ class RunObjects:
         return status
 
     def _count(self, job: workloads_pb2.Job) -> None:
-        """Fill in a Job's figures; those of a finished one are recorded."""
+        """Fill in a Job's figures; those of a finished one are recorded.
+
+        A terminating pod is a failure at once, unless the Job replaces only pods that have failed.
+        Pods that a Job deletes because it is suspended are not; those beyond a lowered parallelism
+        count as failures here, unlike upstream.
+        Source: kubernetes v1.34 pkg/controller/job/job_controller.go, isPodFailed,
+        trackJobStatusAndRemoveFinalizers, countTerminatingPods.
+        """
         status = job.status
         if any(each.type in _JOB_ENDS and each.status == "True" for each in status.conditions):
             return
@@ -325,6 +343,19 @@ class RunObjects:
             and not each.metadata.HasField("deletion_timestamp")
         ]
         status.active, status.ready = len(active), sum(map(_is_ready, active))
+        present = self._pods.get(uid, {})
+        status.terminating = sum(
+            each.status.phase not in TERMINAL_PHASES
+            and each.metadata.HasField("deletion_timestamp")
+            for each in present.values()
+        )
+        waits_for_end = JobState.of(job).waits_for_end or job.spec.suspend
+        status.failed += sum(
+            failure_action(job.spec.pod_failure_policy, pod.status) is not FailureAction.IGNORE
+            for pod_uid, pod in self._failing.get(uid, {}).items()
+            if pod.status.phase == "Failed" or not waits_for_end
+            if pod_uid not in succeeded
+        )
         if not status.HasField("start_time") and not job.spec.suspend:
             status.start_time.CopyFrom(job.metadata.creation_timestamp)
 
@@ -353,6 +384,10 @@ def _copy(message: Message) -> Any:
 def _template(daemon_set: Any) -> workloads_pb2.PodTemplateSpec:
     template: workloads_pb2.PodTemplateSpec = daemon_set.spec.template
     return template
+
+
+def _is_of_job(pod: pod_pb2.Pod) -> bool:
+    return any(each.controller and each.kind == "Job" for each in pod.metadata.owner_references)
 
 
 def _is_ready(pod: pod_pb2.Pod) -> bool:
