@@ -1,10 +1,14 @@
 """Who calls a service, and what the caller may do there.
 
-A caller has names: those of its certificate (the SPIFFE URIs, the DNS names and the common name, in
-this order), or `token:NAME` for a bearer token. The first is the caller's own name, which owns the
-sessions that it creates. Methods drive a session or only look at one; a method that is in neither
-list drives. Health checks are open to everyone. Calls within a process and calls to a service
-without access control are anonymous: the caller's name is "".
+A caller has names: those of its certificate (the SPIFFE URIs, DNS names and, as `ip:ADDRESS`, IP
+addresses of its subject alternative name, in this order), or `token:NAME` for a bearer token. The
+common name is one of them, as `cn:NAME`, only where an access file lists it so: an authority may
+leave its content to the certificate's requester. The first name is the caller's own, which owns the
+sessions that it creates.
+
+Methods drive a session or only look at one; a method that is in neither list drives. Health checks
+are open to everyone. Calls within a process and calls to a service without access control are
+anonymous: the caller's name is "".
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -28,6 +32,8 @@ from services.rpc.tracing import Handler, HandlerInterceptor, function_of, repla
 
 TOKEN_PREFIX = "token:"  # noqa: S105 - a prefix of names, not a token
 SPIFFE_PREFIX = "spiffe://"
+ADDRESS_PREFIX = "ip:"
+COMMON_NAME_PREFIX = "cn:"
 _BEARER = "bearer "
 _HEALTH = "grpc.health.v1.Health"
 
@@ -93,23 +99,35 @@ Identify = Callable[[grpc.aio.ServicerContext[Any, Any]], tuple[str, ...]]
 """Returns the names of a call's sender, at least one. Raises UnauthenticatedError."""
 
 
-def certificate_names(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, ...]:
-    """Return the names in the certificate that the caller has shown.
+@dataclass(frozen=True, slots=True)
+class CertificateNames:
+    """Finds the names in a caller's certificate; `listed` are those in the lists of rights."""
 
-    A DNS name or common name with a colon is ignored: it could pass for another kind of name.
-    """
-    shown: Mapping[str, Iterable[bytes]] = context.auth_context()
-    found = [
-        name
-        for kind in ("peer_uri", "peer_dns", "x509_common_name")
-        for name in (each.decode(errors="replace") for each in shown.get(kind, ()))
-        if (name.startswith(SPIFFE_PREFIX) if kind == "peer_uri" else name and ":" not in name)
-    ]
-    if not found:
-        raise UnauthenticatedError(
-            "no identity: show a certificate with a SPIFFE URI, a DNS name or a common name"
-        )
-    return tuple(dict.fromkeys(found))
+    listed: frozenset[str] = frozenset()
+
+    def __call__(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, ...]:
+        """Return the names.
+
+        A DNS name with a colon is ignored: it could pass for another kind of name.
+        """
+        shown: Mapping[str, Iterable[bytes]] = context.auth_context()
+        names = [
+            *(uri for uri in _texts(shown, "peer_uri") if uri.startswith(SPIFFE_PREFIX)),
+            *(name for name in _texts(shown, "peer_dns") if name and ":" not in name),
+            *(ADDRESS_PREFIX + address for address in _texts(shown, "peer_ip")),
+        ]
+        common = (COMMON_NAME_PREFIX + name for name in _texts(shown, "x509_common_name"))
+        names.extend(name for name in common if name in self.listed)
+        if not names:
+            raise UnauthenticatedError(
+                "no identity: show a certificate with a SPIFFE URI, a DNS name or an IP address; "
+                f"a common name counts where the access file lists it as {COMMON_NAME_PREFIX}NAME"
+            )
+        return tuple(dict.fromkeys(names))
+
+
+def _texts(shown: Mapping[str, Iterable[bytes]], kind: str) -> Iterator[str]:
+    return (value.decode(errors="replace") for value in shown.get(kind, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +185,10 @@ def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
         now = read_access(access.source) if access.source else access
         if not now.identifies or bool(now.tokens) != bool(access.tokens):
             raise AccessError(f"{access.source}: how callers show who they are needs a restart")
-        identify = TokenNames(now.tokens) if now.tokens else certificate_names
-        return Policy(identify, now.rights(service))
+        rights = now.rights(service)
+        if now.tokens:
+            return Policy(TokenNames(now.tokens), rights)
+        return Policy(CertificateNames(rights.drive | rights.look), rights)
 
     return Watched([access.source], load).current
 

@@ -209,11 +209,11 @@ def test_reflection_is_off_under_tls(tls: ClientTls, scheduler: str) -> None:
 
 
 def test_an_access_file_says_who_may_drive_and_who_may_look(files: Files) -> None:
-    """By common name, DNS name or SPIFFE URI; everyone may ask for the health."""
+    """By DNS name, SPIFFE URI or a listed common name; everyone may ask for the health."""
     server = files.issue("queue", "127.0.0.1", into="tls")
     text = (
         "certificate: tls.crt\nkey: tls.key\nauthority: ca.crt\n"
-        "services: {queue: {drive: [replay, other.example], look: [ops.example]}}\n"
+        'services: {queue: {drive: ["cn:replay", other.example], look: [ops.example]}}\n'
     )
     access = files.access("access.yaml", text)
     assert server.certificate == read_access(Path(access)).certificate
@@ -225,6 +225,7 @@ def test_an_access_file_says_who_may_drive_and_who_may_look(files: Files) -> Non
                 ("another", "other.example"),
                 ("ops", "ops.example"),
                 ("stranger", "stranger.example"),
+                ("other.example", "mallory.example"),
             )
         }
         session = callers["replay"].create()
@@ -241,6 +242,9 @@ def test_an_access_file_says_who_may_drive_and_who_may_look(files: Files) -> Non
         assert callers["ops"].reflect() > 0
         with refused(DENIED):
             callers["stranger"].reflect()
+        with refused(DENIED) as named_by_its_common_name:
+            callers["other.example"].create()
+        assert "'mallory.example' may not drive" in named_by_its_common_name[0]
         assert not why_not_serving(callers["stranger"].channel, service="", timeout_s=DEADLINE_S)
         callers["replay"].delete(session)
 
@@ -285,7 +289,7 @@ def test_a_scheduler_uses_its_access_file_for_its_queue_too(files: Files, tmp_pa
     accesses: Mapping[str, str] = {}
     rights = "services: {queue: {drive: [scheduler]}, scheduler: {drive: [replay]}}"
     for name in ("queue", "scheduler", "replay"):
-        files.issue(name, "127.0.0.1")
+        files.issue(name, name, "127.0.0.1")
         text = f"certificate: {name}.crt\nkey: {name}.key\nauthority: ca.crt\n{rights}\n"
         accesses = {**accesses, name: files.access(f"{name}.yaml", text)}
     tls = read_access(Path(accesses["replay"])).client(insecure=False)

@@ -15,9 +15,9 @@ from services.rpc.access import Rights
 from services.rpc.errors import UnauthenticatedError
 from services.rpc.identity import (
     METHODS,
+    CertificateNames,
     TokenNames,
     Use,
-    certificate_names,
     current_caller,
     may_use_session_of,
     token_digest,
@@ -87,17 +87,25 @@ def test_a_certificate_has_its_names_in_order() -> None:
     call = Call(
         peer_dns=[b"a.example", b"b.example"],
         peer_uri=[b"https://x", b"spiffe://d/replay"],
-        x509_common_name=[b"a.example"],
+        peer_ip=[b"::1"],
+        x509_common_name=[b"replay"],
     )
-    names = certificate_names(cast("Context", call))
-    assert names == ("spiffe://d/replay", "a.example", "b.example")
+    names = CertificateNames(frozenset({"replay", "*"}))(cast("Context", call))
+    assert names == ("spiffe://d/replay", "a.example", "b.example", "ip:::1")
 
 
-def test_a_common_name_can_not_pass_for_a_token_or_a_spiffe_name() -> None:
-    """A certificate without any other name has no identity."""
-    for name in (b"token:alice", b"spiffe://d/replay", b""):
-        with pytest.raises(UnauthenticatedError):
-            certificate_names(cast("Context", Call(x509_common_name=[name])))
+@pytest.mark.parametrize("name", [b"replay", b"token:alice", b"spiffe://d/replay", b"*", b""])
+def test_a_common_name_alone_is_no_identity(name: bytes) -> None:
+    """Whatever it says and whatever is listed, unless it is listed as a common name."""
+    listed = frozenset({"replay", "token:alice", "spiffe://d/replay", "*", "cn:other"})
+    with pytest.raises(UnauthenticatedError, match="cn:NAME"):
+        CertificateNames(listed)(cast("Context", Call(x509_common_name=[name])))
+
+
+def test_an_access_file_may_ask_for_a_common_name() -> None:
+    """It is the last of the names, under its own prefix."""
+    call = cast("Context", Call(peer_dns=[b"a.example"], x509_common_name=[b"replay"]))
+    assert CertificateNames(frozenset({"cn:replay"}))(call) == ("a.example", "cn:replay")
 
 
 def test_a_token_is_found_by_its_digest() -> None:
