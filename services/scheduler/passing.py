@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from reprieve.queue.v1beta1 import queue_pb2
 
@@ -16,43 +16,57 @@ _OF_NO_PENDING_POD = frozenset(
         "pass_through",
     }
 )
+_ADDED_AND_POPPED = 2
 
 
 def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
     """Return operations of the same effect, with PassThrough for pods that come and go.
 
-    Those are added, popped and done among `operations`, all while no other pod is active.
+    Those are added, popped and done among `operations`, all while no other pod is active. A pod
+    may come again with the same uid, so that a life counts, not a uid.
     """
-    came: set[str] = set()
-    taken: set[str] = set()
-    gone: set[str] = set()
-    for operation in operations:
+    popped: dict[int, int] = {}
+    lives: dict[str, list[int]] = {}
+    ended: set[str] = set()
+    dropped: set[int] = set()
+    for place, operation in enumerate(operations):
         match operation.WhichOneof("operation"):
             case "add":
-                came.add(operation.add.pod.metadata.uid)
-            case "commit_pop" if operation.commit_pop.pop.uid in came:
-                taken.add(operation.commit_pop.pop.uid)
-            case "done" if operation.done.uid in taken:
-                gone.add(operation.done.uid)
+                uid = operation.add.pod.metadata.uid
+                ended.discard(uid)
+                # A pod that is added twice is in the queue already: it does not come here.
+                if lives.pop(uid, None) is None:
+                    lives[uid] = [place]
+            case "commit_pop":
+                life = lives.get(operation.commit_pop.pop.uid)
+                if life is not None:
+                    life.append(place)
+            case "done":
+                uid = operation.done.uid
+                life = lives.pop(uid, ())
+                if len(life) == _ADDED_AND_POPPED:
+                    dropped.update((*life, place))
+                    popped[life[1]] = operations[life[1]].commit_pop.pop.cycle
+                    ended.add(uid)
             case "delete_pod":
-                taken.discard(operation.delete_pod.uid)
-            case "commit_pop" | "done":
-                pass
+                uid = operation.delete_pod.uid
+                lives.pop(uid, None)
+                if uid in ended:
+                    dropped.add(place)
             case kind if kind not in _OF_NO_PENDING_POD:
                 return list(operations)
-    return list(_left(operations, gone)) if gone else list(operations)
+    return list(_left(operations, popped, dropped)) if popped else list(operations)
 
 
 def _left(
-    operations: Iterable[queue_pb2.Operation], gone: Container[str]
+    operations: Iterable[queue_pb2.Operation], popped: Mapping[int, int], dropped: Container[int]
 ) -> Iterator[queue_pb2.Operation]:
+    """Yield what is left; `popped` has the cycles of the pops that pass, by their places."""
     passing: queue_pb2.Operation | None = None
-    for operation in operations:
+    for place, operation in enumerate(operations):
         kind = operation.WhichOneof("operation")
-        cycle, pods = 0, 0
-        if kind == "commit_pop" and operation.commit_pop.pop.uid in gone:
-            cycle, pods = operation.commit_pop.pop.cycle, 1
-        elif kind == "pass_through":
+        cycle, pods = popped.get(place, 0), 1 if place in popped else 0
+        if kind == "pass_through":
             cycle, pods = operation.pass_through.first_cycle, operation.pass_through.pods
         if pods:
             if passing is None:
@@ -60,22 +74,10 @@ def _left(
                 passing.pass_through.first_cycle = cycle
             passing.at_ns = operation.at_ns
             passing.pass_through.pods += pods
-        elif not _is_about(operation, kind, gone):
+        elif place not in dropped:
             if passing is not None:
                 yield passing
                 passing = None
             yield operation
     if passing is not None:
         yield passing
-
-
-def _is_about(operation: queue_pb2.Operation, kind: str | None, pods: Container[str]) -> bool:
-    match kind:
-        case "add":
-            return operation.add.pod.metadata.uid in pods
-        case "done":
-            return operation.done.uid in pods
-        case "delete_pod":
-            return operation.delete_pod.uid in pods
-        case _:
-            return False

@@ -1,0 +1,673 @@
+"""Sequences of almost valid requests: what a client may do with its sessions, in any order.
+
+    python -m tests.torture.stateful --count 50000 --seed 1
+
+Each episode has a few sessions of one service, and small numbers of pods and nodes that come, are
+bound, patched, fail, end and come again. Its rules create, send, answer, patch, repeat, save,
+restore, look and delete; a share of the messages and of the saved states is mutated. No response
+may be INTERNAL or UNKNOWN, none may break its session or take 10 s, a creation that is refused
+leaves no session at any service, and neither does an episode. A failure prints the command that
+repeats its episode alone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import click
+import grpc
+import orjson
+import zstandard
+
+from replay.conform.contract import eviction as eviction_messages
+from replay.conform.contract.small_cluster import budget, gone, node, pod
+from replay.results.run.decision_log import one_by_one
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_service
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as queue_service
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_service
+from reprieve.session.v1beta1 import session_pb2
+from services.rpc.client import channel as channel_to
+from tests.torture.messages import (
+    CONTRACTS,
+    DEADLINE_S,
+    FoundError,
+    described,
+    in_time,
+    methods_of,
+    served_here,
+)
+from tests.torture.random_messages import mutate
+
+EPISODE = 50
+"""Requests of an episode."""
+SECOND_NS = 1_000_000_000
+PODS, NODES = tuple("abcdefgh"), ("n1", "n2", "n3")
+SESSIONS_MAX = 3
+_WRONG = {"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
+_BROKEN = "broke half-way"
+_NEXT = re.compile(r"(\d+) comes next")
+_STAGES = (
+    scheduler_pb2.REFUSAL_STAGE_BIND,
+    scheduler_pb2.REFUSAL_STAGE_NOMINATE,
+    scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM,
+)
+_PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+_PLUGINS = ("NodeResourcesFit", "NodeAffinity", "TaintToleration", "InterPodAffinity", "x")
+_EVENTS = ("NodeAdd", "NodeUpdate", "AssignedPodDelete", "PodDelete", "PvcAdd", "UnschedulableTimeout")
+
+
+class Refused(Exception):  # noqa: N818 - the expected end of a request
+    """A request that the service has refused."""
+
+
+class Client:
+    """Calls one service by its methods' names, and judges how a call ends."""
+
+    def __init__(self, channel: Any, service: str, codes: Counter[str]) -> None:
+        self._channel = channel
+        self._methods = {each.name: each for each in methods_of(service)}
+        self._codes = codes
+
+    def call(self, name: str, *requests: Any) -> list[Any]:
+        """Return the responses. Raises Refused, and FoundError for what no request may cause."""
+        data = [each.SerializeToString() for each in requests]
+        try:
+            with in_time(name, DEADLINE_S):
+                answers = self._methods[name].call(self._channel, data, {})
+        except grpc.RpcError as error:
+            text = described(error)
+            code = text.partition(":")[0]
+            self._codes[code] += 1
+            if code in _WRONG or _BROKEN in text:
+                raise FoundError(f"{name}: {text}") from error
+            raise Refused(text) from None
+        self._codes["OK"] += 1
+        return answers
+
+
+class Play:
+    """One session as its client sees it: its name, the next number, the time, the last request.
+
+    A service's class makes configurations and requests, and learns from responses.
+    """
+
+    service = ""
+    method = ""
+    streaming = ""
+
+    def __init__(self, client: Client, random: Random) -> None:
+        self.client = client
+        self.random = random
+        self.name = ""
+        self.sequence = 0
+        self.at_ns = 0
+        self.last: Any = None
+        self.mutates = 0.15
+
+    def create(self) -> None:
+        """Open the session. Raises Refused."""
+        request = self.creation()
+        if self.random.random() < 0.3:
+            mutate(self.random, request)
+        self.name = self.client.call("CreateSession", request)[0].session
+
+    def send(self) -> None:
+        """Send the next request, or some in a stream."""
+        count = self.random.choice((1, 1, 1, 3))
+        requests = []
+        for number in range(count):
+            request = self.request()
+            if self.random.random() < self.mutates:
+                mutate(self.random, request)
+            request.stamp.session = self.name
+            request.stamp.sequence = self.sequence + 1 + number
+            requests.append(request)
+        try:
+            if count == 1 and self.random.random() < 0.5:
+                answers = self.client.call(self.method, *requests)
+            else:
+                answers = self.client.call(self.streaming, *requests)
+        except Refused as refusal:
+            # The first requests of a stream may have been carried out.
+            expected = _NEXT.search(str(refusal))
+            self.sequence = int(expected[1]) - 1 if expected else self.sequence
+            raise
+        self.sequence += count
+        self.last = requests[-1]
+        for answer in answers:
+            self.learn(answer)
+
+    def repeat(self) -> None:
+        """Send the last request again."""
+        if self.last is not None:
+            self.client.call(self.method, self.last)
+
+    def look(self) -> None:
+        """Read the state."""
+        stamp = session_pb2.Stamp(session=self.name)
+        self.client.call("GetState", session_pb2.GetStateRequest(stamp=stamp))
+
+    def saved(self) -> list[Any]:
+        """Return a checkpoint."""
+        stamp = session_pb2.Stamp(session=self.name)
+        return self.client.call(
+            "CheckpointSession", session_pb2.CheckpointSessionRequest(stamp=stamp)
+        )
+
+    def restore(self, chunks: list[Any]) -> None:
+        """Open the session with a saved state. Raises Refused."""
+        self.name = self.client.call("RestoreSession", *chunks)[0].session
+
+    def delete(self) -> None:
+        """End the session."""
+        self.client.call("DeleteSession", session_pb2.DeleteSessionRequest(session=self.name))
+
+    def creation(self) -> Any:
+        """Return a request for a session."""
+        raise NotImplementedError
+
+    def request(self) -> Any:
+        """Return the next request without its stamp."""
+        raise NotImplementedError
+
+    def learn(self, answer: Any) -> None:
+        """Take what a response says."""
+
+    def later(self) -> int:
+        """Return the time after a moment."""
+        self.at_ns += self.random.choice((0, 1, SECOND_NS, 10 * SECOND_NS, 400 * SECOND_NS))
+        return self.at_ns
+
+
+class SchedulerPlay(Play):
+    """A world that carries out some outcomes, refuses others, and lets pods end."""
+
+    service, method, streaming = "scheduler", "RunRound", "StreamingRunRound"
+
+    def __init__(self, client: Client, random: Random) -> None:
+        super().__init__(client, random)
+        self._unanswered: list[scheduler_pb2.Outcome] = []
+        self._hosts: dict[str, str] = {}
+        self._bound: list[str] = []
+        # An orderly world carries out what is decided, so that the queue is often empty.
+        self._disorder = random.choice((0.02, 0.3))
+        self.mutates = 0.15 if self._disorder > 0.1 else 0.0
+
+    def creation(self) -> Any:
+        """Of any rules, with small batches too."""
+        config = scheduler_pb2.SchedulerConfig(
+            rules=self.random.choice(("", "v1.34", "v1.16")),
+            batch_size=self.random.choice((None, 1, 2)),
+            disable_preemption=self.random.random() < 0.1,
+        )
+        return scheduler_service.CreateSessionRequest(config=config)
+
+    def request(self) -> Any:
+        """A round of events and answers."""
+        random = self.random
+        round_ = scheduler_pb2.Round(events_only=random.random() < 0.1)
+        round_.answers.extend(self._answers())
+        events = self._effects()
+        events += [self._event() for _ in range(random.choice((0, 1, 2, 4)))]
+        round_.at_ns = self.later()
+        for event in events:
+            event.at_ns = round_.at_ns
+        round_.events.extend(events)
+        if random.random() < 0.1:
+            round_.max_pods = random.choice((1, 2))
+        request = scheduler_service.RunRoundRequest(round=round_)
+        while random.random() < 0.15:
+            foreseen = request.window.add()
+            foreseen.round.at_ns = self.later()
+            event = self._event()
+            event.at_ns = self.at_ns
+            foreseen.round.events.append(event)
+        return request
+
+    def learn(self, answer: Any) -> None:
+        """Keep what is to be answered."""
+        for outcomes in answer.outcomes:
+            for outcome in one_by_one(outcomes):
+                self._unanswered.append(outcome)
+                if outcome.HasField("bind"):
+                    self._hosts[outcome.pop.uid] = outcome.bind.node_name
+                    self._bound.append(outcome.pop.uid.removeprefix("uid-"))
+
+    def look(self) -> None:
+        """Read the state, or every verdict about a pod."""
+        if self.random.random() < 0.5:
+            super().look()
+            return
+        request = scheduler_service.EvaluatePodRequest()
+        request.stamp.session = self.name
+        request.pod.uid = f"uid-{self.random.choice(PODS)}"
+        self.client.call("EvaluatePod", request)
+
+    def _answers(self) -> list[scheduler_pb2.Answer]:
+        random, answers = self.random, []
+        for outcome in self._unanswered:
+            if random.random() < self._disorder:  # answered only by what becomes of the pod
+                continue
+            answer = scheduler_pb2.Answer(pop=outcome.pop)
+            if random.random() < self._disorder:
+                answer.refused, answer.message = random.choice(_STAGES), "refused"
+                victims = outcome.unschedulable.preemption.victims
+                if victims:
+                    answer.victim.CopyFrom(random.choice(victims).pod)
+            answers.append(answer)
+        self._unanswered.clear()
+        return answers
+
+    def _effects(self) -> list[scheduler_pb2.Event]:
+        """Carry out bindings: the pods run, and some end at once."""
+        effects: list[scheduler_pb2.Event] = []
+        for name in self._bound:
+            if self.random.random() < self._disorder:
+                continue
+            bound = scheduler_pb2.Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove))
+            bound.patch.node_name = self._hosts.get(f"uid-{name}", "n1")
+            effects.append(bound)
+            if self.random.random() < 0.5:
+                status = pod_pb2.PodStatus(phase=self.random.choice(_PHASES))
+                ended = scheduler_pb2.PodPatch(pod=gone(name).remove, status=status)
+                effects.append(scheduler_pb2.Event(patch=ended))
+            if self.random.random() < 0.3:
+                effects.append(gone(name))
+        self._bound.clear()
+        return effects
+
+    def _event(self) -> scheduler_pb2.Event:
+        random = self.random
+        name, on = random.choice(PODS), random.choice(NODES)
+        match random.randrange(12):
+            case 0 | 1:
+                made = node(on, random.choice((1, 4, 64)), taint=random.choice(("", "", "t")))
+            case 2 | 3 | 4:
+                made = _random_pod(random, name)
+            case 5 | 6 | 7:
+                return self._patch(name)
+            case 8:
+                made = gone(name)
+            case 9:
+                made = gone(on, "Node")
+            case 10:
+                made = random.choice((budget(name, 1), budget(name, 0)))
+            case _:
+                made = scheduler_pb2.Event()
+                made.tick.SetInParent()
+        if made.HasField("add") and random.random() < 0.3:
+            return scheduler_pb2.Event(update=made.add)
+        return made
+
+    def _patch(self, name: str) -> scheduler_pb2.Event:
+        """A pod is bound, starts, ends or terminates, as was decided or otherwise."""
+        random = self.random
+        event = scheduler_pb2.Event()
+        patch = event.patch
+        patch.pod.CopyFrom(gone(name).remove)
+        kind = random.randrange(4)
+        if kind == 0:
+            patch.node_name = self._hosts.get(f"uid-{name}", random.choice((*NODES, "")))
+        if kind == 1:
+            patch.deletion_ns = self.at_ns + random.choice((0, 30 * SECOND_NS))
+        if kind > 1:
+            patch.status.phase = random.choice(_PHASES)
+            if random.random() < 0.3:
+                patch.status.conditions.add(
+                    type="PodScheduled", status="False", reason="Unschedulable"
+                )
+            if random.random() < 0.3:
+                patch.status.nominated_node_name = random.choice((*NODES, ""))
+        return event
+
+
+def _random_pod(random: Random, name: str) -> scheduler_pb2.Event:
+    """Return the event by which a pod comes: pending, or on a node, perhaps at its end."""
+    on = random.choice(("", "", "", *NODES))
+    made = pod(name, random.choice((1, 1, 2, 8)), random.choice((0, 0, 10, 2_000_000_000)), on=on)
+    put = made.add.pod
+    put.metadata.labels["app"] = random.choice(PODS[:2])
+    if random.random() < 0.1:
+        put.status.phase = random.choice(_PHASES)
+    if random.random() < 0.1:
+        put.spec.scheduling_gates.add(name="g")
+    if random.random() < 0.1:
+        put.spec.preemption_policy = "Never"
+    if random.random() < 0.15:
+        term = put.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
+        term.add(topology_key="kubernetes.io/hostname").label_selector.match_labels["app"] = "a"
+    if random.random() < 0.1:
+        spread = put.spec.topology_spread_constraints.add(max_skew=1)
+        spread.topology_key = "kubernetes.io/hostname"
+        spread.when_unsatisfiable = random.choice(("DoNotSchedule", "ScheduleAnyway"))
+        spread.label_selector.match_labels["app"] = "a"
+    return made
+
+
+class QueuePlay(Play):
+    """A scheduler that pops pods, returns some, forgets others."""
+
+    service, method, streaming = "queue", "Apply", "StreamingApply"
+
+    def __init__(self, client: Client, random: Random) -> None:
+        super().__init__(client, random)
+        self._shown: list[Any] = []
+        self._popped: list[Any] = []
+
+    def creation(self) -> Any:
+        """Of any rules."""
+        config = queue_pb2.QueueConfig(rules=self.random.choice(("", "v1.34", "v1.20", "v1.16")))
+        return queue_service.CreateSessionRequest(config=config)
+
+    def request(self) -> Any:
+        """Some operations."""
+        random = self.random
+        operations = [self._operation() for _ in range(random.choice((0, 1, 2, 6)))]
+        return queue_service.ApplyRequest(operations=operations, heads=random.choice((0, 1, 8)))
+
+    def learn(self, answer: Any) -> None:
+        """Keep the heads that were shown, and the pops."""
+        self._shown = list(answer.heads)
+        self._popped += [each.popped.pop for each in answer.results if each.HasField("popped")]
+
+    def _pop_id(self, pops: list[Any]) -> session_pb2.PopId:
+        if pops and self.random.random() < 0.9:
+            return self.random.choice(pops)
+        return session_pb2.PopId(uid=f"uid-{self.random.choice(PODS)}", cycle=1)
+
+    def _operation(self) -> queue_pb2.Operation:
+        random = self.random
+        made = queue_pb2.Operation(at_ns=self.later())
+        name = random.choice(PODS)
+        put, ref = _random_pod(random, name).add.pod, gone(name).remove
+        match random.randrange(16):
+            case 0 | 1 | 2:
+                made.add.pod.CopyFrom(put)
+                made.add.gates.extend(random.choice(([], [], ["g"])))
+            case 3:
+                made.update.pod.CopyFrom(put)
+                if random.random() < 0.6:
+                    made.update.old_pod.CopyFrom(_random_pod(random, name).add.pod)
+            case 4:
+                made.delete_pod.CopyFrom(ref)
+            case 5:
+                made.pop.SetInParent()
+            case 6:
+                heads = [each.pop for each in self._shown]
+                made.commit_pop.pop.CopyFrom(self._pop_id(heads))
+                self._popped += heads
+            case 7:
+                failed = made.add_unschedulable
+                failed.pop.CopyFrom(self._pop_id(self._popped))
+                failed.failure.CopyFrom(_random_failure(random))
+                if random.random() < 0.5:
+                    failed.pod.CopyFrom(_random_pod(random, failed.pop.uid[4:]).add.pod)
+            case 8:
+                made.done.CopyFrom(self._pop_id(self._popped))
+            case 9 | 10:
+                made.move.event.label = random.choice(_EVENTS)
+                if random.random() < 0.5:
+                    made.move.event.new_object.CopyFrom(node(random.choice(NODES), 4).add)
+            case 11:
+                made.assigned_pod_add.pod.CopyFrom(put)
+                made.assigned_pod_add.pod.spec.node_name = "n1"
+            case 12:
+                made.nominate.pod.CopyFrom(ref)
+                made.nominate.node_name = random.choice((*NODES, ""))
+            case 13:
+                shown = self._shown[:3]
+                committed = made.commit_unschedulable
+                committed.uids.extend(each.pop.uid for each in shown)
+                committed.first_cycle = shown[0].pop.cycle if shown else 1
+                committed.failures.add().CopyFrom(_random_failure(random))
+                committed.failed_by.extend(0 for _ in shown)
+            case 14:
+                made.activate.pods.add().CopyFrom(ref)
+            case _:
+                kind = random.choice(("flush_backoff", "flush_leftover", "delete_nomination"))
+                getattr(made, kind).SetInParent()
+                if kind == "delete_nomination":
+                    made.delete_nomination.CopyFrom(ref)
+        return made
+
+
+def _random_failure(random: Random) -> queue_pb2.Failure:
+    count = random.choice((0, 1, 2))
+    return queue_pb2.Failure(unschedulable_plugins=random.sample(_PLUGINS, count))
+
+
+class EvictionPlay(Play):
+    """Nodes that are stepped, configured, removed, and asked to admit pods."""
+
+    service, method, streaming = "eviction", "Apply", "StreamingApply"
+
+    def creation(self) -> Any:
+        """With thresholds of memory and disk."""
+        return eviction_service.CreateSessionRequest(config=self._config())
+
+    def request(self) -> Any:
+        """Some operations."""
+        count = self.random.choice((1, 1, 2, 5))
+        return eviction_service.ApplyRequest(operations=[self._operation() for _ in range(count)])
+
+    def _config(self) -> eviction_pb2.EvictionConfig:
+        random = self.random
+        config = eviction_pb2.EvictionConfig(
+            rules=random.choice(("", "v1.32", "v1.16")),
+            hard={"memory.available": random.choice(("1Gi", "10%", "100Mi", "default"))},
+            pressure_transition_ns=random.choice((0, SECOND_NS)),
+        )
+        if random.random() < 0.3:
+            config.soft["nodefs.available"] = random.choice(("10Gi", "20%"))
+            config.soft_grace["nodefs.available"] = random.choice(("10s", "1m0s"))
+        return config
+
+    def _operation(self) -> eviction_service.Operation:
+        random, on = self.random, self.random.choice(NODES)
+        match random.randrange(8):
+            case 0:
+                return eviction_service.Operation(remove_node=on)
+            case 1:
+                configure = eviction_service.Configure(node_name=on, config=self._config())
+                return eviction_service.Operation(configure=configure)
+            case 2:
+                admit = eviction_service.Admit(node_name=on, pod=pod_pb2.Pod())
+                admit.pod.CopyFrom(eviction_messages.pod(random.choice(PODS), 1))
+                return eviction_service.Operation(admit=admit)
+            case 3:
+                resume = eviction_service.Resume(node_name=on)
+                resume.observations.CopyFrom(eviction_messages.seen(self.at_ns / SECOND_NS, 4))
+                return eviction_service.Operation(resume=resume)
+        available = random.choice((0.05, 0.5, 2, 4))
+        more = random.choice(({}, {"disk_gi": 5}, {"pods": [], "active_uids": ["uid-within"]}))
+        made = eviction_messages.step(self.later() / SECOND_NS, available, on, **more)
+        if random.random() < 0.1:
+            made.step.ClearField("observations")
+            made.step.summary_failed = True
+        return made
+
+
+PLAYS: dict[str, type[Play]] = {
+    each.service: each for each in (SchedulerPlay, QueuePlay, EvictionPlay)
+}
+
+
+def mutated_state(random: Random, chunks: list[Any]) -> list[Any]:
+    """Return a checkpoint of almost the same state: one of its values is another one."""
+    data = zstandard.ZstdDecompressor().decompressobj().decompress(
+        b"".join(each.data for each in chunks)
+    )
+    state = orjson.loads(data)
+    for _ in range(random.choice((1, 1, 2))):
+        _mutate_value(random, state)
+    packed = zstandard.ZstdCompressor().compress(orjson.dumps(state))
+    return [session_pb2.CheckpointChunk(info=chunks[0].info, data=packed)]
+
+
+_VALUES = (None, 0, 1, -1, 7, 2**62, -(2**63), True, "", "default", "100Mi", "uid-a", "n1", [], {})
+
+
+def _mutate_value(random: Random, plain: Any) -> None:
+    """Change one value somewhere within `plain`, a list or an object."""
+    while True:
+        places = list(plain) if isinstance(plain, dict) else range(len(plain))
+        if not places:
+            return
+        place = random.choice(places)
+        inner = plain[place]
+        if isinstance(inner, list | dict) and inner and random.random() < 0.9:
+            plain = inner
+            continue
+        match random.randrange(5):
+            case 0:
+                del plain[place]
+            case 1 if isinstance(plain, list):
+                plain.append(inner)
+            case 2 if isinstance(inner, str) and inner:
+                plain[place] = random.choice((inner + "x", inner[:-1], inner.upper()))
+            case _:
+                plain[place] = random.choice(_VALUES)
+        return
+
+
+class Episode:
+    """Some sessions of a service, and the rules that use them."""
+
+    def __init__(
+        self, kind: type[Play], client: Client, random: Random, sessions: Callable[[], int]
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._random = random
+        self._sessions = sessions
+        self._plays: list[Play] = []
+        self._restored: set[str] = set()
+
+    def run(self) -> None:
+        """Apply rules. Raises FoundError."""
+        for _ in range(EPISODE):
+            if not self._plays:
+                self._open(lambda play: play.create())
+            else:
+                self._apply_rule(self._random.choice(self._plays))
+        for play in self._plays:
+            play.delete()
+        if self._sessions():
+            raise FoundError(f"{self._sessions()} sessions are left")
+
+    def _apply_rule(self, play: Play) -> None:
+        kind = self._random.random()
+        try:
+            if kind < 0.75:
+                play.send()
+            elif kind < 0.80:
+                play.repeat()
+            elif kind < 0.85:
+                play.look()
+            elif kind < 0.93:
+                self._restore(play)
+            elif kind < 0.97 and len(self._plays) < SESSIONS_MAX:
+                self._open(lambda made: made.create())
+            else:
+                play.delete()
+                self._plays.remove(play)
+        except Refused:
+            pass
+
+    def _restore(self, play: Play) -> None:
+        chunks = play.saved()
+        if self._random.random() < 0.5:
+            # What was restored of a state that nobody saved is not used further.
+            mutated = mutated_state(self._random, chunks)
+            made = self._open(lambda made: made.restore(mutated))
+            if made is not None:
+                self._plays.remove(made)
+                made.delete()
+        elif len(self._plays) < SESSIONS_MAX:
+            made = self._open(lambda made: made.restore(chunks))
+            if made is not None:
+                made.at_ns = play.at_ns
+
+    def _open(self, how: Callable[[Play], None]) -> Play | None:
+        """Open a session; one that is refused must leave nothing."""
+        before = self._sessions()
+        play = self._kind(self._client, self._random)
+        try:
+            how(play)
+        except Refused:
+            if self._sessions() != before:
+                raise FoundError("a refused session has left sessions behind") from None
+            return None
+        self._plays.append(play)
+        return play
+
+
+def play(
+    services: list[str], episodes: range, seed: int, show: Callable[[str], None] = lambda _: None
+) -> Counter[str]:
+    """Run episodes, in turn over the services; return the counts of status codes.
+
+    Raises FoundError with the command that repeats the episode.
+    """
+    codes: Counter[str] = Counter()
+    began_s = time.monotonic()
+    for count, number in enumerate(episodes):
+        name = services[number % len(services)]
+        random = Random(f"{seed}:{name}:{number}")  # noqa: S311 - it is to be repeated
+        # Services of their own: what one episode leaves disturbs no other.
+        with served_here() as (addresses, sessions):
+            channel = channel_to(addresses[name])
+            try:
+                Episode(PLAYS[name], Client(channel, name, codes), random, sessions).run()
+            except FoundError as error:
+                raise FoundError(
+                    f"{name}, episode {number} of seed {seed}: {error}\nrepeat it with: python -m "
+                    f"tests.torture.stateful --seed {seed} --episode {number}"
+                    + "".join(f" --service {each}" for each in services)
+                ) from error
+            finally:
+                channel.close()
+        if count % 100 == 99:
+            rate = codes.total() / (time.monotonic() - began_s)
+            show(f"{codes.total():,} requests, {rate:.0f}/s")
+    return codes
+
+
+@click.command()
+@click.option("--count", default=10_000, show_default=True, help="Number of requests.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--service", "services", multiple=True, type=click.Choice(list(CONTRACTS)))
+@click.option("--episode", type=int, help="Run this episode alone.")
+@click.option("--go-on", is_flag=True, help="Go on with the next episode after a failure.")
+def main(
+    count: int, seed: int, services: tuple[str, ...], episode: int | None, go_on: bool
+) -> None:
+    """Use sessions until something happens that no request may cause."""
+    names = list(services or CONTRACTS)
+    episodes = range(-(-count // EPISODE)) if episode is None else range(episode, episode + 1)
+    failures: list[str] = []
+    codes: Counter[str] = Counter()
+    for number in episodes:
+        try:
+            codes += play(names, range(number, number + 1), seed)
+        except FoundError as error:
+            if not go_on:
+                raise click.ClickException(str(error)) from error
+            failures.append(str(error))
+            click.echo(error, err=True)
+    click.echo(f"{codes.total():,} requests: {dict(codes)}; {len(failures)} episodes failed")
+    if failures:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
