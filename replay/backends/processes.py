@@ -30,8 +30,9 @@ _TESTED_VERSIONS = ("1.85.",)
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
-    "REPRIEVE_LIMITS": "session_objects=0 caller_bytes=0",  # The replay is their only caller,
-    "REPRIEVE_SESSION_IDLE": "0",  # and they end with it.
+    # The replay is their only caller, and they end with it.
+    "REPRIEVE_LIMITS": "session_objects=0 session_resources=0 caller_bytes=0",
+    "REPRIEVE_SESSION_IDLE": "0",
 }
 """Environment variables of the services, unless the user has set them."""
 

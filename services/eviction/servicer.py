@@ -113,8 +113,9 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(saved.state)
+            read = read_config(fleet.config)
         session = restore_session(self._sessions, saved, fleet, fleet.object_count)
-        return _session_message(session, read_config(fleet.config))
+        return _session_message(session, read)
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Apply a batch, or return the last response again. Raises RefusalError."""

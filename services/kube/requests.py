@@ -20,7 +20,7 @@ pkg/scheduler/util/utils.go, GetHostPorts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -130,6 +130,21 @@ def _bounded_sum(one: int, other: int) -> int:
 
 def _with(defaults: Mapping[str, int], requests: Mapping[str, int]) -> Mapping[str, int]:
     return {**defaults, **requests} if defaults else requests
+
+
+def requested_names(spec: PodSpec) -> Iterator[str]:
+    """Yield the names of the resources that a pod of that spec may request, some repeatedly."""
+    for container in (*spec.containers, *spec.init_containers):
+        yield from container.requests
+    yield from spec.overhead
+    yield from spec.resources or ()
+
+
+def names_in_force(resources: Iterable[ContainerResources]) -> Iterator[str]:
+    """Yield the names of the resources in containers' statuses, some repeatedly."""
+    for container in resources:
+        for name, _ in (*container.actual, *container.allocated):
+            yield name
 
 
 def is_sidecar(container: Container) -> bool:

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 import orjson
 import zstandard
-from google.protobuf.message import DecodeError
 
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.errors import FieldError, PreconditionError, RefusalError
+from services.rpc.errors import FieldError, PreconditionError
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.session import Session
 from services.rpc.sessions import Sessions
@@ -32,17 +31,6 @@ CHUNK_BYTES_MAX = 1024 * 1024
 _LEVEL = 3
 _PIECE_BYTES = 1024
 """What is decompressed at a time: 32 MiB at most, as a frame's block of 128 KiB takes 4 bytes."""
-_NO_STATE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    DecodeError,
-    LookupError,
-    RecursionError,
-    RefusalError,
-    TypeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ def reading_state(service: str) -> Iterator[None]:
     except DataError as error:
         where = f"{error.field}: " if error.field else ""
         raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
-    except _NO_STATE as error:
+    except Exception as error:  # the state is all that was read: whatever is raised, it is wrong
         raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
 
 

@@ -36,11 +36,12 @@ class Limits:
 
     sessions, streams: of all callers. caller_sessions, caller_streams: of one caller. caller_bytes:
     what all sessions of one caller hold. session_objects: objects of a session, such as pods and
-    nodes. message_bytes: a request's size. unacknowledged_requests, unacknowledged_bytes: answers
-    of a session that are kept for requests that are sent again. checkpoint_bytes: the state in a
-    checkpoint. process_bytes: resident memory of the service, above which it accepts neither
-    sessions nor objects; None: nine tenths of its control group's memory, if that is limited.
-    idle_s: after how many seconds without a request a session expires.
+    nodes. session_resources: names of resources in its nodes and pods, each of which takes a column
+    of a scheduler's snapshot. message_bytes: a request's size. unacknowledged_requests,
+    unacknowledged_bytes: answers of a session that are kept for requests that are sent again.
+    checkpoint_bytes: the state in a checkpoint. process_bytes: resident memory of the service,
+    above which it accepts neither sessions nor objects; None: nine tenths of its control group's
+    memory, if that is limited. idle_s: after how many seconds without a request a session expires.
     """
 
     sessions: int = 1024
@@ -49,6 +50,7 @@ class Limits:
     caller_streams: int = 2048
     caller_bytes: int = 4 * GIB
     session_objects: int = 500_000
+    session_resources: int = 256
     message_bytes: int = ACCEPTED_BYTES_MAX
     unacknowledged_requests: int = 1024
     unacknowledged_bytes: int = 64 * MIB

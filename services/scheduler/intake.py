@@ -5,15 +5,17 @@ A round is read as a whole before any of it is applied, so that a refusal change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
+from services.kube.requests import names_in_force, requested_names
 from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube.codec import apply_patch
+from services.rpc.limits import UNLIMITED, Limits
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
     PatchPod,
@@ -33,6 +35,8 @@ from services.scheduler.core.session.scheduler import Scheduler
 
 SECOND_NS = 1_000_000_000
 LEFTOVER_NS = 30 * SECOND_NS
+_SPECS_MAX = 65536
+"""Specs that are remembered as counted; a forgotten one is counted again, to no effect."""
 
 
 class WindowRound(NamedTuple):
@@ -49,11 +53,15 @@ class Intake:
 
     messages: pods by UID. others: objects that the core keeps by value, by kind and name. uids: of
     pods by namespace and name. `decoder` reads objects, so that equal specs are one value, and
-    `encoder` writes the queue's operations. `is_v134` is the queue's: see QueueTraits.
+    `encoder` writes the queue's operations. `is_v134` is the queue's: see QueueTraits. `limits`
+    bound the names of resources.
     """
 
-    def __init__(self, core: Scheduler, *, is_v134: bool) -> None:
+    def __init__(self, core: Scheduler, *, is_v134: bool, limits: Limits = UNLIMITED) -> None:
         self._core = core
+        self._limits = limits
+        self._resources: set[str] = set()
+        self._counted: set[PodSpec] = set()
         self._counts_moves = not is_v134
         self.messages: dict[str, pod_pb2.Pod] = {}
         self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
@@ -70,7 +78,7 @@ class Intake:
     def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[TimedChange]:
         """Return the changes that a round brings, which begins not before `since_ns`.
 
-        Raises FieldError and TimeGoesBackwardsError; nothing is changed.
+        Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
         """
         self._brought.clear()
         if round_.at_ns < 0:
@@ -130,7 +138,39 @@ class Intake:
                 raise FieldError(f"{field}[{index}].{error.field}", error.problem) from None
             changes.append(TimedChange(at_ns, change))
             last_ns = at_ns
+        self._check_resources(changes)
         return changes
+
+    def _check_resources(self, changes: Iterable[TimedChange]) -> None:
+        """Count the names of resources that changes bring. Raises LimitError.
+
+        A resource takes a column over all nodes, so that their number is what a message of a few
+        bytes can make costly. Specs are looked at once, as pods of one template share theirs.
+        """
+        names: set[str] = set()
+        specs: set[PodSpec] = set()
+        for _, change in changes:
+            if type(change) is PutPod:
+                if change.pod.spec not in self._counted and change.pod.spec not in specs:
+                    specs.add(change.pod.spec)
+                    names.update(requested_names(change.pod.spec))
+                if change.pod.container_resources:
+                    names.update(names_in_force(change.pod.container_resources))
+            elif type(change) is PutNode:
+                names.update(change.node.allocatable)
+            elif type(change) is PatchPod and change.status is not None:
+                names.update(names_in_force(change.status.container_resources))
+        self.check_resources(names)
+        if len(self._counted) > _SPECS_MAX:
+            self._counted.clear()
+        self._counted |= specs
+
+    def check_resources(self, names: Collection[str]) -> None:
+        """Count names of resources that the session is to have. Raises LimitError."""
+        if not self._resources.issuperset(names):
+            counted = self._resources.union(names)
+            self._limits.check("session_resources", len(counted), "names of resources in a session")
+            self._resources = counted
 
     def _check_name(self, pod: Pod, event: scheduler_pb2.Event) -> None:
         """Raise FieldError where the pod's uid was another pod's; a request may bring both."""
@@ -144,17 +184,17 @@ class Intake:
         self._brought[pod.uid] = pod
 
     def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
-        """Return the earliest time of an event: that of the last answer that has one.
+        """Return the earliest time of an event: that of the last answer.
 
         Raises a refusal for a malformed answer; one of an unknown pop may be a retried one.
         """
         last_ns = since_ns
         for index, answer in enumerate(round_.answers):
             field = f"round.answers[{index}]"
-            if answer.HasField("at_ns"):
-                if not last_ns <= answer.at_ns <= round_.at_ns:
-                    raise _out_of_turn(field, answer.at_ns, last_ns, round_.at_ns)
-                last_ns = answer.at_ns
+            at_ns = _time_of(answer, round_)
+            if not last_ns <= at_ns <= round_.at_ns:
+                raise _out_of_turn(field, at_ns, last_ns, round_.at_ns)
+            last_ns = at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
             if answer.pop.cycle < 1:
@@ -214,8 +254,7 @@ class Intake:
             pop = PopId(answer.pop.uid, answer.pop.cycle)
             stage = STAGES[answer.refused]
             for step in self._core.answer(pop, stage):
-                at_ns = answer.at_ns if answer.HasField("at_ns") else round_.at_ns
-                yield self.encoder.operation(step, at_ns)
+                yield self.encoder.operation(step, _time_of(answer, round_))
 
     def _deletions(self, pop: PopId) -> list[str] | None:
         """Return the uids whose deletion a pop's decision requests, None for an unknown pop."""
@@ -291,6 +330,10 @@ class Intake:
             case _:
                 self.others.pop((ref.kind, ref.namespace, ref.name), None)
                 return self._core.remove_object(ref.kind, ref.namespace, ref.name)
+
+
+def _time_of(answer: scheduler_pb2.Answer, round_: scheduler_pb2.Round) -> int:
+    return answer.at_ns if answer.HasField("at_ns") else round_.at_ns
 
 
 def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from reprieve.queue.v1beta1 import queue_pb2
 
@@ -16,7 +17,37 @@ _OF_NO_PENDING_POD = frozenset(
         "pass_through",
     }
 )
-_ADDED_AND_POPPED = 2
+
+
+@dataclass(slots=True)
+class _Life:
+    """A pod that was added: the places of its operations, and the cycle of its pop."""
+
+    stretch: _Stretch
+    places: list[int]
+    cycle: int = 0
+
+    def end(self, place: int) -> None:
+        """Note that the pod's pop is done, by the operation at `place`."""
+        self.places.append(place)
+        self.stretch.ended.append(self)
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What lies between two moments without an active pod; `is_mixed`: not all pods were popped.
+
+    A pod of it passes only if all of them do: another one would be active at its pop.
+    """
+
+    added: int = 0
+    is_mixed: bool = False
+    ended: list[_Life] = field(default_factory=list)
+
+    @property
+    def passes(self) -> bool:
+        """Whether each of its pods was added, popped and done."""
+        return not self.is_mixed and len(self.ended) == self.added
 
 
 def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
@@ -25,43 +56,51 @@ def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2
     Those are added, popped and done among `operations`, all while no other pod is active. A pod
     may come again with the same uid, so that a life counts, not a uid.
     """
-    popped: dict[int, int] = {}
-    lives: dict[str, list[int]] = {}
-    ended: set[str] = set()
-    dropped: set[int] = set()
+    stretches: list[_Stretch] = []
+    lives: dict[str, _Life] = {}
+    ended: dict[str, _Life] = {}
+    active: set[str] = set()
     for place, operation in enumerate(operations):
         match operation.WhichOneof("operation"):
             case "add":
                 uid = operation.add.pod.metadata.uid
-                ended.discard(uid)
-                # A pod that is added twice is in the queue already: it does not come here.
-                if lives.pop(uid, None) is None:
-                    lives[uid] = [place]
+                if not active:
+                    stretches.append(_Stretch())
+                stretches[-1].added += 1
+                stretches[-1].is_mixed |= uid in lives
+                lives[uid] = _Life(stretches[-1], [place])
+                ended.pop(uid, None)
+                active.add(uid)
             case "commit_pop":
-                life = lives.get(operation.commit_pop.pop.uid)
-                if life is not None:
-                    life.append(place)
+                pop = operation.commit_pop.pop
+                if pop.uid in active:
+                    active.remove(pop.uid)
+                    lives[pop.uid].places.append(place)
+                    lives[pop.uid].cycle = pop.cycle
             case "done":
                 uid = operation.done.uid
-                life = lives.pop(uid, ())
-                if len(life) == _ADDED_AND_POPPED:
-                    dropped.update((*life, place))
-                    popped[life[1]] = operations[life[1]].commit_pop.pop.cycle
-                    ended.add(uid)
+                if uid in lives and lives[uid].cycle == operation.done.cycle:
+                    ended[uid] = lives.pop(uid)
+                    ended[uid].end(place)
             case "delete_pod":
                 uid = operation.delete_pod.uid
-                lives.pop(uid, None)
                 if uid in ended:
-                    dropped.add(place)
+                    ended[uid].places.append(place)
+                elif uid in lives:
+                    lives.pop(uid).stretch.is_mixed = True
+                    active.discard(uid)
             case kind if kind not in _OF_NO_PENDING_POD:
                 return list(operations)
-    return list(_left(operations, popped, dropped)) if popped else list(operations)
+    passing = [life for each in stretches if each.passes for life in each.ended]
+    return list(_left(operations, passing)) if passing else list(operations)
 
 
 def _left(
-    operations: Iterable[queue_pb2.Operation], popped: Mapping[int, int], dropped: Container[int]
+    operations: Iterable[queue_pb2.Operation], lives: Sequence[_Life]
 ) -> Iterator[queue_pb2.Operation]:
-    """Yield what is left; `popped` has the cycles of the pops that pass, by their places."""
+    """Yield what is left without `lives`, whose pops are PassThrough operations."""
+    dropped = {place for life in lives for place in life.places}
+    popped = {life.places[1]: life.cycle for life in lives}
     passing: queue_pb2.Operation | None = None
     for place, operation in enumerate(operations):
         kind = operation.WhichOneof("operation")

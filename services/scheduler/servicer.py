@@ -94,12 +94,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         options_of(request.config, file, queue_config.rules)
         self._sessions.check_free()
         queue = await self._queue.open(queue_config)
-        try:
+        async with _closed_unless_done(queue):
             core = self._session(request.config, file, queue)
             session = self._sessions.create(core)
-        except RefusalError:
-            await queue.close()
-            raise
         return _shown(session, file)
 
     async def DeleteSession(
@@ -171,26 +168,21 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             self._sessions.check_free()
             saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         core = await self._restored(saved.state)
-        try:
+        async with _closed_unless_done(core.queue):
+            file = self._read(core.config)
             session = restore_session(self._sessions, saved, core, core.object_count)
-        except RefusalError:
-            await core.queue.close()
-            raise
-        return _shown(session, self._read(core.config))
+        return _shown(session, file)
 
     async def _restored(self, plain: object) -> SchedulerSession:
         """Restore the session of a checkpoint, with its queue's."""
         with reading_state(SERVICE):
             saved = saved_session(plain)
         queue = await self._queue.restore(saved.queue)
-        try:
+        async with _closed_unless_done(queue):
             with reading_state(SERVICE):
                 core = self._session(saved.config, self._read(saved.config), queue)
                 fill(core, saved)
                 return core
-        except FieldError:
-            await queue.close()
-            raise
 
     def _session(
         self,
@@ -217,6 +209,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             sources=sources,
             answers=answers,
             metrics=self._metrics,
+            limits=self._sessions.limits,
         )
 
     def collect(self) -> Iterable[Metric]:
@@ -350,6 +343,16 @@ async def _rounds(
     finally:
         core.under_way = core.queue.stream.on_trouble = None
         session.broken = core.broken
+
+
+@contextlib.asynccontextmanager
+async def _closed_unless_done(queue: QueueClientSession) -> AsyncIterator[None]:
+    """Close the queue's session where the block raises, be it by a caller that has gone."""
+    try:
+        yield
+    except BaseException:
+        await queue.close()
+        raise
 
 
 async def _end(session: Session[SchedulerSession]) -> None:

@@ -22,6 +22,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
+from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
@@ -69,7 +70,7 @@ class SchedulerSession:
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
     time of the last round, `under_way` the request that is being carried out. `metrics` counts what
-    is decided.
+    is decided. `limits` bound what its rounds bring.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SchedulerSession:
         sources: ExtenderObjects | None = None,
         answers: ExtenderAnswers | None = None,
         metrics: SchedulerMetrics | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self.config = config
         self.extenders = extenders
@@ -92,7 +94,7 @@ class SchedulerSession:
         self.queue = queue
         self._is_v134 = options.queue.is_v134
         self._metrics = metrics
-        self.intake = Intake(self.core, is_v134=self._is_v134)
+        self.intake = Intake(self.core, is_v134=self._is_v134, limits=limits)
         self._sources = sources if options.extenders else None
         if self._sources is not None:
             self._sources.pods = self.intake.messages

@@ -17,7 +17,7 @@ _TIMED = "duration_seconds"
 LIVES = st.lists(
     st.one_of(
         st.tuples(st.just("come"), st.integers(1, 3)),
-        st.tuples(st.sampled_from(["end", "fail", "move", "assigned"]), st.just(1)),
+        st.tuples(st.sampled_from(["end", "again", "fail", "move", "assigned"]), st.just(1)),
     ),
     max_size=30,
 )
@@ -31,24 +31,33 @@ def ref(number: int) -> meta_pb2.ObjectReference:
 def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
     """Return the operations of a scheduler that binds each pod at once, some of which fail later.
 
-    A pod that fails waits from then on, and nobody comes after it.
+    A pod that fails waits from then on, and nobody comes after it. A pod that has ended may come
+    again under its uid, and pods that come together are added before the first is popped.
     """
     operations: list[queue_pb2.Operation] = []
     in_flight: list[session_pb2.PopId] = []
+    gone: list[int] = []
     cycle = 0
     for at_s, (what, count) in enumerate(lives, 1):
-        for _ in range(count):
-            operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
-            if what == "come":
-                cycle += 1
-                meta = meta_pb2.ObjectMeta(uid=f"uid-{cycle}", namespace="ns", name=f"p-{cycle}")
+        if what in {"come", "again"}:
+            new = range(cycle + 1000, cycle + 1000 + count)
+            numbers = [gone.pop(0)] if what == "again" and gone else list(new)
+            for number in numbers:
+                meta = meta_pb2.ObjectMeta(uid=f"uid-{number}", namespace="ns", name=f"p-{number}")
+                operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
                 operation.add.pod.CopyFrom(pod_pb2.Pod(metadata=meta))
                 operations.append(operation)
-                pop = session_pb2.PopId(uid=meta.uid, cycle=cycle)
+            for number in numbers:
+                cycle += 1
+                pop = session_pb2.PopId(uid=f"uid-{number}", cycle=cycle)
                 operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
                 operation.commit_pop.pop.CopyFrom(pop)
+                operations.append(operation)
                 in_flight.append(pop)
-            elif what == "move":
+            continue
+        for _ in range(count):
+            operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
+            if what == "move":
                 operation.move.event.label = "NodeAdd"
             elif what == "assigned":
                 meta = meta_pb2.ObjectMeta(uid="uid-0", namespace="ns", name="other")
@@ -60,7 +69,8 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
                 operation.done.CopyFrom(pop)
                 operations.append(operation)
                 operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
-                operation.delete_pod.CopyFrom(ref(pop.cycle))
+                gone.append(int(pop.uid.removeprefix("uid-")))
+                operation.delete_pod.CopyFrom(ref(gone[-1]))
             else:
                 operation.add_unschedulable.pop.CopyFrom(in_flight.pop(0))
                 operation.add_unschedulable.failure.CopyFrom(FIT)
@@ -96,9 +106,26 @@ def test_a_queue_that_gets_the_count_of_passing_pods_is_as_one_that_gets_each(
     in_parts = without_passing([*without_passing(operations[:half]), *operations[half:]])
     assert after(rules, fewer) == after(rules, in_parts) == after(rules, operations)
     ended = sum(each.WhichOneof("operation") == "done" for each in operations)
-    failed = sum(each.WhichOneof("operation") == "add_unschedulable" for each in operations)
     passed = sum(each.pass_through.pods for each in fewer)
-    assert passed == (0 if failed else ended)
+    assert passed <= ended
+
+
+def test_pods_that_come_together_pass_together_or_not_at_all() -> None:
+    """One that has not ended is active while the first of them is popped."""
+    operations = lived([("come", 2), ("end", 1)])
+    assert without_passing(operations) == operations
+    assert after("v1.34", without_passing(operations)) == after("v1.34", operations)
+    [passing] = without_passing(lived([("come", 2), ("end", 2)]))
+    assert passing.pass_through.pods == 2
+
+
+def test_a_pod_that_comes_again_passes_with_its_own_life_only() -> None:
+    """Its first one began before these operations."""
+    operations = lived([("come", 1), ("end", 1), ("again", 1), ("end", 1)])
+    fewer = without_passing(operations[1:])
+    kinds = [each.WhichOneof("operation") for each in fewer]
+    assert kinds == ["commit_pop", "done", "delete_pod", "pass_through"]
+    assert after("v1.34", [operations[0], *fewer]) == after("v1.34", operations)
 
 
 def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:

@@ -16,6 +16,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -62,7 +63,14 @@ _STAGES = (
 )
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 _PLUGINS = ("NodeResourcesFit", "NodeAffinity", "TaintToleration", "InterPodAffinity", "x")
-_EVENTS = ("NodeAdd", "NodeUpdate", "AssignedPodDelete", "PodDelete", "PvcAdd", "UnschedulableTimeout")
+_EVENTS = (
+    "NodeAdd",
+    "NodeUpdate",
+    "AssignedPodDelete",
+    "PodDelete",
+    "PvcAdd",
+    "UnschedulableTimeout",
+)
 
 
 class Refused(Exception):  # noqa: N818 - the expected end of a request
@@ -203,7 +211,7 @@ class SchedulerPlay(Play):
         self.mutates = 0.15 if self._disorder > 0.1 else 0.0
 
     def creation(self) -> Any:
-        """Of any rules, with small batches too."""
+        """Return a request of any rules, with small batches too."""
         config = scheduler_pb2.SchedulerConfig(
             rules=self.random.choice(("", "v1.34", "v1.16")),
             batch_size=self.random.choice((None, 1, 2)),
@@ -212,15 +220,19 @@ class SchedulerPlay(Play):
         return scheduler_service.CreateSessionRequest(config=config)
 
     def request(self) -> Any:
-        """A round of events and answers."""
+        """Return a round of events and answers."""
         random = self.random
         round_ = scheduler_pb2.Round(events_only=random.random() < 0.1)
         round_.answers.extend(self._answers())
         events = self._effects()
         events += [self._event() for _ in range(random.choice((0, 1, 2, 4)))]
-        round_.at_ns = self.later()
-        for event in events:
-            event.at_ns = round_.at_ns
+        before_ns, round_.at_ns = self.at_ns, self.later()
+        times_ns = sorted(random.choice((before_ns, round_.at_ns)) for _ in events)
+        for event, at_ns in zip(events, times_ns, strict=True):
+            event.at_ns = at_ns
+        for answer in round_.answers:
+            if random.random() < 0.9:
+                answer.at_ns = before_ns
         round_.events.extend(events)
         if random.random() < 0.1:
             round_.max_pods = random.choice((1, 2))
@@ -309,7 +321,7 @@ class SchedulerPlay(Play):
         return made
 
     def _patch(self, name: str) -> scheduler_pb2.Event:
-        """A pod is bound, starts, ends or terminates, as was decided or otherwise."""
+        """Return a pod's binding, start, end or termination, as was decided or otherwise."""
         random = self.random
         event = scheduler_pb2.Event()
         patch = event.patch
@@ -343,8 +355,9 @@ def _random_pod(random: Random, name: str) -> scheduler_pb2.Event:
     if random.random() < 0.1:
         put.spec.preemption_policy = "Never"
     if random.random() < 0.15:
-        term = put.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
-        term.add(topology_key="kubernetes.io/hostname").label_selector.match_labels["app"] = "a"
+        away = put.spec.affinity.pod_anti_affinity
+        terms = away.required_during_scheduling_ignored_during_execution
+        terms.add(topology_key="kubernetes.io/hostname").label_selector.match_labels["app"] = "a"
     if random.random() < 0.1:
         spread = put.spec.topology_spread_constraints.add(max_skew=1)
         spread.topology_key = "kubernetes.io/hostname"
@@ -364,12 +377,12 @@ class QueuePlay(Play):
         self._popped: list[Any] = []
 
     def creation(self) -> Any:
-        """Of any rules."""
+        """Return a request of any rules."""
         config = queue_pb2.QueueConfig(rules=self.random.choice(("", "v1.34", "v1.20", "v1.16")))
         return queue_service.CreateSessionRequest(config=config)
 
     def request(self) -> Any:
-        """Some operations."""
+        """Return some operations."""
         random = self.random
         operations = [self._operation() for _ in range(random.choice((0, 1, 2, 6)))]
         return queue_service.ApplyRequest(operations=operations, heads=random.choice((0, 1, 8)))
@@ -381,63 +394,76 @@ class QueuePlay(Play):
 
     def _pop_id(self, pops: list[Any]) -> session_pb2.PopId:
         if pops and self.random.random() < 0.9:
-            return self.random.choice(pops)
+            pop: session_pb2.PopId = self.random.choice(pops)
+            return pop
         return session_pb2.PopId(uid=f"uid-{self.random.choice(PODS)}", cycle=1)
 
     def _operation(self) -> queue_pb2.Operation:
-        random = self.random
         made = queue_pb2.Operation(at_ns=self.later())
-        name = random.choice(PODS)
-        put, ref = _random_pod(random, name).add.pod, gone(name).remove
-        match random.randrange(16):
+        self.random.choice((self._put_pods, self._put_pods, self._put_pops, self._put_others))(made)
+        return made
+
+    def _put_pods(self, made: queue_pb2.Operation) -> None:
+        """Let a pending pod come, change or go."""
+        random, name = self.random, self.random.choice(PODS)
+        put = _random_pod(random, name).add.pod
+        match random.randrange(6):
             case 0 | 1 | 2:
                 made.add.pod.CopyFrom(put)
                 made.add.gates.extend(random.choice(([], [], ["g"])))
-            case 3:
+            case 3 | 4:
                 made.update.pod.CopyFrom(put)
                 if random.random() < 0.6:
                     made.update.old_pod.CopyFrom(_random_pod(random, name).add.pod)
-            case 4:
-                made.delete_pod.CopyFrom(ref)
-            case 5:
+            case _:
+                made.delete_pod.CopyFrom(gone(name).remove)
+
+    def _put_pops(self, made: queue_pb2.Operation) -> None:
+        """Pop a pod, commit what was shown, or end a pop."""
+        random, shown = self.random, [each.pop for each in self._shown]
+        match random.randrange(6):
+            case 0:
                 made.pop.SetInParent()
-            case 6:
-                heads = [each.pop for each in self._shown]
-                made.commit_pop.pop.CopyFrom(self._pop_id(heads))
-                self._popped += heads
-            case 7:
+            case 1 | 2:
+                made.commit_pop.pop.CopyFrom(self._pop_id(shown))
+                self._popped += shown
+            case 3:
                 failed = made.add_unschedulable
                 failed.pop.CopyFrom(self._pop_id(self._popped))
                 failed.failure.CopyFrom(_random_failure(random))
                 if random.random() < 0.5:
                     failed.pod.CopyFrom(_random_pod(random, failed.pop.uid[4:]).add.pod)
-            case 8:
+            case 4:
+                committed = made.commit_unschedulable
+                committed.uids.extend(each.uid for each in shown[:3])
+                committed.first_cycle = shown[0].cycle if shown else 1
+                committed.failures.add().CopyFrom(_random_failure(random))
+                committed.failed_by.extend(0 for _ in shown[:3])
+            case _:
                 made.done.CopyFrom(self._pop_id(self._popped))
-            case 9 | 10:
+
+    def _put_others(self, made: queue_pb2.Operation) -> None:
+        """Let something happen to the cluster, to a nomination, or to the time."""
+        random, ref = self.random, gone(self.random.choice(PODS)).remove
+        match random.randrange(6):
+            case 0 | 1:
                 made.move.event.label = random.choice(_EVENTS)
                 if random.random() < 0.5:
                     made.move.event.new_object.CopyFrom(node(random.choice(NODES), 4).add)
-            case 11:
+            case 2:
+                put = _random_pod(random, random.choice(PODS)).add.pod
                 made.assigned_pod_add.pod.CopyFrom(put)
                 made.assigned_pod_add.pod.spec.node_name = "n1"
-            case 12:
+            case 3:
                 made.nominate.pod.CopyFrom(ref)
                 made.nominate.node_name = random.choice((*NODES, ""))
-            case 13:
-                shown = self._shown[:3]
-                committed = made.commit_unschedulable
-                committed.uids.extend(each.pop.uid for each in shown)
-                committed.first_cycle = shown[0].pop.cycle if shown else 1
-                committed.failures.add().CopyFrom(_random_failure(random))
-                committed.failed_by.extend(0 for _ in shown)
-            case 14:
+            case 4:
                 made.activate.pods.add().CopyFrom(ref)
             case _:
                 kind = random.choice(("flush_backoff", "flush_leftover", "delete_nomination"))
                 getattr(made, kind).SetInParent()
                 if kind == "delete_nomination":
                     made.delete_nomination.CopyFrom(ref)
-        return made
 
 
 def _random_failure(random: Random) -> queue_pb2.Failure:
@@ -451,11 +477,11 @@ class EvictionPlay(Play):
     service, method, streaming = "eviction", "Apply", "StreamingApply"
 
     def creation(self) -> Any:
-        """With thresholds of memory and disk."""
+        """Return a request with thresholds of memory and disk."""
         return eviction_service.CreateSessionRequest(config=self._config())
 
     def request(self) -> Any:
-        """Some operations."""
+        """Return some operations."""
         count = self.random.choice((1, 1, 2, 5))
         return eviction_service.ApplyRequest(operations=[self._operation() for _ in range(count)])
 
@@ -501,19 +527,24 @@ PLAYS: dict[str, type[Play]] = {
 }
 
 
-def mutated_state(random: Random, chunks: list[Any]) -> list[Any]:
-    """Return a checkpoint of almost the same state: one of its values is another one."""
-    data = zstandard.ZstdDecompressor().decompressobj().decompress(
-        b"".join(each.data for each in chunks)
-    )
-    state = orjson.loads(data)
-    for _ in range(random.choice((1, 1, 2))):
-        _mutate_value(random, state)
+def changed_state(chunks: list[Any], change: Callable[[Any], None]) -> list[Any]:
+    """Return a checkpoint whose state `change` has changed, as loaded from JSON."""
+    data = b"".join(each.data for each in chunks)
+    state = orjson.loads(zstandard.ZstdDecompressor().decompressobj().decompress(data))
+    change(state)
     packed = zstandard.ZstdCompressor().compress(orjson.dumps(state))
     return [session_pb2.CheckpointChunk(info=chunks[0].info, data=packed)]
 
 
-_VALUES = (None, 0, 1, -1, 7, 2**62, -(2**63), True, "", "default", "100Mi", "uid-a", "n1", [], {})
+def _mutate_state(random: Random, state: Any) -> None:
+    for _ in range(random.choice((1, 1, 2))):
+        _mutate_value(random, state)
+
+
+_VALUES: tuple[Any, ...] = (
+    *(None, 0, 1, -1, 7, 2**62, -(2**63), True),
+    *("", "default", "100Mi", "uid-a", "n1", [], {}),
+)
 
 
 def _mutate_value(random: Random, plain: Any) -> None:
@@ -587,7 +618,7 @@ class Episode:
         chunks = play.saved()
         if self._random.random() < 0.5:
             # What was restored of a state that nobody saved is not used further.
-            mutated = mutated_state(self._random, chunks)
+            mutated = changed_state(chunks, partial(_mutate_state, self._random))
             made = self._open(lambda made: made.restore(mutated))
             if made is not None:
                 self._plays.remove(made)

@@ -9,7 +9,7 @@ the log no longer reaches back to it, the reader reads every row again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -81,15 +81,22 @@ class Columns:
         """Return the names of the columns that belong to plugins."""
         return tuple(self._owned)
 
-    def resource(self, name: str) -> int:
-        """Return the index of a resource's column, which comes into being where it is new."""
-        index = self.resources.get(name)
-        if index is None:
-            index = self.resources[name] = len(self.resources)
-            blank = np.zeros((self.capacity, 1), dtype=np.int64)
+    def places(self, names: Iterable[str]) -> list[int]:
+        """Return the indexes of resources' columns; those of new ones come into being.
+
+        The columns are copied for that, once for all new ones among `names`.
+        """
+        places, known = list[int](), len(self.resources)
+        for name in names:
+            place = self.resources.get(name)
+            if place is None:
+                place = self.resources[name] = len(self.resources)
+            places.append(place)
+        if len(self.resources) > known:
+            blank = np.zeros((self.capacity, len(self.resources) - known), dtype=np.int64)
             self.allocatable = np.ascontiguousarray(np.hstack([self.allocatable, blank]))
             self.requested = np.ascontiguousarray(np.hstack([self.requested, blank]))
-        return index
+        return places
 
     def grow(self) -> None:
         """Double the rows."""
@@ -110,8 +117,7 @@ class Columns:
 
     def lay_out(self, capacity: int, used: int, resources: Sequence[str]) -> None:
         """Make columns of nothing as many and as long as others are."""
-        for name in resources:
-            self.resource(name)
+        self.places(resources)
         while self.capacity < capacity:
             self.grow()
         if (self.capacity, tuple(self.resources)) != (capacity, tuple(resources)):
@@ -263,11 +269,13 @@ class Rows:
         Raises ValueError for a layout that no snapshot can have.
         """
         assert not self.by_name, "rows are taken already"
+        rows = sorted([*(row for _, row in layout.rows), *layout.free])
+        # Before memory is taken for them: a layout may claim any number of rows.
+        whole = len(rows) == layout.capacity and 0 <= layout.used <= layout.capacity
+        if not whole or rows != list(range(layout.capacity)):
+            raise ValueError("the rows are not those of a snapshot")
         self._columns.lay_out(layout.capacity, layout.used, layout.resources)
         self._widen()
-        taken = [row for _, row in layout.rows]
-        if sorted([*taken, *layout.free]) != list(range(self._columns.capacity)):
-            raise ValueError("the rows are not those of a snapshot")
         self._free = list(layout.free)
         for name, row in layout.rows:
             self._name(row, name)

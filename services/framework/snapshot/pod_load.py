@@ -135,7 +135,8 @@ class PodLoads:
 
     def _compute(self, spec: PodSpec) -> PodLoad:
         requests = PodRequests.of(spec)
-        indexed = {self._columns.resource(name): n for name, n in requests.amounts.items()}
+        amounts_of = requests.amounts
+        indexed = dict(zip(self._columns.places(amounts_of), amounts_of.values(), strict=True))
         amounts = np.zeros(len(self._columns.resources), dtype=np.int64)
         for index, amount in indexed.items():
             amounts[index] = amount

@@ -350,7 +350,7 @@ class Snapshot:
     def _fill(self, row: int, node: Node) -> None:
         columns = self.columns
         counted = {name: amount for name, amount in node.allocatable.items() if is_counted(name)}
-        indexes = {columns.resource(name): amount for name, amount in counted.items()}
+        indexes = dict(zip(columns.places(counted), counted.values(), strict=True))
         columns.allocatable[row] = 0
         for index, amount in indexes.items():
             columns.allocatable[row, index] = amount

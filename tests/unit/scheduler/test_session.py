@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.rpc.errors import LimitError
 from services.rpc.kube.messages import node_to_message, pod_to_message
+from services.rpc.limits import Limits
 from services.scheduler import session as deciding
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
@@ -225,3 +227,33 @@ def test_what_the_queue_left_of_several_refusals_is_decided_again() -> None:
     fit = [["NodeResourcesFit"]]
     assert queue.given_back == [(1, uids, fit), (2, uids[1:], fit)]
     assert not session.core.unanswered()
+
+
+def test_the_names_of_resources_in_a_session_are_limited() -> None:
+    """Each takes a column over all nodes; a round that is refused leaves none behind."""
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
+    queue: Any = Fifo()
+    session = SchedulerSession(
+        options, queue, scheduler_pb2.SchedulerConfig(), limits=Limits(session_resources=20)
+    )
+
+    def bringing(at_ns: int, names: range) -> scheduler_pb2.Round:
+        amounts: Mapping[str, Any] = {"cpu": "1"} | {f"example.com/r{i}": 1 for i in names}
+        round_ = scheduler_pb2.Round(at_ns=at_ns)
+        node = node_to_message(make_node(f"n{at_ns}").capacity(amounts).obj())
+        round_.events.add(at_ns=at_ns).add.node.CopyFrom(node)
+        return round_
+
+    async def test() -> None:
+        await told(session, bringing(1, range(10)))
+        with pytest.raises(LimitError, match="session_resources=20"):
+            await told(session, bringing(2, range(10, 30)))
+        await told(session, bringing(3, range(15)))
+        pods = bringing(4, range(15))
+        amounts = dict.fromkeys((f"example.com/p{i}" for i in range(9)), 1)
+        pod = pod_to_message(make_pod("p").req(amounts).obj())
+        pods.events.add(at_ns=4).add.pod.CopyFrom(pod)
+        with pytest.raises(LimitError):
+            await told(session, pods)
+
+    asyncio.run(test())

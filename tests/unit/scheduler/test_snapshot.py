@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from services.framework.runtime.framework import Framework
@@ -117,10 +118,27 @@ def test_rows_and_resources_grow_as_they_are_needed(snapshot: Snapshot) -> None:
         )
     row = snapshot.row("x99")
     assert row is not None
-    column = snapshot.columns.resource("example.com/r0")
+    column = snapshot.columns.places(["example.com/r0"])[0]
     assert snapshot.columns.allocatable[row, column] == 2
     assert snapshot.node_count == 101
     assert used(snapshot, "n")[0] == [0] * 6
+
+
+def test_new_resources_copy_the_columns_once(
+    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that brings thousands would hold the service up for seconds otherwise."""
+    copied: list[int] = []
+    hstack = np.hstack
+
+    def counted(columns: list[Any]) -> Any:
+        copied.append(len(columns))
+        return hstack(columns)
+
+    monkeypatch.setattr(np, "hstack", counted)
+    snapshot.set_node(make_node("x").capacity({f"example.com/r{i}": 1 for i in range(50)}).obj())
+    assert len(snapshot.columns.resources) > 50
+    assert len(copied) == 2  # allocatable and requested
 
 
 def test_pods_of_unknown_nodes_may_make_the_rows_grow(snapshot: Snapshot) -> None:

@@ -66,11 +66,16 @@ class ScoredResources:
     def shares(self, snapshot: Snapshot, amounts: Mapping[str, int]) -> ScoredShares:
         """Return a pod's shares of the resources that count for it."""
         counted = [
-            (snapshot.columns.resource(each.name), amounts.get(each.name, 0), each.weight)
+            each
             for each in self.resources
             if amounts.get(each.name, 0) != 0 or not is_scalar(each.name)
         ]
-        table = np.array(counted, dtype=np.int64).reshape(-1, 3)
+        places = snapshot.columns.places(each.name for each in counted)
+        rows = [
+            (place, amounts.get(each.name, 0), each.weight)
+            for place, each in zip(places, counted, strict=True)
+        ]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         columns, wanted, weights = (np.ascontiguousarray(table[:, i]) for i in range(3))
         return ScoredShares(columns, wanted, weights)
 
@@ -189,7 +194,8 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         requested = (name for name in amounts if amounts[name] > 0 and not self._ignores(name))
         names = sorted(requested, key=_reported)
         assert len(names) <= _REQUESTED_MAX, "more resources than a fit code has bits"
-        pairs = tuple((snapshot.columns.resource(name), amounts[name]) for name in names)
+        places = snapshot.columns.places(names)
+        pairs = tuple((place, amounts[name]) for place, name in zip(places, names, strict=True))
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
         wanted = np.array([amount for _, amount in pairs], dtype=np.int64)
         return PreFiltered(data=WantedResources(tuple(names), pairs, columns, wanted))

@@ -338,12 +338,16 @@ class Scheduler:
 
     # Internals
     def _put_pending(self, pod: Pod) -> None:
-        if pod.node_name or pod.is_terminal or not self.serves(pod):
+        if not self._waits(pod):
             self._pending.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
             for_pods = self._extenders.filter_or_score(pod) or framework.waits_for_pods(pod)
             self._pending.put(pod.uid, for_pods=for_pods)
+
+    def _waits(self, pod: Pod) -> bool:
+        """Return whether the queue has the pod, or a decision about it that may return it."""
+        return not pod.node_name and not pod.is_terminal and self.serves(pod)
 
     def _mark_movable(self, framework: Framework, decision: Decision) -> None:
         verdict = decision.verdict
@@ -358,12 +362,17 @@ class Scheduler:
             self._put_pending(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
+        """Return the pod to the queue, unless it has gone, has ended or was bound by others.
+
+        Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure.
+        """
         assert isinstance(decision.verdict, Binding)
         self._release(decision)
         pop, pod = decision.head.pop, decision.bound_pod
         steps: list[QueueStep] = [Done(pop)]
-        if pod.uid in self.pods:
-            self._mirror.requeued(self.pods[pod.uid])
+        latest = self.pods.get(pod.uid)
+        if latest is not None and self._waits(latest):
+            self._mirror.requeued(latest)
             self._pending.mark_movable(pod.uid, for_pods=True)
             steps = [AddUnschedulable(pop, self._latest_cycle)]
         # Its room is free again also where the pod was deleted while it was being bound.
