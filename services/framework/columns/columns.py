@@ -81,6 +81,10 @@ class Columns:
         """Return the names of the columns that belong to plugins."""
         return tuple(self._owned)
 
+    def resource(self, name: str) -> int:
+        """Return the index of a resource's column, which comes into being where it is new."""
+        return self.places((name,))[0]
+
     def places(self, names: Iterable[str]) -> list[int]:
         """Return the indexes of resources' columns; those of new ones come into being.
 

@@ -118,7 +118,7 @@ def test_rows_and_resources_grow_as_they_are_needed(snapshot: Snapshot) -> None:
         )
     row = snapshot.row("x99")
     assert row is not None
-    column = snapshot.columns.places(["example.com/r0"])[0]
+    column = snapshot.columns.resource("example.com/r0")
     assert snapshot.columns.allocatable[row, column] == 2
     assert snapshot.node_count == 101
     assert used(snapshot, "n")[0] == [0] * 6
