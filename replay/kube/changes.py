@@ -13,6 +13,7 @@ from typing import Any
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 
 Raw = Mapping[str, Any]
+_VERSION_LENGTH_MAX = 256
 SECOND_NS = 1_000_000_000
 _NOTHING: Raw = {}
 _CONDITION_TIMES = ("lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", "lastUpdateTime")
@@ -116,9 +117,9 @@ def version(raw: Raw) -> str:
 
 
 def version_number(raw: Raw) -> int | None:
-    """Return metadata.resourceVersion as a number, None where it is not one."""
+    """Return metadata.resourceVersion as a number, None where it is not one of an API server."""
     text = version(raw)
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _VERSION_LENGTH_MAX else None
 
 
 def ref(raw: Raw) -> ObjectReference:

@@ -228,7 +228,7 @@ def valid_version(version: str) -> str:
 
 
 def _number(raw: Raw) -> int:
-    return version_number(raw) or 0 if len(version_of(raw)) <= _VERSION_LENGTH_MAX else 0
+    return version_number(raw) or 0
 
 
 def _unpacked(stored: _StoredObject) -> dict[str, Any]:

@@ -127,3 +127,12 @@ def test_a_moment_to_follow_until_is_within_the_window(tmp_path: Path) -> None:
     options = ImportOptions(follow_until=Moment(text="6s", since_start_ns=6 * S))
     with pytest.raises(TraceError, match="the recording ends after 4"):
         list(open_trace(paths, options=options))
+
+
+def test_a_version_of_thousands_of_digits_is_no_number(tmp_path: Path) -> None:
+    """Python refuses to read one; here it is a version that cannot be compared."""
+    raw = make_pod("endless", 9)
+    raw["metadata"]["resourceVersion"] = "9" * 5000
+    end = claim(9, "Pod", 80, until=9).replace(b'"80"', b'"%s"' % (b"8" * 5000))
+    records = list(open_trace(files(tmp_path, *PODS, line(2, "ADDED", raw), end)))
+    assert kinds(records).count("pod_create") == 3

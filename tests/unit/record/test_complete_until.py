@@ -89,13 +89,15 @@ class ServerModel:
 
     @contextlib.contextmanager
     def opened(self, path: str, query: dict[str, Any], **_: str) -> Iterator[Raw]:
-        """Answer the first page of a list, as ApiServer.opened does."""
+        """Answer a page of a list, as ApiServer.opened does."""
         if not self.answers:
             raise UnreachableError(f"{path}: no answer")
         items = orjson.loads(orjson.dumps(list(self.pods.values())))
-        more = {"continue": "more"} if len(items) > query.get("limit", 99) else {}
-        items = items[: query.get("limit", 99)]
-        yield {"metadata": {"resourceVersion": str(self.version), **more}, "items": items}
+        first = int(query.get("continue", 0))
+        end = first + query["limit"]
+        more = {"continue": str(end)} if end < len(items) else {}
+        metadata = {"resourceVersion": str(self.version), **more}
+        yield {"metadata": metadata, "items": items[first:end]}
 
     def shown(self, text: str) -> str:
         """Return a text, which has no secret."""
