@@ -28,6 +28,8 @@ EFFECTS = (
     "evicted less often",
     "OOM-killed more often",
     "OOM-killed less often",
+    "deleted more often",
+    "deleted less often",
     WAITED_LONGER,
     WAITED_SHORTER,
     STILL_LONGER,
@@ -204,6 +206,8 @@ def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
     killed = "oom_killed"
     if change := other.counts.decisions[killed] - one.counts.decisions[killed]:
         yield PodEffect("OOM-killed more often" if change > 0 else "OOM-killed less often")
+    if change := other.deletions - one.deletions:
+        yield PodEffect("deleted more often" if change > 0 else "deleted less often")
     if one.waited_ns and other.waited_ns:
         change_ns = sum(other.waited_ns) - sum(one.waited_ns)
         yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)

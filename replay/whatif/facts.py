@@ -21,6 +21,8 @@ from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 _S = 1e9
+_DELETIONS = frozenset({"deleted", "drained", "taint", "node-lost"})
+"""Why pods are removed, but for preemptions, evictions by kubelets, and pods that have ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +34,9 @@ class PodFacts:
     pending_until_ns: from its creation until it got its node or went without; None where it exists
     at the run's end and has no node.
     waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
-    what it belongs to, such as Deployment and web; "" for a pod without a controller.
+    what it belongs to, such as Deployment and web; "" for a pod without a controller. terminates:
+    at the run's end. deletions: how often it was deleted, neither for a preemptor nor after it had
+    ended, by the end.
     """
 
     namespace: str
@@ -49,6 +53,8 @@ class PodFacts:
     pending_until_ns: int | None = 0
     waited_ns: list[int] = field(default_factory=list)
     counts: DecisionCounts = field(default_factory=DecisionCounts)
+    terminates: bool = False
+    deletions: int = 0
 
     @property
     def pending(self) -> bool:
@@ -189,6 +195,7 @@ def read_facts(run: RunDirectory) -> RunFacts:
         for event in recorded.events:
             workloads.object_changed(event)
     by_uid = _read_rounds(run, found, workloads)
+    preempted: set[str] = set()
     for decision in run.decisions():
         observed = decision.observed
         pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
@@ -197,9 +204,16 @@ def read_facts(run: RunDirectory) -> RunFacts:
         if decision.refused or pod is None or kind is None:
             continue
         pod.counts.count(kind, observed)
-        if kind == "scheduled":
-            pod.node = observed.scheduled.node_name
-            pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+        match kind:
+            case "scheduled":
+                pod.node = observed.scheduled.node_name
+                pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+            case "preempted":
+                preempted.add(observed.object.uid)
+            case "removed":
+                pod.deletions += observed.removed.cause in _DELETIONS
+    for pod in found.pods.values():
+        pod.deletions += pod.terminates and pod.uid not in preempted
     for verdict in workloads.verdicts(found.end_ns):
         found.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
     return found
@@ -283,6 +297,9 @@ def _note_pod(
 ) -> None:
     known = by_uid.get(pod.metadata.uid)
     if change.type is not ChangeType.ADDED or known is not None:
+        if known is not None and known.uid == pod.metadata.uid:
+            is_there = change.type is not ChangeType.DELETED
+            known.terminates = is_there and pod.metadata.HasField("deletion_timestamp")
         is_over = change.type is ChangeType.DELETED or pod.status.phase in TERMINAL_PHASES
         waits = known is not None and known.uid == pod.metadata.uid and known.pending
         if known is not None and waits and (is_over or pod.spec.node_name):
@@ -305,6 +322,7 @@ def _note_pod(
                 top = workloads.top_of(owner.uid)
                 facts.kind, facts.workload = top or (owner.kind, owner.name)
     facts.uid, facts.pending_since_ns = meta.uid, change.at_ns
+    facts.terminates = meta.HasField("deletion_timestamp")
     facts.pending_until_ns = change.at_ns if spec.node_name else None
     facts.node = spec.node_name or facts.node
     by_uid[meta.uid] = facts

@@ -211,6 +211,30 @@ def test_a_bound_node_that_nobody_used_is_no_effect_on_anything(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize("option", ["--drain worker-1", "--fail worker-1"])
+def test_a_pod_that_is_deleted_and_not_made_again_is_affected(tmp_path: Path, option: str) -> None:
+    """A pod without a controller: gone after a drain; after a failure it terminates to the end.
+
+    Its tolerations of 300 s begin when its node is unreachable: 50 s and a look every 5 s.
+    """
+    shell = run_on(_pod("shell", "1"), "worker-1")
+    (group,) = _compared(tmp_path, [*_nodes(2), shell], option)["groups"]
+    assert group["counts"] == {"deleted more often": 1}
+    assert group["samples"] == {"deleted more often": ["shop/shell"]}
+
+
+def test_a_preempted_pod_that_terminates_at_the_end_is_not_counted_twice(tmp_path: Path) -> None:
+    """The victim's grace period is an hour, and the run ends after ten minutes."""
+    shell = _pod("shell", "3")
+    shell["spec"]["terminationGracePeriodSeconds"] = 3600
+    release, *_ = _deployment("web", "", priority=1000)
+    write_list(tmp_path / "release.yaml", [release])
+    items = [*_nodes(1), run_on(shell, "worker-1"), priority_class("high", 1000)]
+    groups = _compared(tmp_path, items, "--apply release.yaml")["groups"]
+    counts = {each["priority_class"]: each["counts"] for each in groups}
+    assert counts == {"": {"preempted more often": 1}, "high": {"only in B": 1}}
+
+
 def _nodes(count: int) -> list[Raw]:
     return [node(f"worker-{number}", _SIZE) for number in range(1, count + 1)]
 
