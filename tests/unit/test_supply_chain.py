@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -204,3 +205,34 @@ def test_the_stubs_come_from_the_plugins_that_python_imports(
     options = [each.removeprefix("--plugin=").split("=") for each in hatch_build.mypy_plugins()]
     assert {name for name, _ in options} == {"protoc-gen-mypy", "protoc-gen-mypy_grpc"}
     assert all(Path(path).is_file() for _, path in options)
+
+
+def _steps() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the steps of the action and of the workflows that are shown, each with its file."""
+    action = ROOT / "action" / "action.yml"
+    for step in yaml.safe_load(action.read_text("utf-8"))["runs"]["steps"]:
+        yield action.name, step
+    for path in sorted((ROOT / "examples" / "workflows").glob("*.yml")):
+        for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values():
+            for step in job["steps"]:
+                yield path.name, step
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved; the comment beside has the version."""
+    used = [(name, step["uses"]) for name, step in _steps() if "uses" in step]
+    assert len(used) >= 4
+    for name, uses in used:
+        assert uses.startswith("./") or re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", uses), name
+
+
+def test_the_action_installs_what_is_locked() -> None:
+    """Every wheel by its hash; Reprieve itself without its dependencies."""
+    [script] = [step["run"] for _, step in _steps() if step.get("name") == "Install"]
+    installs = [line.strip() for line in script.splitlines() if line.strip()[:8] == "install "]
+    assert len(installs) == 2
+    locked, own = installs
+    assert {"--require-hashes", "--only-binary"} <= set(locked.split())
+    assert {"--no-deps", "--no-build-isolation"} <= set(own.split())
+    [locks] = re.findall(r"for lock in ([\w ]+);", script)
+    assert set(locks.split()) == {"pip", "build", "run"}
