@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import yaml
 
 from replay.errors import TraceError
+from services.kube.yaml_scalars import as_kubectl
 
 _MIB = 1 << 20
 _EXPANSION_FROM_BYTES = 256 * _MIB
@@ -169,17 +170,9 @@ def check_json(data: bytes, where: str) -> None:
 _LEAD = re.compile(r"^[ ?-]*", re.MULTILINE)
 
 
+@as_kubectl
 class KubernetesYamlLoader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does: a time without quotes is a string, as in JSON.
-
-    Source: sigs.k8s.io/yaml v1.4 goyaml.v2 decode.go, scalar (timestamps stay strings).
-    """
-
-
-KubernetesYamlLoader.yaml_implicit_resolvers = {
-    first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
+    """Reads YAML as kubectl does."""
 
 
 def yaml_value(text: str, where: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import yaml
 
+from replay.bounds import yaml_value
 from replay.cli.parameters import OVERRIDES
 from replay.cli.progress import profile_names
 from replay.cli.traces import TraceArguments
@@ -89,7 +90,7 @@ def _configured(options: Mapping[str, Any], overrides: Overrides) -> tuple[objec
 
 
 def _without_head(text: str) -> object:
-    document = yaml.safe_load(text) if text else {}
+    document = yaml_value(text, "the configuration") if text else {}
     if not isinstance(document, dict):
         return document
     return {name: document[name] for name in document if name not in {"apiVersion", "kind"}}

@@ -21,6 +21,7 @@ from services.config.kubelet import KIND as KUBELET_KIND
 from services.config.kubelet import read_kubelet_configuration
 from services.config.strict import qualified_name_problem
 from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.yaml_scalars import written
 from services.typed import DataError
 
 KUBELET_MAPPINGS = (
@@ -226,7 +227,7 @@ def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
             mapping[each.name] = each.value if quoted else each.plain_value
         else:
             document[each.field] = each.plain_value
-    return yaml.safe_dump(document, sort_keys=False)
+    return written(document)
 
 
 def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: bool) -> str:
@@ -251,7 +252,7 @@ def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: boo
             raise OverrideError(
                 f"--set {each.text}: {field!r} cannot be set; fields of a plugin: weight"
             )
-    return yaml.safe_dump(document, sort_keys=False)
+    return written(document)
 
 
 def _document(
@@ -275,7 +276,7 @@ def _hard_thresholds(
     document: dict[str, object], assignments: Iterable[Assignment]
 ) -> dict[str, str]:
     try:
-        read = read_kubelet_configuration(yaml.safe_dump(document))
+        read = read_kubelet_configuration(written(document))
     except DataError as error:
         first = next(each for each in assignments if each.field == _EVICTION_HARD)
         raise OverrideError(f"--set {first.text}: {error.field}: {error}") from error

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import yaml
 
 from services.kube.quantity import DurationError, parse_duration_ns
+from services.kube.yaml_scalars import as_kubectl
 from services.typed import DataError, Read, Reading, join
 
 Int64 = Annotated[int, 64]
@@ -39,13 +40,18 @@ _NAME_MAX = 63
 _SUBDOMAIN_MAX = 253
 
 
+@as_kubectl
+class _Loader(yaml.SafeLoader):
+    """Reads YAML as kube-scheduler and the kubelet do."""
+
+
 def document(text: str) -> object:
     """Return the data of a YAML or JSON text.
 
     Raises DataError, also for a repeated field, more than 100 levels and more than 100,000 values.
     """
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
     except yaml.YAMLError as error:  # a character that YAML does not allow
         raise DataError("", f"is neither YAML nor JSON: {error}") from None
     try:

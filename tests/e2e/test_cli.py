@@ -38,7 +38,7 @@ NGINX = str(DEMOS / "nginx-preemption.jsonl")
 NODE = """\
 apiVersion: v1
 kind: Node
-metadata: {name: n}
+metadata: {name: 'n'}
 status: {capacity: {cpu: "4", memory: 4Gi, pods: "110"}}
 """
 POD = """\

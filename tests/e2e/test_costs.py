@@ -19,7 +19,7 @@ MS = 1_000_000
 NODE = """
 apiVersion: v1
 kind: Node
-metadata: {name: n}
+metadata: {name: 'n'}
 status:
   allocatable: {cpu: "4", memory: 4Gi, pods: "10"}
 ---

@@ -45,7 +45,7 @@ status: {{allocatable: {{cpu: "8", memory: 16Gi, pods: "60", ephemeral-storage: 
 _WORKLOAD = """
 apiVersion: apps/v1
 kind: {kind}
-metadata: {{name: {name}, namespace: n}}
+metadata: {{name: {name}, namespace: ns}}
 spec:
   {replicas}
   selector: {{matchLabels: {{app: {name}}}}}
@@ -168,11 +168,12 @@ def _manifests(chance: random.Random, folder: Path) -> list[str]:
             cpu=chance.randrange(100, 900, 100),
         )
     job = _JOB.format(parallelism=5, completions=40)
-    text += f"\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: job, namespace: n}}\n{job}---"
+    text += f"\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: job, namespace: ns}}\n{job}---"
     inner = _JOB.format(parallelism=3, completions=6).replace("\n", "\n    ").rstrip()
     for index in range(4):
         text += (
-            f"\napiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: cron-{index}, namespace: n}}"
+            "\napiVersion: batch/v1\nkind: CronJob"
+            f"\nmetadata: {{name: cron-{index}, namespace: ns}}"
             f"\nspec:\n  schedule: '*/{index + 1} * * * *'\n  jobTemplate:\n    {inner}\n---"
         )
     path = folder / "cluster.yaml"

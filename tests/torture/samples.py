@@ -14,7 +14,6 @@ from typing import Any
 
 import msgpack
 import orjson
-import yaml
 import zstandard
 from google.protobuf import json_format
 
@@ -23,6 +22,7 @@ from replay.kube.documents import read_json
 from replay.trace.files import delimited
 from replay.trace.reader import line
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.kube.yaml_scalars import written
 
 ROOT = Path(__file__).resolve().parents[2]
 _POD = {
@@ -208,7 +208,7 @@ def _lines(values: Any) -> bytes:
 
 
 def _documents(values: Any) -> bytes:
-    return yaml.safe_dump_all(values).encode()
+    return "---\n".join(map(written, values)).encode()
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -260,7 +260,7 @@ def _watch() -> list[Any]:
 
 
 def _yaml(value: Any) -> bytes:
-    return yaml.safe_dump(value).encode()
+    return written(value).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
-import yaml
 from google.protobuf.message import Message
 
 from replay.results.kubectl.events import KubeEvent
@@ -16,6 +15,7 @@ from replay.results.kubectl.jsonpath import Template
 from replay.results.kubectl.resources import Resource
 from replay.results.kubectl.rows import NONE, TableWriter, pairs
 from replay.results.kubectl.tables import TABLES, cells
+from services.kube.yaml_scalars import written
 from services.rpc.kube.codec import object_to_json
 from services.terminal import escaped, one_line
 
@@ -232,4 +232,4 @@ def _json(value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    return written(value)

@@ -34,7 +34,7 @@ spec:
 _NODE = """apiVersion: v1
 kind: Node
 metadata:
-  name: n
+  name: 'n'
 status:
   capacity: {cpu: 6}
 """
@@ -75,7 +75,7 @@ def test_a_shape_that_comes_again_becomes_a_template(tmp_path: Path) -> None:
 
 def test_the_cluster_stands_before_what_is_asked_of_it(tmp_path: Path) -> None:
     """Workloads are spaced, nodes and placed pods are there from the beginning."""
-    placed = _POD.format("placed") + "  nodeName: n\n"
+    placed = _POD.format("placed") + "  nodeName: 'n'\n"
     text = "---\n".join([_POD.format("a"), _NODE, placed, _POD.format("b")])
     records = _imported(tmp_path, text, every_ns=10)
     assert [(each.at_ns, kind) for each, kind in zip(records, kinds(records), strict=True)] == [
@@ -135,7 +135,7 @@ def test_of_two_documents_of_one_object_the_later_one_is_taken(tmp_path: Path, s
 
 def test_a_pod_that_exists_is_not_changed_by_its_manifest(tmp_path: Path) -> None:
     """Most of a pod's spec cannot be changed."""
-    bound = _POD.format("a") + "\n  nodeName: n\n"
+    bound = _POD.format("a") + "\n  nodeName: 'n'\n"
     records = _imported(tmp_path, bound + "---\n" + _POD.format("a"))
     (pod,) = [each.pod_create.pod for each in records if each.HasField("pod_create")]
     assert pod.spec.node_name == "n"
@@ -153,7 +153,7 @@ def test_an_ended_pod_exists_for_its_manifest(tmp_path: Path) -> None:
 def test_generated_names_are_unique(tmp_path: Path) -> None:
     """Also of pods that have a node, and after documents that replace others."""
     pod = _POD.replace("name: {}", "generateName: a-")
-    bound = pod + "  nodeName: n\n"
+    bound = pod + "  nodeName: 'n'\n"
     records = _imported(
         tmp_path, "---\n".join([bound, bound, pod, pod]).replace("{{", "{").replace("}}", "}")
     )
@@ -418,7 +418,7 @@ spec: {{{1}containers: [{{name: c, resources: {{limits: {{cpu: 2}}}}}}]}}
 def test_what_no_api_server_has_created_gets_its_defaults(tmp_path: Path) -> None:
     """A pod requests its limits, placed or not; one of a list is as it was admitted."""
     created = ', creationTimestamp: "2026-01-01T00:00:00Z"'
-    text = _LIMITED.format("new", "", "") + _LIMITED.format("placed", "nodeName: n, ", "")
+    text = _LIMITED.format("new", "", "") + _LIMITED.format("placed", "nodeName: 'n', ", "")
     text += _LIMITED.format("listed", "", created) + _DEPLOYMENT.format("", 2)
     pods, templates = {}, {}
     for record in _imported(tmp_path, text):

@@ -143,7 +143,7 @@ def test_a_yaml_file_that_is_no_manifest_is_refused_with_its_own_problem(
         open_trace([file])
     assert refusal.value.where == f"{file}, {place}".rstrip(", ")
     assert problem in refusal.value.problem
-    (tmp_path / "node.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n")
+    (tmp_path / "node.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n")
     ((issue),) = issues(open_trace([tmp_path]))
     assert issue.kind == "ignored-file"
     assert problem in issue.message

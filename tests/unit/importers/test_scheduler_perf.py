@@ -228,8 +228,8 @@ def test_pods_are_deleted_at_their_rate(tmp_path: Path) -> None:
     records = _imported(
         tmp_path,
         _case(
-            "{opcode: createPods, count: 2, namespace: n, skipWaitToCompletion: true}",
-            "{opcode: deletePods, namespace: n, deletePodsPerSecond: 1, "
+            "{opcode: createPods, count: 2, namespace: ns, skipWaitToCompletion: true}",
+            "{opcode: deletePods, namespace: ns, deletePodsPerSecond: 1, "
             "skipWaitToCompletion: true}",
             "{opcode: sleep, duration: 90s}",
         ),
@@ -257,7 +257,7 @@ def test_a_pods_volume_is_bound_to_its_claim(tmp_path: Path) -> None:
     records = _imported(
         tmp_path,
         _case(
-            "{opcode: createPods, count: 1, namespace: n, persistentVolumeTemplatePath: pv.yaml, "
+            "{opcode: createPods, count: 1, namespace: ns, persistentVolumeTemplatePath: pv.yaml, "
             "persistentVolumeClaimTemplatePath: pvc.yaml}"
         ),
     )
@@ -267,7 +267,7 @@ def test_a_pods_volume_is_bound_to_its_claim(tmp_path: Path) -> None:
         if each.create.HasField("persistent_volume")
     )
     assert volume.spec.claim_ref.name == "pvc-0"
-    assert volume.spec.csi.volume_handle == volume.metadata.name == "n-vol-0"
+    assert volume.spec.csi.volume_handle == volume.metadata.name == "ns-vol-0"
     pod = next(each.pod_create.pod for each in records if each.HasField("pod_create"))
     assert pod.spec.volumes[0].persistent_volume_claim.claim_name == "pvc-0"
 

@@ -1,0 +1,156 @@
+"""What a scalar of YAML without quotes is to kubectl: null, a boolean, a number or a string.
+
+kubectl, kube-scheduler and the kubelet read YAML with sigs.k8s.io/yaml. That is YAML 1.1 for
+booleans (`yes`, `off`, `y`), Go's literals for integers (`0x1f`, `017`, `0o17`, `0b11`), `1e3`
+for floating point, and underscores anywhere in a number. Numbers to the base of 60 (`12:30:45`)
+and times are strings. A value then passes through JSON, where a number has no type: `1e3` is 1000.
+
+Each scalar is read in a time that is linear in its length.
+
+Source: sigs.k8s.io/yaml v1.6 goyaml.v2/resolve.go, resolve; yaml.go, convertToJSONableObject.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import yaml
+
+_L = TypeVar("_L", bound=type[Any])
+_TAG = "tag:yaml.org,2002:"
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLS = {
+    form: value
+    for value, words in ((True, ("y", "yes", "true", "on")), (False, ("n", "no", "false", "off")))
+    for word in words
+    for form in (word, word.capitalize(), word.upper())
+}
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|([1-9][0-9]*|0))")
+_BASES = (16, 2, 8, 10)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SPECIAL = {
+    f"{sign}.{form}": value
+    for sign, value in (("", math.inf), ("+", math.inf), ("-", -math.inf))
+    for form in ("inf", "Inf", "INF")
+} | dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
+_PLAIN_MAX = 1e21
+"""From here on Go writes a float as JSON with an exponent, which no integer field accepts."""
+
+
+def as_kubectl(loader: _L) -> _L:
+    """Make a class of PyYAML's loaders read scalars as kubectl does."""
+    loader.yaml_implicit_resolvers = _RESOLVERS
+    for name, form in _FORMS.items():
+        loader.add_constructor(_TAG + name, _constructor(form, name))
+    loader.construct_mapping = _construct_mapping
+    return loader
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes with quotes what kubectl, or YAML 1.1, would not read as a string otherwise."""
+
+
+def written(value: object) -> str:
+    """Return data as YAML that kubectl reads as the same data."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+
+
+def _construct_mapping(
+    loader: yaml.SafeLoader, node: yaml.MappingNode, deep: bool = False
+) -> dict[Any, Any]:
+    """Return a mapping whose keys are texts, as those of JSON are."""
+    found = yaml.SafeLoader.construct_mapping(loader, node, deep)
+    if {*map(type, found)} <= {str}:
+        return found
+    return {key if type(key) is str else _key(key, node): each for key, each in found.items()}
+
+
+def _key(key: object, node: yaml.MappingNode) -> str:
+    if isinstance(key, bool):
+        return str(key).lower()
+    if isinstance(key, int | float):
+        return f"{key}"
+    raise yaml.constructor.ConstructorError(
+        None, None, f"a key is a {type(key).__name__}, not a text", node.start_mark
+    )
+
+
+class _Null:
+    """The form of null; `match` is that of a pattern, as PyYAML calls it."""
+
+    def match(self, text: str) -> bool:
+        return text in _NULLS
+
+    def value(self, text: str) -> None:  # noqa: ARG002 - there is one
+        return None
+
+
+class _Bool:
+    def match(self, text: str) -> bool:
+        return text in _BOOLS
+
+    def value(self, text: str) -> bool:
+        return _BOOLS[text]
+
+
+class _Integer:
+    def match(self, text: str) -> bool:
+        return _INTEGER.fullmatch(text.replace("_", "")) is not None
+
+    def value(self, text: str) -> int:
+        """Return the number. Raises ValueError for one of more digits than Python reads."""
+        found = _INTEGER.fullmatch(text.replace("_", ""))
+        assert found is not None  # noqa: S101 - it matches
+        sign, *digits = found.groups()
+        [number] = [int(each, base) for each, base in zip(digits, _BASES, strict=True) if each]
+        return -number if sign == "-" else number
+
+
+class _Float:
+    def match(self, text: str) -> bool:
+        if text in _SPECIAL:
+            return True
+        plain = text if text[:1] == "." else text.replace("_", "")
+        return _FLOAT.fullmatch(plain) is not None and math.isfinite(float(plain))
+
+    def value(self, text: str) -> float | int:
+        number = _SPECIAL.get(text)
+        if number is None:
+            number = float(text.replace("_", ""))
+        if math.isfinite(number) and number.is_integer() and abs(number) < _PLAIN_MAX:
+            return int(number)
+        return number
+
+
+_FORMS: Mapping[str, Any] = {"null": _Null(), "bool": _Bool(), "int": _Integer(), "float": _Float()}
+_FIRST = {
+    "null": ("~", "n", "N", ""),
+    "bool": "yYnNtTfFoO",
+    "int": "-+0123456789",
+    "float": "-+.0123456789",
+}
+_RESOLVERS: dict[str, list[tuple[str, Any]]] = {"<": [(_TAG + "merge", re.compile(r"<<\Z"))]}
+for _name, _form in _FORMS.items():
+    for _first in _FIRST[_name]:
+        _RESOLVERS.setdefault(_first, []).append((_TAG + _name, _form))
+_Dumper.yaml_implicit_resolvers = {
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, ()), *_RESOLVERS.get(first, ())]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_RESOLVERS}
+}
+
+
+def _constructor(form: Any, name: str) -> Any:
+    """Return how a scalar with a tag is read, be it resolved or written: `!!int "017"`."""
+
+    def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
+        text = loader.construct_scalar(node)
+        is_number = name == "float" and _Integer().match(text)
+        if not (form.match(text) or is_number):
+            problem = f"a value is not of its type: {text:.40} is not {name}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return _Integer().value(text) if is_number else form.value(text)
+
+    return construct
