@@ -102,6 +102,8 @@ test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and
 torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messages, an hour's soak: four hours (COUNT=, SEED=)
 	$(BIN)/python -m tests.torture.kills --count $(or $(COUNT),200) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.cuts --count $(or $(COUNT),50) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.crashes --count 3 --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.flips --count 300 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.files --count 10000 --seed $(or $(SEED),1) --workers 2
 	$(BIN)/python -m tests.torture.states --count 20000 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2

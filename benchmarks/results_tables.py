@@ -19,7 +19,7 @@ from pathlib import Path
 from replay.report.page import write_report
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from replay.results.tables.query import build_tables
+from replay.results.tables.query import ensure_tables
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -46,7 +46,7 @@ def main() -> None:
         began = time.perf_counter()
         _make(run, options.pods, options.nodes)
         print(f"{options.pods:,} pods made up in {time.perf_counter() - began:.0f} s")
-        _measured("tables", run, build_tables)
+        _measured("tables", run, ensure_tables)
         _measured("report", run, write_report)
         for path in sorted(run.path.iterdir()):
             print(f"{path.name:<24}{path.stat().st_size / 1e6:>10.1f} MB")
@@ -63,7 +63,6 @@ def _measured(name: str, run: RunDirectory, make: Callable[[RunDirectory], objec
 
 
 def _make(run: RunDirectory, pods: int, nodes: int) -> None:
-    run.write_manifest(Manifest(version="benchmark", seed=0, rules="v1.34", traces=()))
     rounds, decisions = run.round_log(), run.decision_log()
     rounds.write(scheduler_pb2.Round(events=[_node(number) for number in range(nodes)]))
     sequence, ending = 0, 0
@@ -85,6 +84,9 @@ def _make(run: RunDirectory, pods: int, nodes: int) -> None:
             decisions.write(entry)
     rounds.close()
     decisions.close()
+    run.write_latencies({"steps": {}})
+    manifest = Manifest(version="benchmark", seed=0, rules="v1.34", traces=())
+    run.write_manifest(manifest.ended("finished"))
 
 
 def _node(number: int) -> scheduler_pb2.Event:

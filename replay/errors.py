@@ -69,6 +69,11 @@ def unwritable(path: Path, error: OSError, verb: str = "written") -> ReplayError
     return OutputError(text) if error.errno in DISK else RunError(text)
 
 
+def unreadable(path: Path, error: OSError) -> RunError:
+    """Return the error for a file of a run that cannot be read."""
+    return RunError(f"{path} cannot be read: {error.strerror or error}")
+
+
 class RecordError(ReplayError):
     """A recording cannot be made.
 

@@ -17,7 +17,6 @@ from typing import TypeVar
 from replay.errors import RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
-from replay.results.run.history import Checkpoints
 from replay.results.run.resume_point import ResumePoint, packed
 from replay.sessions import Services, WantedServices, open_services
 from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
@@ -51,7 +50,7 @@ class Checkpointer:
         self._run = run
         self._services = services
         self._every_ns = every_ns
-        self._for_explain = Checkpoints(run.path, point.rounds)
+        self._for_explain = run.checkpoints()
         self._last_ns = perf_counter_ns()
         self._took_ns = 0
         self._is_possible = services.are_resumable
@@ -75,6 +74,12 @@ class Checkpointer:
         scheduler = self._services.scheduler.checkpoint()
         eviction = self._services.eviction
         rounds = self._services.scheduler.rounds
+        if self._for_explain.is_due and not self._run.has_extenders:
+            self._for_explain.save(at_ns, rounds, scheduler)
+        # The recorder's position has synced what its files have; so are their names, before a point
+        # counts on them.
+        self._run.sync()
+        files = self._run.recorded_files()
         self.point = self.point.taken(
             at_ns=at_ns,
             rounds=rounds,
@@ -82,16 +87,32 @@ class Checkpointer:
             eviction=packed(eviction.checkpoint()) if eviction is not None else (),
             recorder=position,
             world=world,
+            files=files,
         )
-        self.point.write(self._run.path)
-        if self._for_explain.is_due and not self._run.has_extenders:
-            self._for_explain.save(at_ns, rounds, scheduler)
+        self._run.write_resume_point(self.point)
         self._last_ns = perf_counter_ns()
         self._took_ns = self._last_ns - began_ns
 
 
+def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], None]) -> ResumePoint:
+    """Bring a run's files to what they were at `point`, and return the point to go on from.
+
+    It is the run's beginning where a file has not the bytes any more that it had then. Raises
+    RunError and OutputError.
+    """
+    try:
+        run.go_back(point.files)
+    except RunError as error:
+        if not point.files:
+            raise
+        notice(f"{error}; the run is replayed from its beginning")
+        run.go_back({})
+        return point.beginning
+    return point
+
+
 def position_at(point: ResumePoint) -> RecorderPosition | None:
-    """Return how far a run's files were written; None for the beginning. Raises RunError."""
+    """Return what a recorder had counted; None at the beginning. Raises RunError."""
     if not point.recorder:
         return None
     with _reading():

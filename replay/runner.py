@@ -17,7 +17,14 @@ from time import perf_counter_ns
 from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import RunError, ServiceLostError
-from replay.recovery import Checkpointer, Recovery, patient_services, position_at, restore
+from replay.recovery import (
+    Checkpointer,
+    Recovery,
+    gone_back,
+    patient_services,
+    position_at,
+    restore,
+)
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
@@ -140,12 +147,14 @@ def run_replay(
         if settings.resumes:
             point = ResumePoint.read(run.path)
             _check_same(run.manifest(), manifest)
+            point = gone_back(run, point, notice)
             recovery.reopen(point)
         else:
-            run.write_manifest(manifest)
             command = RunCommand.here(settings.argv, settings.run_path or run.path)
             point = ResumePoint(version=settings.version, command=command)
-            point.write(run.path)
+            # A folder with a manifest can be resumed; one without has nothing of a run yet.
+            run.write_resume_point(point)
+            run.write_manifest(manifest)
         before = {name: each.cpu_s() for name, each in services.embedded.processes.items()}
         while True:
             attempt = _Attempt(settings, services, run, point, notice)
@@ -154,7 +163,7 @@ def run_replay(
                     attempt.play(records, progress)
                     break
             except ServiceLostError as error:
-                point = attempt.point
+                point = gone_back(run, attempt.point, notice)
                 recovery.recover(error, point, attempt.replay.instants)
                 records = open_records()
         usage = {
@@ -330,7 +339,7 @@ def _span_sink(
     if not settings.sampling.share:
         return None
     spans = None if position is None else position.spans
-    return open_span_sink(run.path / SPANS, settings.version, os.environ, spans)
+    return open_span_sink(lambda: run.growing(SPANS), settings.version, os.environ, spans)
 
 
 def _wanted(settings: ReplaySettings, compiling: Compiling, *, warms_up: bool) -> WantedServices:

@@ -4,79 +4,119 @@ A write that fails, as on a full disk, leaves the file as it was before: what it
 process that is killed within a write can leave a part of it at the file's end, so readers stop
 at the last whole line or frame.
 
+A file keeps a running SHA-256 of what was written. So the digest at the file's end is of the bytes
+that were meant, whatever a disk has made of them since, and a file is continued only where its
+bytes up to that position still have the digest that they had.
+
 `Buffered` gathers encoded records for such a file. Records are added by one thread; any thread may
-flush them. `TimedFlush` does so from a thread of its own, so that a record is on the disk a second
-after it was added, also while its writer waits for something slow.
+flush them. `TimedFlush` does so from a thread of its own, so that a record is in the file a second
+after it was added, also while its writer waits for something slow; it is on the disk after `sync`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Generic, Self, TypeVar
 
+from services.folder import Folder
+
 FLUSHED_EVERY_S = 0.5
+_CHUNK_BYTES = 1 << 20
 _T = TypeVar("_T")
 
 
 class GrowingFile:
     """A file that is written from its beginning, or from a former size on.
 
-    size: where an existing file is continued; what follows is cut off. None: a new file. Methods
-    raise OSError.
+    size: bytes that were written. Methods raise OSError.
     """
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open the file. Raises OSError; ShortFileError where it has fewer bytes than `size`."""
-        self.path = path
-        self.size = size or 0
-        self._file = path.open("wb" if size is None else "r+b", buffering=0)
-        if size is not None:
-            present = self._file.seek(0, os.SEEK_END)
-            if present < size:
-                self._file.close()
-                raise ShortFileError(path, present, size)
-            self._cut()
+    def __init__(self, folder: Folder, name: str) -> None:
+        """Make a new file, in place of a former one. Raises OSError."""
+        self.path = folder.path / name
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._descriptor = folder.create(name)
+
+    @classmethod
+    def continued(cls, folder: Folder, name: str, size: int, sha256: str) -> Self:
+        """Open a file whose first `size` bytes have a digest; nothing is changed until `cut`.
+
+        Raises OSError, and ChangedFileError where the file has fewer bytes or other ones.
+        """
+        file = cls.__new__(cls)
+        file.path = folder.path / name
+        file.size = size
+        file._hash = hashlib.sha256()
+        file._descriptor = folder.open(name, os.O_RDWR | os.O_APPEND)
+        try:
+            file._check(sha256)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of what was written, hex."""
+        return self._hash.hexdigest()
 
     @property
     def is_closed(self) -> bool:
         """Return whether the file was closed."""
-        return self._file.closed
+        return self._descriptor < 0
 
     def append(self, data: bytes) -> None:
         """Write all of `data`, or nothing. Raises OSError."""
         try:
             rest = memoryview(data)
             while rest:
-                rest = rest[self._file.write(rest) :]
-            self.size += len(data)
+                rest = rest[os.write(self._descriptor, rest) :]
         except BaseException:
-            # A full disk has room for a shorter file; a device such as /dev/full cannot be cut.
+            # A full disk has room for a shorter file.
             with contextlib.suppress(OSError):
-                self._cut()
+                self.cut()
             raise
+        self.size += len(data)
+        self._hash.update(data)
+
+    def cut(self) -> None:
+        """Remove what follows the bytes that were written."""
+        os.ftruncate(self._descriptor, self.size)
 
     def sync(self) -> None:
         """Wait until the disk has what was written. Raises OSError."""
-        os.fsync(self._file.fileno())
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        self._file.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
-    def _cut(self) -> None:
-        self._file.truncate(self.size)
-        self._file.seek(self.size)
+    def _check(self, sha256: str) -> None:
+        present = os.fstat(self._descriptor).st_size
+        if not 0 <= self.size <= present:
+            raise ChangedFileError(
+                f"{self.path} has {present:,} bytes and had {self.size:,}: it was changed"
+            )
+        left = self.size
+        while left and (chunk := os.read(self._descriptor, min(left, _CHUNK_BYTES))):
+            self._hash.update(chunk)
+            left -= len(chunk)
+        if left or self.sha256 != sha256:
+            raise ChangedFileError(
+                f"{self.path} has other bytes in its first {self.size:,} than were written: it "
+                "was changed or damaged"
+            )
 
 
-class ShortFileError(Exception):
-    """A file that is to be continued has fewer bytes than it had."""
-
-    def __init__(self, path: Path, present: int, size: int) -> None:
-        super().__init__(f"{path} has {present:,} bytes and had {size:,}: it was changed")
+class ChangedFileError(Exception):
+    """A file that is to be continued does not begin with what was written to it."""
 
 
 class Buffered(Generic[_T]):
@@ -107,18 +147,20 @@ class Buffered(Generic[_T]):
                     del self.waiting[: len(records)]
                     self.written += len(records)
 
-    def sync(self) -> int:
-        """Write the records, wait until the disk has them, and return the file's size."""
+    def sync(self) -> None:
+        """Write the records, and wait until the disk has them. Raises OSError."""
         self.flush()
         self.file.sync()
-        return self.file.size
 
     def close(self) -> None:
-        """Write the records and close the file; a second call does nothing. Raises OSError."""
+        """Write the records to the disk and close the file; a second call does nothing.
+
+        Raises OSError.
+        """
         if self.file.is_closed:
             return
         try:
-            self.flush()
+            self.sync()
         finally:
             self.file.close()
 

@@ -2,7 +2,8 @@ r"""The edge to a person's terminal: untrusted text is shown without control cha
 
 A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
 the text after it, or a newline that begins a forged line. Such characters are shown as `\x1b` or
-`\u202e`. Output for programs (JSON, YAML, CSV) has its own rules and does not pass here.
+`\u202e`. Output for programs (JSON, YAML) has its own rules and does not pass here. CSV is for
+spreadsheets, which run a text that begins like a formula: `csv_text` makes it a text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import click
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a formula begins, also in full width (OWASP, CSV Injection); tab and return are escaped."""
 _BREAKS = {ord("\n"): "\\x0a", ord("\t"): "\\x09"}
 
 
@@ -26,6 +29,12 @@ def escaped(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the text with tabs and newlines escaped, too: for names and messages in a line."""
     return escaped(text).translate(_BREAKS)
+
+
+def csv_text(text: str) -> str:
+    """Return the text in one line, with an apostrophe before what a spreadsheet would compute."""
+    text = one_line(text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _code(match: re.Match[str]) -> str:

@@ -15,11 +15,11 @@ from replay.cli.errors import FAILED, ExitError, refusing
 from replay.cli.parameters import ParsedParam
 from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
-from replay.results.run.files import DRAFT
 from replay.whatif.assertions import Assertion, FigureError, check, parse_assertion
 from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
 from replay.whatif.facts import RunFacts, all_figures, read_facts
 from replay.whatif.selectors import MatchedChecks
+from services.folder import write_file
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of a GitHub step's summary."""
@@ -103,12 +103,9 @@ def raise_failed(results: Iterable[CheckResult]) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that is never seen in part. Raises RunError or OutputError."""
-    draft = path.with_name(f"{path.name}{DRAFT}")
     try:
-        draft.write_bytes(content)
-        draft.replace(path)
+        write_file(path, content)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise unwritable(path, error) from error
 
 

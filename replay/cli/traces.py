@@ -93,13 +93,8 @@ def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
     """
     from replay.trace.writer import write  # noqa: PLC0415 - loaded when needed
 
-    partial = output.with_name(f".partial.{output.name}")
     with refusing_traces():
-        try:
-            count = write(partial, records)
-            partial.replace(output)
-        finally:
-            partial.unlink(missing_ok=True)
+        count = write(output, records)
     echo(f"{output}: {counted(count, 'record')}", err=True)
 
 

@@ -29,7 +29,6 @@ from replay.explain.target import (
     moving_events,
 )
 from replay.results.run.directory import RunDirectory
-from replay.results.run.history import last_before
 from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -132,7 +131,7 @@ def _made_by(manifest: Manifest) -> str:
 def _explained(
     run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int, rerun: Rerun
 ) -> PodExplanation:
-    checkpoint = None if run.has_extenders else last_before(run.path, target.from_ns)
+    checkpoint = None if run.has_extenders else run.checkpoint_before(target.from_ns)
     try:
         found = rerun.find(run.rounds_with_responses(), target, checkpoint)
     finally:

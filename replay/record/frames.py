@@ -20,6 +20,7 @@ import zstandard
 
 from replay.errors import DISK, RecordError, unwritable
 from replay.kube.kinds import Resource
+from services.folder import Folder, read_file, write_file
 
 USAGE = "usage.jsonl.zst"
 ABOUT = "recording.json"
@@ -123,19 +124,12 @@ class RecordingFolder:
 
     def write_about(self, about: Mapping[str, Any]) -> None:
         """Write recording.json, atomically. Raises OSError."""
-        partial = self.path / f".partial.{ABOUT}"
-        try:
-            partial.write_bytes(orjson.dumps(about, option=orjson.OPT_INDENT_2))
-            partial.replace(self.path / ABOUT)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise
+        write_file(self.path / ABOUT, orjson.dumps(about, option=orjson.OPT_INDENT_2))
 
     def read_about(self) -> dict[str, Any]:
         """Return recording.json; {} where it is missing or broken."""
         try:
-            about = orjson.loads((self.path / ABOUT).read_bytes())
+            about = orjson.loads(read_file(self.path / ABOUT))
         except (OSError, orjson.JSONDecodeError):
             return {}
         return about if isinstance(about, dict) else {}
@@ -151,8 +145,13 @@ class RecordingFolder:
         return file if file.exists() and file.stat().st_size else None
 
     def repair(self) -> list[Path]:
-        """Truncate files with an incomplete frame, of a recorder that was killed; return them."""
-        return [each for each in sorted(self.path.glob("*.jsonl.zst")) if _truncate(each)]
+        """Truncate files with an incomplete frame, of a recorder that was killed; return them.
+
+        Raises OSError.
+        """
+        with Folder(self.path) as folder:
+            names = [each for each in folder.names() if each.endswith(".jsonl.zst")]
+            return [self.path / name for name in names if _truncate(folder, name)]
 
 
 def arrival_time(at_ns: int) -> str:
@@ -161,10 +160,10 @@ def arrival_time(at_ns: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9 // 1000:06d}Z"
 
 
-def _truncate(path: Path) -> bool:
+def _truncate(folder: Folder, name: str) -> bool:
     """Truncate a file after its last complete zstd frame; return whether that changed it."""
     complete = 0
-    with path.open("r+b") as file:
+    with os.fdopen(folder.open(name, os.O_RDWR), "r+b") as file:
         rest = file.read(_FRAME_BYTES)
         while rest:
             size = _frame_size(rest, file)

@@ -22,9 +22,11 @@ from replay.report.workloads import workloads
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
-from replay.results.run.manifest import Manifest
+from replay.results.run.manifest import Manifest, RunFile
 from replay.results.summary.figures import FIGURES
 from replay.results.tables.query import RunTables
+from services.folder import write_file
+from services.terminal import one_line
 
 _COUNTED = (
     "pods",
@@ -63,12 +65,11 @@ def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
     }
     return Template(_asset("page.html")).substitute(
         kind=escape(head.kind),
-        title=escape(head.title),
+        title=_text(head.title),
         facts="".join(
-            f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
-            for name, text in head.facts
+            f"<div><dt>{escape(name)}</dt><dd>{_text(text)}</dd></div>" for name, text in head.facts
         ),
-        described=" · ".join(f"{escape(name)} {escape(text)}" for name, text in head.described),
+        described=" · ".join(f"{escape(name)} {_text(text)}" for name, text in head.described),
         contents="".join(
             f'<li><a href="#{each.key}">{escape(each.title)}</a></li>' for each in sections
         ),
@@ -116,7 +117,7 @@ def _drawn(section: ReportSection) -> str:
 def _choice(section: ReportSection) -> str:
     if list(section.charts) == [""]:
         return ""
-    options = "".join(f"<option>{escape(each)}</option>" for each in section.charts)
+    options = "".join(f"<option>{_text(each)}</option>" for each in section.charts)
     label = escape(section.choice)
     return f'<label>{label} <select data-choice="{section.key}">{options}</select></label>'
 
@@ -131,7 +132,7 @@ def _search(section: ReportSection) -> str:
 def _table(section: ReportSection) -> str:
     head = "".join(f'<th scope="col">{escape(each)}</th>' for each in section.columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
-    left_out = f"<p>Not in the table: {escape(section.left_out)}.</p>" if section.left_out else ""
+    left_out = f"<p>Not in the table: {_text(section.left_out)}.</p>" if section.left_out else ""
     table = (
         f'{left_out}<div class="scroll" tabindex="0"><table>'
         f"<caption>{escape(section.title)}</caption><thead><tr>{head}</tr></thead>"
@@ -144,7 +145,12 @@ def _cell(cell: Cell) -> str:
     if isinstance(cell, int | float):
         text = f"{cell:,}" if isinstance(cell, int) else f"{cell:,.10g}"
         return f'<td class="number">{text}</td>'
-    return f"<td>{escape(cell or '')}</td>"
+    return f"<td>{_text(cell or '')}</td>"
+
+
+def _text(text: str) -> str:
+    """Return a text for the page, in one line and without control characters."""
+    return escape(one_line(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,21 +216,20 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     The run's tables are built first where they are missing. Raises RunError where the report cannot
     be written; a former report is left then.
     """
-    path = path or run.path / REPORT
+    place = path or run.path / REPORT
     with RunTables(run) as tables:
         source = open_source(tables)
         head = report_head(source, run.manifest(), run.path.resolve().name)
         text = page(head, [notes(run), *(each(source) for each in SECTIONS)])
-    return write_page(path, text)
+    if path is None and run.has_digests:
+        run.note_made({REPORT: RunFile.of(text.encode())})
+    return write_page(place, text)
 
 
 def write_page(path: Path, text: str) -> Path:
     """Write a page as a whole and return its path. Raises RunError or OutputError."""
-    draft = path.with_name(f"{path.name}.draft")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        write_file(path, text.encode())
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise unwritable(path, error) from error
     return path

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.tables.query import Parameters, Row, RunTables
+from services.terminal import one_line
 
 Option = dict[str, Any]
 Cell = str | int | float | None
@@ -170,12 +171,26 @@ class ReportTables:
         return max(1, self.end_ns - self.start_ns) / 1e9
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
-        """Return the rows of a SELECT; all are read, so that another SELECT may follow."""
-        return iter(list(self.tables.select(sql, parameters).rows()))
+        """Return the rows of a SELECT; all are read, so that another SELECT may follow.
+
+        Control characters in texts are escaped, as on a terminal: they reach no cell and no chart.
+        """
+        rows = self.tables.select(sql, parameters).rows()
+        return iter([tuple(map(_escaped, row)) for row in rows])
 
     def seconds(self, at_ns: int) -> float:
         """Return simulated seconds since the beginning."""
         return round((at_ns - self.start_ns) / 1e9, 3)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(item) for key, item in value.items()}
+    return value
 
 
 def open_source(tables: RunTables) -> ReportTables:

@@ -48,17 +48,11 @@ from services.telemetry.span import (
 class RecorderPosition:
     """Where a recorder stands between two instants, for a run that is continued there.
 
-    decisions, history, responses, objects: bytes of these files, which the disk has; responses is
-    None while no extender has answered, objects while there is no such object. spans: where the
-    sink stands; None without spans. wall_ns: the run's wall time. The other fields are live objects
-    of the recorder: pickle the position before anything else is recorded. It holds no file, lock or
-    function.
+    spans: where the sink stands; None without spans. wall_ns: the run's wall time. The other fields
+    are live objects of the recorder: save the position before anything else is recorded. It holds
+    no file, lock or function; how far the run's files were written is in the ResumePoint.
     """
 
-    decisions: int
-    history: int
-    responses: int | None
-    objects: int | None
     spans: SinkPosition | None
     wall_ns: int
     tally: Tally
@@ -70,10 +64,10 @@ class Recorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
     spans: where spans go; None for no spans. sampling: which pods have spans. wall_clock: whether
-    pods' spans show wall time in place of simulated time. position: where to continue a run; the
-    files are cut to it. wall_ns: the wall time of the run, set by `close`. As a context manager it
-    writes what is recorded to the disk within a second, and closes the files of a run that broke
-    off.
+    pods' spans show wall time in place of simulated time. position: where to continue a run, whose
+    files are as they were there. wall_ns: the wall time of the run, set by `close`. As a context
+    manager it writes what is recorded to the files within a second, and closes the files of a run
+    that broke off.
     """
 
     def __init__(
@@ -89,19 +83,10 @@ class Recorder:
         self.tally = Tally() if position is None else position.tally
         self.wall_ns = 0
         self._run = run
-        self._decision_log = run.decision_log(None if position is None else position.decisions)
-        self._round_log = run.round_log(None if position is None else position.history)
+        self._decision_log = run.decision_log()
+        self._round_log = run.round_log()
         self._responses_log: RoundLog | None = None
         self._objects_log: RoundLog | None = None
-        if position is not None:
-            if position.objects is None:
-                run.remove_objects()
-            else:
-                self._objects_log = run.objects_log(position.objects)
-            if position.responses is None:
-                run.remove_responses()
-            else:
-                self._responses_log = run.responses_log(position.responses)
         self._timed_flush = TimedFlush(self._flush)
         began_ns = perf_counter_ns()
         self._began_ns = began_ns - (position.wall_ns if position is not None else 0)
@@ -228,12 +213,9 @@ class Recorder:
         """
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
         assert not self._sent_ns  # noqa: S101 - the same
-        responses, objects = self._responses_log, self._objects_log
+        for each in self._logs():
+            each.sync()
         return RecorderPosition(
-            decisions=self._decision_log.position(),
-            history=self._round_log.position(),
-            responses=None if responses is None else responses.position(),
-            objects=None if objects is None else objects.position(),
             spans=None if self._sink is None else self._sink.position(),
             wall_ns=perf_counter_ns() - self._began_ns,
             tally=self.tally,

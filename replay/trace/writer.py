@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from replay.errors import TraceError
 from replay.trace.files import FRAME_BYTES, delimited, end, end_of, frame
 from replay.trace.reader import OrderCheck, line, read
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.folder import Folder, create_file, replacing
 
 SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 
@@ -29,10 +31,13 @@ class Writer:
 
     A context manager; after an exception the file has no end, as one that was cut off. `append`
     continues the complete trace in an existing file, which is read first. Raises TraceError for
-    any other suffix, and for a record that breaks the order of a trace.
+    any other suffix, and for a record that breaks the order of a trace. file: where to write
+    instead, in the form of the path's suffix; it is left open.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, append: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, append: bool = False, file: BinaryIO | None = None
+    ) -> None:
         self.path = Path(path)
         self.records = 0
         self._before = 0
@@ -45,12 +50,14 @@ class Writer:
             for record in read(self.path, converts=False):
                 self._order.problem(record)
                 self._before += 1
+        self._own: BinaryIO | None = None
         try:
-            file = _appended(self.path) if self._before else self.path.open("wb")
+            if file is None:
+                self._own = _appended(self.path) if self._before else create_file(self.path)
         except OSError as error:
             problem = f"cannot be written: {error.strerror or error}"
             raise TraceError(str(self.path), problem) from error
-        self._sink = _sink(file, self.path.name)
+        self._sink = _sink(file or cast("BinaryIO", self._own), self.path.name)
 
     def write(self, record: Record) -> None:
         """Write one record. Raises TraceError where it breaks the order."""
@@ -65,7 +72,7 @@ class Writer:
 
     def close(self) -> None:
         """Flush and close the file, which is complete."""
-        self._sink.close(self._before + self.records)
+        self._close(self._before + self.records)
 
     def __enter__(self) -> Self:
         return self
@@ -74,12 +81,19 @@ class Writer:
         if exception is None:
             self.close()
         else:
-            self._sink.close(None)
+            self._close(None)
+
+    def _close(self, records: int | None) -> None:
+        with self._own or contextlib.nullcontext():
+            self._sink.close(records)
 
 
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write a whole trace and return the number of its records."""
-    with Writer(path) as writer:
+    """Write a whole trace, in place of a former one, and return the number of its records.
+
+    A former file is left where that fails. Raises TraceError and OSError.
+    """
+    with replacing(Path(path)) as file, Writer(path, file=file) as writer:
         for record in records:
             writer.write(record)
     return writer.records
@@ -102,10 +116,9 @@ class _FrameSink:
         self._file.flush()
 
     def close(self, records: int | None) -> None:
-        with self._file:
-            self.flush()
-            if records is not None:
-                self._file.write(end(records))
+        self.flush()
+        if records is not None:
+            self._file.write(end(records))
 
 
 class _LineSink:
@@ -124,12 +137,12 @@ class _LineSink:
         del records
         if self._stream is not self._file:
             self._stream.close()
-        self._file.close()
 
 
 def _appended(path: Path) -> BinaryIO:
     """Open a trace to write on; the end of a ".ktr" is removed."""
-    file = path.open("r+b")
+    with Folder(path.parent) as folder:
+        file = os.fdopen(folder.open(path.name, os.O_RDWR), "r+b")
     size = file.seek(0, os.SEEK_END)
     if path.name.endswith(".ktr") and (records := end_of(file).records) is not None:
         size -= len(end(records))

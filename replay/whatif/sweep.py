@@ -31,6 +31,7 @@ import orjson
 from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.whatif.facts import all_figures, read_facts
+from services.folder import create_file, read_file, write_file
 
 GRID = "sweep.json"
 CELLS = "cells"
@@ -177,7 +178,7 @@ def _prepare(folder: Path, grid: Sequence[SweepCell], *, force: bool) -> None:
             {"cell": cell.name, "place": dict(cell.place), "arguments": cell.arguments}
             for cell in grid
         ]
-        (folder / GRID).write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2))
+        write_file(folder / GRID, orjson.dumps(text, option=orjson.OPT_INDENT_2))
     except OSError as error:
         raise unwritable(folder, error) from error
 
@@ -258,9 +259,7 @@ def run_cell(
         shutil.rmtree(run)
     run_into(run, arguments, path / LOG, replays)
     figures = all_figures(read_facts(RunDirectory.open(run)))
-    draft = path / f"{FIGURES}.draft"
-    draft.write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
-    draft.replace(path / FIGURES)
+    write_file(path / FIGURES, orjson.dumps(figures, option=orjson.OPT_INDENT_2))
     return figures
 
 
@@ -305,7 +304,7 @@ def run_into(
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--in-process", "--run", str(run), "-q", "--no-report"]
     options += ["--force"] if force else []
-    with log.open("wb") as file:
+    with create_file(log) as file:
         code = (replays or ReplayProcesses()).run([*arguments, *options], file)
     if code:
         messages = log.read_text(encoding="utf-8", errors="replace").strip()
@@ -316,7 +315,7 @@ def run_into(
 def finished_figures(path: Path) -> dict[str, float | None] | None:
     """Return the figures of a finished cell, None for a cell that is still to be run."""
     try:
-        found = orjson.loads((path / FIGURES).read_bytes())
+        found = orjson.loads(read_file(path / FIGURES))
     except (OSError, orjson.JSONDecodeError):
         return None
     return {str(name): None if value is None else float(value) for name, value in found.items()}

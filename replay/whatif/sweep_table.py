@@ -11,6 +11,7 @@ from html import escape
 
 from replay.whatif.ci import figure_name, markdown_table, plain
 from replay.whatif.sweep import FinishedCell
+from services.terminal import csv_text
 
 _ROW, _TOP, _LEFT, _WIDE, _RIGHT = 34, 56, 250, 460, 110
 _STYLE = """
@@ -123,7 +124,7 @@ def cells_csv(finished: Sequence[FinishedCell]) -> str:
     for each in finished:
         values = ["" if (v := each.figures.get(name)) is None else v for name in names]
         place = [value for _, value in each.cell.place]
-        writer.writerow([*place, each.cell.name, each.problem, *values])
+        writer.writerow([*place, each.cell.name, csv_text(each.problem), *values])
     return text.getvalue()
 
 

@@ -7,7 +7,6 @@ Protobuf encoding (ids in hexadecimal, 64-bit integers as texts, enums as number
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 import orjson
@@ -25,13 +24,9 @@ class FileSpanSink:
     """Writes spans to a file, up to 512 a line; after an error it only counts them."""
 
     def __init__(
-        self, path: Path, resource: Resource, position: SinkPosition | None = None
+        self, file: GrowingFile, resource: Resource, position: SinkPosition | None = None
     ) -> None:
-        """Create the file, or continue it at a position.
-
-        Raises OSError, and ShortFileError where the file ends before the position.
-        """
-        self._path = path
+        """Write to a file; `position`: what was counted when the file had its size."""
         described = _attributes(cast("Mapping[str, Attribute]", resource.attributes))
         self._before = (
             f'{{"resourceSpans":[{{"resource":{{"attributes":[{described}]}},'
@@ -40,7 +35,6 @@ class FileSpanSink:
         )
         self._ended = position.ended if position is not None else 0
         self._problem = position.problem if position is not None else ""
-        file = GrowingFile(path, position.size if position is not None else None)
         self._spans = Buffered(file, self._lines)
         self._spans.written = position.delivered if position is not None else 0
 
@@ -68,24 +62,24 @@ class FileSpanSink:
             self._spans.sync()
         except OSError as error:
             self._fail(error)
-        return SinkPosition(self._ended, self._spans.written, self._spans.file.size, self._problem)
+        return SinkPosition(self._ended, self._spans.written, self._problem)
 
     def close(self) -> Delivery:
         """Write the remaining spans and close the file."""
         self.flush()
         try:
-            self._spans.file.close()
+            self._spans.close()
         except OSError as error:
             self._fail(error)
         return Delivery(
             ended=self._ended,
             delivered=self._spans.written,
-            target=str(self._path),
+            target=str(self._spans.file.path),
             problem=self._problem,
         )
 
     def _fail(self, error: OSError) -> None:
-        self._problem = self._problem or f"{self._path}: {error.strerror or error}"
+        self._problem = self._problem or f"{self._spans.file.path}: {error.strerror or error}"
 
     def _lines(self, spans: Sequence[Span]) -> bytes:
         starts = range(0, len(spans), _SPANS_PER_LINE)

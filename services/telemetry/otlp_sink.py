@@ -74,7 +74,7 @@ class OtlpSpanSink:
         self._resource = resource
         self._scope = scope(resource)
         self._pending: list[own.Span] = []
-        self._ended, self._delivered, _, self._problem = position or own.SinkPosition(0, 0)
+        self._ended, self._delivered, self._problem = position or own.SinkPosition(0, 0)
 
     def end(self, span: own.Span) -> None:
         """Export a span that has ended, with the next full batch."""

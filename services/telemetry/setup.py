@@ -5,21 +5,23 @@ An exporter is imported only where there is a collector: that takes a third of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
+from services.growing_file import GrowingFile
 from services.telemetry.collector import Signal, collector_of
 from services.telemetry.span import SinkPosition, SpanSink
 
 
 def open_span_sink(
-    path: Path, version: str, environment: Mapping[str, str], position: SinkPosition | None = None
+    open_file: Callable[[], GrowingFile],
+    version: str,
+    environment: Mapping[str, str],
+    position: SinkPosition | None = None,
 ) -> SpanSink:
-    """Return a sink to the collector that `environment` names, or else to a file at `path`.
+    """Return a sink to the collector that `environment` names, or else to a file.
 
-    It continues at `position`, if that is set. Raises TelemetryError for a protocol that is not
-    served, OSError where the file cannot be written, and ShortFileError where it ends before the
-    position.
+    `open_file` is called for a file only. The sink continues at `position`, if that is set. Raises
+    TelemetryError for a protocol that is not served, and what `open_file` raises.
     """
     collector = collector_of(Signal.TRACES, environment)
     from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
@@ -30,7 +32,7 @@ def open_span_sink(
         return open_collector(collector, resource(version), position)
     from services.telemetry.file_sink import FileSpanSink  # noqa: PLC0415 - loaded when needed
 
-    return FileSpanSink(path, resource(version), position)
+    return FileSpanSink(open_file(), resource(version), position)
 
 
 def service_sink(environment: Mapping[str, str], version: str, service: str) -> SpanSink | None:

@@ -71,14 +71,10 @@ class Delivery:
 
 
 class SinkPosition(NamedTuple):
-    """Where a sink stands: spans ended and delivered, its file's bytes, the first problem.
-
-    `size` is 0 for a sink without a file.
-    """
+    """Where a sink stands: spans ended and delivered, and the first problem."""
 
     ended: int
     delivered: int
-    size: int = 0
     problem: str = ""
 
 

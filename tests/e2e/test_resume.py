@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -279,7 +278,8 @@ def test_a_run_is_not_resumed_with_another_trace_or_from_a_damaged_checkpoint(
     (run / "resume.zst").write_bytes(whole)
     point = ResumePoint.read(run)
     argv = (*point.command.argv, "--seed", "99")
-    replace(point, command=replace(point.command, argv=argv)).write(run)
+    changed = replace(point, command=replace(point.command, argv=argv))
+    (run / "resume.zst").write_bytes(changed.encoded())
     assert "its seed has changed" in reprieve(tmp_path, "resume", "run", code=2).stderr
     assert (run / "decisions.jsonl").read_bytes() == before
 
@@ -401,12 +401,20 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_check
 
 
 @pytest.mark.e2e
-def test_a_run_that_was_killed_at_its_start_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    """Before its command was written."""
+def test_a_run_that_was_killed_at_its_start_is_refused_and_its_folder_used_again(
+    tmp_path: Path,
+) -> None:
+    """Before its manifest was written; one without a checkpoint's file names the way on, too."""
     reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("run.lock", "resume.zst", "manifest.json.0123456789abcdef.draft"):
+        (run / name).write_text("{}")
+        said = reprieve(tmp_path, "resume", "run", code=2).stderr
+        assert "its replay was killed before it began; replay the trace again" in said
     reprieve(tmp_path, "replay", "trace.ktr", "--run", "run", "-q", "--no-report")
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_bytes())
-    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"finished": False}))
+    directory = RunDirectory.open(run)
+    directory.write_manifest(replace(directory.manifest(), finished=False, files={}))
     said = reprieve(tmp_path, "resume", "run", code=2).stderr
     assert "has no resume.zst; replay its trace again, with --force" in said
 

@@ -37,7 +37,7 @@ import click
 from replay.cli.errors import SERVICE
 from replay.errors import ReplayError
 from replay.results.run.directory import RunDirectory
-from replay.results.run.files import DRAFT, HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
+from replay.results.run.files import HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
 from replay.results.run.resume_point import RESUME
 from tests.torture.kill_traces import ROOT, kind_of, kinds, replay_of
 from tests.torture.same_run import differences
@@ -254,7 +254,7 @@ def _is_new(run: Path, before: tuple[int, int]) -> bool:
 
 _EVENTS: dict[str, Callable[[Path, tuple[int, int]], bool]] = {
     "when a checkpoint was replaced": _is_new,
-    "while a checkpoint is written": lambda run, _: (run / f"{RESUME}{DRAFT}").exists(),
+    "while a checkpoint is written": lambda run, _: any(run.glob(f"{RESUME}.*")),
     "at the start": lambda run, _: (run / MANIFEST).exists(),
     "before the first round": lambda run, _: (run / HISTORY).exists(),
     "at the last files": lambda run, _: (run / LATENCIES).exists() or (run / SUMMARY).exists(),

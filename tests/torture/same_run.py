@@ -26,9 +26,10 @@ from replay.report.page import write_report
 from replay.results.kubectl.get import RESOURCES, GetQuery, get
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, MANIFEST, SPANS
+from replay.results.run.manifest import described
 from replay.results.run.verification import FAULTS, verify
-from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES, Table
-from replay.results.tables.query import RunTables, ensure_tables
+from replay.results.schema import FILE_NAMES, TABLES, WALL_COLUMNS, WALL_FIGURES, Table
+from replay.results.tables.query import RunTables
 
 Shown = Mapping[str, object]
 _EXPLAINED = """
@@ -79,7 +80,9 @@ def recorded(path: Path) -> dict[str, object]:
             name: value for name, value in summary.items() if name not in {"run", *WALL_FIGURES}
         },
         "manifest": {
-            name: value for name, value in manifest.items() if name not in {"argv", "files"}
+            name: value
+            for name, value in manifest.items()
+            if name not in {"argv", "files", "sha256"}
         },
         "spans": _pod_spans(run, is_wall="wall" in manifest["argv"]),
     }
@@ -147,7 +150,8 @@ def _report(run: RunDirectory) -> list[str]:
                     f"FROM read_parquet('{path}') ORDER BY ALL"
                 )
                 connection.execute(f"COPY found TO '{path}' (FORMAT parquet)")
-        ensure_tables(RunDirectory.open(copy))
+        run = RunDirectory.open(copy)
+        run.note_made({name: described(copy / name) for name in FILE_NAMES})
         return write_report(RunDirectory.open(copy)).read_text("utf-8").splitlines()
 
 

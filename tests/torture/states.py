@@ -32,6 +32,7 @@ import numpy as np  # noqa: F401 - usage profiles load it when they are made
 from replay.errors import RunError
 from replay.generate.workload import SECOND_NS, GenerateOptions
 from replay.results.recorder import RecorderPosition
+from replay.results.run.manifest import RunFile
 from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
 from replay.results.summary.tally import Tally
 from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
@@ -106,15 +107,7 @@ def sample() -> tuple[bytes, bytes]:
     for pod in replay.cluster.pods.values():
         tally.pod_added(pod.message)
     position = RecorderPosition(
-        decisions=1,
-        history=2,
-        responses=None,
-        objects=3,
-        spans=SinkPosition(1, 1),
-        wall_ns=4,
-        tally=tally,
-        pod_spans=None,
-        round_spans=None,
+        spans=SinkPosition(1, 1), wall_ns=4, tally=tally, pod_spans=None, round_spans=None
     )
     return dump_parts(replay), dump(RecorderPosition, position)
 
@@ -142,9 +135,9 @@ def _read_position(chance: Random, _folder: Path) -> Callable[[], object]:
 def _read_file(chance: Random, folder: Path) -> Callable[[], object]:
     world, recorder = sample()
     command = RunCommand(argv=("replay", "trace"), run="run", folder="/")
-    ResumePoint(version="1", command=command, world=world, recorder=recorder).write(folder)
-    path = folder / RESUME
-    path.write_bytes(damaged_bytes(path.read_bytes(), chance))
+    files = {"decisions.jsonl": RunFile(sha256="0" * 64, size=9)}
+    point = ResumePoint(version="1", command=command, world=world, recorder=recorder, files=files)
+    (folder / RESUME).write_bytes(damaged_bytes(point.encoded(), chance))
     return lambda: ResumePoint.read(folder)
 
 
@@ -153,7 +146,9 @@ _READERS = (_read_world, _read_world, _read_position, _read_file)
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if _events is not None and event.partition(".")[0] in _ACTS:
-        is_own = event == "open" and str(arguments[0]).endswith(RESUME)
+        # A number is the descriptor of what was opened before.
+        path = arguments[0] if event == "open" else ""
+        is_own = event == "open" and (isinstance(path, int) or str(path).endswith(RESUME))
         if not is_own:
             _events.append(f"{event} {arguments!r:.200}")
 

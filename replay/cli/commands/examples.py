@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import DATA, FOLDER, echo_data, output_option
 from replay.results.summary.table import plain_table
 from replay.world.models import MODELS, OFF, Models
+from services.folder import write_file
 
 _GENERATED = frozenset({"__pycache__", "node_modules"})
 """Folders that an example creates in its own folder when it is used."""
@@ -77,7 +77,7 @@ def _write(source: Path, folder: Path, *, force: bool) -> None:
     with refusing(OSError):
         for path, target in targets.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            write_file(target, path.read_bytes())
             click.echo(target)
 
 

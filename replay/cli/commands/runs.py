@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import click
 import orjson
@@ -40,9 +40,10 @@ from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
+from services.folder import replacing
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
-from services.terminal import counted, echo
+from services.terminal import counted, csv_text, echo
 
 _NULL = "<none>"
 _POD = resource("pod")
@@ -136,14 +137,19 @@ def _plain(value: object) -> Any:
 
 def _csv(answer: QueryResult) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(answer.columns)
+    writer.writerow(map(csv_text, answer.columns))
     for batch in answer.batches():
         writer.writerows(_csv_row(row) for row in batch)
 
 
 def _csv_row(row: Sequence[object]) -> list[object]:
     return [
-        json.dumps(each, default=_plain) if isinstance(each, dict | list) else each for each in row
+        json.dumps(value, default=_plain)
+        if isinstance(value, dict | list)
+        else csv_text(value)
+        if isinstance(value, str)
+        else value
+        for value in row
     ]
 
 
@@ -184,28 +190,25 @@ def export_command(*, run: Path, _format: str, output: Path) -> None:
       reprieve export runs/today -o today.json.gz
       reprieve export runs/today --format chrome-trace -o today.json
     """
-    partial = output.with_name(f".partial.{output.name}")
-    try:
-        with RunTables(open_run(run)) as tables:
-            count = _write_events(partial, trace_events(tables))
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    with RunTables(open_run(run)) as tables, replacing(output) as file:
+        if output.name.endswith(".gz"):
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=3) as compressed:
+                count = _write_events(cast("BinaryIO", compressed), trace_events(tables))
+        else:
+            count = _write_events(file, trace_events(tables))
     echo(f"{output}: {counted(count, 'trace event')}", err=True)
 
 
-def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
+def _write_events(file: BinaryIO, events: Iterable[TraceEvent]) -> int:
     count, lines = 0, bytearray(b'{"displayTimeUnit":"ms","traceEvents":[')
-    compressed = path.name.endswith(".gz")
-    with gzip.open(path, "wb", 3) if compressed else path.open("wb") as file:
-        for event in events:
-            lines += b",\n" if count else b"\n"
-            lines += orjson.dumps(event)
-            count += 1
-            if count % _EVENTS_PER_WRITE == 0:
-                file.write(lines)
-                lines.clear()
-        file.write(lines + b"\n]}\n")
+    for event in events:
+        lines += b",\n" if count else b"\n"
+        lines += orjson.dumps(event)
+        count += 1
+        if count % _EVENTS_PER_WRITE == 0:
+            file.write(lines)
+            lines.clear()
+    file.write(lines + b"\n]}\n")
     return count
 
 

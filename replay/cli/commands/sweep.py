@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from replay.cli.baseline import is_baseline, own_values
-from replay.cli.checks import Checks, check_options, no_effect_option
+from replay.cli.checks import Checks, check_options, no_effect_option, write_whole
 from replay.cli.console import TerminalConsole
 from replay.cli.early import look
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
@@ -136,10 +136,10 @@ def command(
     finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
     rows = table(finished)
     _refuse_unknown(shown, finished)
-    (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")
-    (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
     unit = FIGURES[shown[0].partition("{")[0]].unit
-    (output / "plot.svg").write_text(plot(rows, shown[0], unit), encoding="utf-8")
+    write_whole(output / "cells.csv", cells_csv(finished).encode())
+    write_whole(output / "table.csv", table_csv(rows).encode())
+    write_whole(output / "plot.svg", plot(rows, shown[0], unit).encode())
     if html is not None:
         from replay.report.page import write_page  # noqa: PLC0415 - loaded when needed
         from replay.report.swept import sweep_page  # noqa: PLC0415 - loaded when needed

@@ -25,9 +25,9 @@ def command(*, paths: tuple[Path, ...], output: str) -> None:
     """Check the files of runs against the sizes and SHA-256 digests in their manifests.
 
     Each file is ok, changed, missing, extra (the run did not write it, and its readers would use
-    it) or unchecked (the run broke off). So are the traces that were replayed; one that is no
-    longer at its path is gone, which is not a fault. Tables, report and exports are not checked:
-    they are made from these files.
+    it) or unchecked (the run broke off; up to its last checkpoint its files are checked, too). So
+    are tables and report, and the traces that were replayed; one that is no longer at its path is
+    gone, which is not a fault. Exports are not checked.
 
     Exit code 0 where all files are ok, 1 where one is not, 2 for a folder that is not a run's.
 

@@ -20,6 +20,7 @@ from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.growing_file import GrowingFile
 from services.rpc.errors import FieldError
 from services.rpc.kube import json_codec
 
@@ -29,9 +30,8 @@ _LINES_BUFFERED = 1024
 class DecisionLog(RunLog):
     """Writes decisions to a file, many lines at a time."""
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
-        super().__init__(path, size)
+    def __init__(self, file: GrowingFile) -> None:
+        super().__init__(file)
         self._lines = self._records.waiting
 
     def write(self, decision: trace_pb2.Decision) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,32 +12,44 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from replay.errors import RunError, unwritable
+from replay.errors import RunError, unreadable, unwritable
 from replay.results.durations import simulated, utc
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.run.files import (
     DECISIONS,
-    DERIVED,
-    DRAFT,
     EXTENDERS,
+    GROWING,
     HISTORY,
     LATENCIES,
+    MADE,
     MANIFEST,
     OBJECTS,
-    RECORDED,
     RUNS,
     SPANS,
     SUMMARY,
+    TABLES_DRAFT,
     check_files,
+    is_before_the_beginning,
+    is_ours,
     next_folder,
 )
-from replay.results.run.history import RoundLog, checkpoints_in, read_rounds, with_responses
+from replay.results.run.history import (
+    Checkpoint,
+    Checkpoints,
+    RoundLog,
+    is_checkpoint,
+    last_before,
+    read_rounds,
+    with_responses,
+)
 from replay.results.run.lock import LOCK, RunLock, held_text, is_held, read_holder
 from replay.results.run.log_file import whole_lines
-from replay.results.run.manifest import Manifest, RunFile, file_sha256
-from replay.results.run.resume_point import RESUME
+from replay.results.run.manifest import Manifest, RunFile, described
+from replay.results.run.resume_point import RESUME, ResumePoint
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.folder import Folder, drafted, read_file
+from services.growing_file import ChangedFileError, GrowingFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +97,10 @@ class RunDirectory:
         self.path = path
         self._lock = lock
         self._continues = False
+        self._growing: dict[str, GrowingFile] = {}
+        self._continued: dict[str, GrowingFile] = {}
+        self._whole: dict[str, RunFile] = {}
+        self._described: dict[str, RunFile] = {}
 
     @classmethod
     def create(cls, path: Path, *, force: bool = False) -> Self:
@@ -105,6 +120,8 @@ class RunDirectory:
         try:
             # Another run may have ended here since the check.
             check_files(path, force=force)
+            # What is removed in part is no run any more.
+            run._remove(lambda name: name == MANIFEST)
             run._remove(lambda name: name != LOCK)
         except BaseException:
             run.end()
@@ -129,13 +146,18 @@ class RunDirectory:
         """Return an existing run. Raises RunError where `path` has no manifest."""
         if not path.is_dir():
             raise RunError(f"{path} is not a run directory: there is no such folder")
+        if is_before_the_beginning(path):
+            raise RunError(
+                f"{path} has nothing of a run: its replay was killed before it began; replay the "
+                "trace again, into this folder if you like"
+            )
         if not (path / MANIFEST).is_file():
             raise RunError(f"{path} is not a run directory: it has no {MANIFEST}")
         return cls(path)
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
-        """Return a run that broke off, locked, to be continued; tables and report are removed.
+        """Return a run that broke off, locked, to be continued after `go_back`.
 
         Raises RunError where it has its end, and where a live run holds it.
         """
@@ -144,7 +166,6 @@ class RunDirectory:
         try:
             if run.manifest().finished:
                 raise RunError(f"{path} has its end; there is nothing to continue")
-            run._remove(lambda name: name in DERIVED or name.endswith(DRAFT))
         except BaseException:
             run._lock.release(former.broke_off if former is not None else "")
             raise
@@ -157,7 +178,7 @@ class RunDirectory:
         """
         lock = RunLock.take(self.path)
         try:
-            self._remove(lambda name: name == RESUME or name.endswith(DRAFT))
+            self._remove(lambda name: name == RESUME or (is_ours(name) and bool(drafted(name))))
         finally:
             lock.release()
 
@@ -186,6 +207,7 @@ class RunDirectory:
 
     def end(self) -> None:
         """Release the lock of a run that has its end; a second call does nothing."""
+        self._close_continued()
         if self._lock is not None:
             self._lock.release()
 
@@ -203,45 +225,110 @@ class RunDirectory:
     # What a run writes
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest: at the beginning, and again at the end, with the files' digests."""
+        """Write the manifest: at the beginning, and again at the end, with the files' digests.
+
+        The disk has all that it names before.
+        """
         if manifest.finished:
             manifest = dataclasses.replace(manifest, files=self.recorded_files())
-        self._write_json(MANIFEST, dataclasses.asdict(manifest))
+        self._write(MANIFEST, manifest.encoded())
+
+    def write_resume_point(self, point: ResumePoint) -> None:
+        """Replace the point from which the run is resumed; the disk has all that it names."""
+        self._write(RESUME, point.encoded())
 
     def recorded_files(self) -> dict[str, RunFile]:
-        """Return the files that the run wrote, without manifest and lock, with their digests."""
-        names = [each for each in RECORDED if (self.path / each).is_file()]
-        names += [each.path.name for each in checkpoints_in(self.path)]
-        return {
-            name: RunFile(
-                sha256=file_sha256(self.path / name), size=(self.path / name).stat().st_size
-            )
-            for name in names
+        """Return the files that the run wrote, without manifest and lock, with their digests.
+
+        They are those of what was written, also where a disk has other bytes since.
+        """
+        growing = {
+            name: RunFile(sha256=file.sha256, size=file.size)
+            for name, file in self._growing.items()
         }
+        return growing | self._whole
 
-    def decision_log(self, size: int | None = None) -> DecisionLog:
-        """Create the decision log; `size`: continue it after so many bytes."""
-        return DecisionLog(self.path / DECISIONS, size)
+    def go_back(self, files: Mapping[str, RunFile]) -> None:
+        """Cut the files of the run to what they were; others, tables and report are removed.
 
-    def round_log(self, size: int | None = None) -> RoundLog:
-        """Create the history; `size`: continue it after so many bytes."""
-        return RoundLog(self.path / HISTORY, size)
+        Raises RunError, and changes nothing, where a file has not the bytes that it had. What
+        `explain` alone uses to be fast is removed then.
+        """
+        self._close_continued()
+        with contextlib.ExitStack() as opened, self._opened() as folder:
+            continued: dict[str, GrowingFile] = {}
+            for name in GROWING:
+                if name not in files:
+                    continue
+                try:
+                    file = GrowingFile.continued(folder, name, files[name].size, files[name].sha256)
+                except ChangedFileError as error:
+                    raise RunError(str(error)) from error
+                except OSError as error:
+                    raise unreadable(self.path / name, error) from error
+                opened.callback(file.close)
+                continued[name] = file
+            whole = {
+                name: file
+                for name, file in files.items()
+                if is_checkpoint(name) and self._has(name, file)
+            }
+            kept = {MANIFEST, LOCK, RESUME, *continued, *whole}
+            self._remove(lambda name: is_ours(name) and name not in kept)
+            for file in continued.values():
+                try:
+                    file.cut()
+                except OSError as error:
+                    raise unwritable(file.path, error) from error
+            opened.pop_all()
+        self._growing, self._continued, self._whole = dict(continued), continued, whole
 
-    def responses_log(self, size: int | None = None) -> RoundLog:
-        """Create the log of extender responses; `size`: continue it after so many bytes."""
-        return RoundLog(self.path / EXTENDERS, size)
+    def _close_continued(self) -> None:
+        """Close files that `go_back` has opened and nothing has written to."""
+        for file in self._continued.values():
+            file.close()
+        self._continued = {}
 
-    def remove_responses(self) -> None:
-        """Remove the log of extender responses, if it exists."""
-        self._remove(lambda name: name == EXTENDERS)
+    def growing(self, name: str) -> GrowingFile:
+        """Return one of the files that grow: new, or as `go_back` left it."""
+        file = self._continued.pop(name, None)
+        if file is None:
+            try:
+                with self._opened() as folder:
+                    file = GrowingFile(folder, name)
+            except OSError as error:
+                raise unwritable(self.path / name, error) from error
+            self._growing[name] = file
+        return file
 
-    def objects_log(self, size: int | None = None) -> RoundLog:
-        """Create the log of objects; `size`: continue it after so many bytes."""
-        return RoundLog(self.path / OBJECTS, size)
+    def decision_log(self) -> DecisionLog:
+        """Return the decision log, to write to it."""
+        return DecisionLog(self.growing(DECISIONS))
 
-    def remove_objects(self) -> None:
-        """Remove the log of objects, if it exists."""
-        self._remove(lambda name: name == OBJECTS)
+    def round_log(self) -> RoundLog:
+        """Return the history, to write to it."""
+        return RoundLog(self.growing(HISTORY))
+
+    def responses_log(self) -> RoundLog:
+        """Return the log of extender responses, to write to it."""
+        return RoundLog(self.growing(EXTENDERS))
+
+    def objects_log(self) -> RoundLog:
+        """Return the log of objects, to write to it."""
+        return RoundLog(self.growing(OBJECTS))
+
+    def checkpoints(self) -> Checkpoints:
+        """Return the writer of checkpoints for `explain`."""
+        kept = filter(is_checkpoint, self._whole)
+        return Checkpoints(self._write_recorded, self._remove_recorded, kept)
+
+    def sync(self) -> None:
+        """Wait until the disk has the names of all files."""
+        try:
+            with self._opened() as folder:
+                folder.sync()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
 
     def remove_resume_point(self) -> None:
         """Remove what `reprieve resume` needs, at the run's end."""
@@ -249,17 +336,45 @@ class RunDirectory:
 
     def write_latencies(self, latencies: dict[str, Any]) -> None:
         """Write the wall times."""
-        self._write_json(LATENCIES, latencies)
+        self._write_recorded(LATENCIES, _json(latencies))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary, as Summary.to_mapping returns it."""
-        self._write_json(SUMMARY, summary)
+        self._write_recorded(SUMMARY, _json(summary))
+
+    def note_made(self, files: Mapping[str, RunFile]) -> None:
+        """Note the digests of files that were made of the run's, beside those that were before."""
+        noted = {name: dataclasses.asdict(file) for name, file in {**self.made(), **files}.items()}
+        manifest = self._described_now(MANIFEST).sha256
+        self._write(MADE, _json({"manifest": manifest, "files": noted}))
 
     # What a run holds
 
     def manifest(self) -> Manifest:
         """Read the manifest."""
         return Manifest.from_mapping(self._read_json(MANIFEST))
+
+    def made(self) -> dict[str, RunFile]:
+        """Return the noted files that were made of this run's, with their digests."""
+        try:
+            noted = _mapping(read_file(self.path / MADE), MADE)
+            if noted["manifest"] == self._described_now(MANIFEST).sha256:
+                return {name: RunFile(**file) for name, file in noted["files"].items()}
+        except (OSError, RunError, KeyError, TypeError, AttributeError):
+            pass
+        return {}
+
+    def has_made(self, name: str) -> bool:
+        """Return whether a file that was made of the run's is there as it was made."""
+        file = self.made().get(name)
+        return file is not None and self._has(name, file)
+
+    def checkpoint_before(self, at_ns: int) -> Checkpoint | None:
+        """Return the latest checkpoint for `explain` before `at_ns`, None without any."""
+        checkpoint = last_before(self.path, at_ns)
+        if checkpoint is not None:
+            self.intact(checkpoint.path.name)
+        return checkpoint
 
     def decisions(self) -> Iterator[trace_pb2.Decision]:
         """Yield the decision log, in order."""
@@ -336,19 +451,34 @@ class RunDirectory:
         return self._read_json(SUMMARY)
 
     def notes(self) -> list[RunNote]:
-        """Return the summary's notes, [] where there is no summary."""
+        """Return the summary's notes, [] where there is no summary. Raises RunError."""
+        if not (self.path / SUMMARY).exists():
+            return []
+        summary = self.summary()
         try:
-            found = self.summary()["notes"]
+            found = summary["notes"]
             return [RunNote(each["kind"], each["text"], int(each["count"])) for each in found]
-        except (RunError, KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return []
 
     def eviction_not_judged(self) -> str:
-        """Return why the run could decide no eviction; "" where it could, or has no summary."""
-        try:
-            return str(self.summary()["decided"].get("eviction_not_judged", ""))
-        except (RunError, KeyError, AttributeError):
+        """Return why the run could decide no eviction; "" where it could, or has no summary.
+
+        Raises RunError.
+        """
+        if not (self.path / SUMMARY).exists():
             return ""
+        summary = self.summary()
+        try:
+            return str(summary["decided"].get("eviction_not_judged", ""))
+        except (KeyError, AttributeError):
+            return ""
+
+    @property
+    def has_digests(self) -> bool:
+        """Return whether the run has its end, and its manifest the digests of its files."""
+        manifest = self.manifest()
+        return manifest.finished and bool(manifest.files)
 
     @property
     def is_whole(self) -> bool:
@@ -359,50 +489,84 @@ class RunDirectory:
             return False
 
     def intact(self, name: str) -> Path:
-        """Return a file's path. Raises RunError where its size is not that of the run's end."""
+        """Return a file's path. Raises RunError where its bytes are not those of the run's end.
+
+        A file is read for this once. Without the run's end there is nothing to compare with.
+        """
         path = self.path / name
-        try:
-            expected, size = self.manifest().files.get(name), path.stat().st_size
-        except (RunError, OSError):
+        if not (self.path / MANIFEST).exists():
             return path
-        if expected is not None and size != expected.size:
+        expected = self.manifest().files.get(name)
+        if expected is None:
+            return path
+        if name not in self._described:
+            self._described[name] = described(path)
+        present = self._described[name]
+        if present != expected:
+            what = "other bytes than"
+            if present.size != expected.size:
+                what = f"{present.size:,} bytes, and had {expected.size:,}"
             raise RunError(
-                f"{path} has {size:,} bytes, and had {expected.size:,} at the run's end: it was "
-                f"changed or damaged; `reprieve verify {self.path}` checks all files"
+                f"{path} has {what} at the run's end: it was changed or damaged; "
+                f"`reprieve verify {self.path}` checks all files"
             )
         return path
+
+    def _described_now(self, name: str) -> RunFile:
+        return described(self.path / name)
+
+    def _has(self, name: str, file: RunFile) -> bool:
+        """Return whether a file is there, as it was described."""
+        try:
+            return self._described_now(name) == file
+        except RunError:
+            return False
 
     def _read_json(self, name: str) -> dict[str, Any]:
         path = self.path / name if name == MANIFEST else self.intact(name)
         try:
-            text = path.read_bytes()
+            return _mapping(read_file(path), str(path))
         except OSError as error:
-            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
-        return _mapping(text, str(path))
+            raise unreadable(path, error) from error
 
-    def _write_json(self, name: str, mapping: dict[str, Any]) -> None:
+    def _opened(self) -> contextlib.AbstractContextManager[Folder]:
+        """Return the folder that was opened with the lock, or else opened for a moment."""
+        if self._lock is not None and self._lock.is_held:
+            return contextlib.nullcontext(self._lock.folder)
+        return Folder(self.path)
+
+    def _write(self, name: str, content: bytes) -> None:
         """Write a file as a whole; a write that fails leaves the former one."""
-        text = orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        draft = self.path / f"{name}{DRAFT}"
         try:
-            with draft.open("wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / name)
+            with self._opened() as folder:
+                folder.write(name, content)
         except OSError as error:
             raise unwritable(self.path / name, error) from error
 
+    def _write_recorded(self, name: str, content: bytes) -> None:
+        self._write(name, content)
+        self._whole[name] = RunFile.of(content)
+
+    def _remove_recorded(self, name: str) -> None:
+        self._remove(lambda present: present == name)
+        self._whole.pop(name, None)
+
     def _remove(self, chosen: Callable[[str], bool]) -> None:
-        """Remove the files and the folders of drafts whose names are chosen."""
+        """Remove the files whose names are chosen, and the folders of drafts."""
         try:
-            for each in self.path.iterdir():
-                if each.is_dir():
-                    shutil.rmtree(each)
-                elif chosen(each.name):
-                    each.unlink()
+            with self._opened() as folder:
+                for name in folder.names():
+                    if folder.is_folder(name) and name.startswith(TABLES_DRAFT):
+                        folder.remove_folder(name)
+                    elif chosen(name):
+                        folder.remove(name)
+                folder.sync()
         except OSError as error:
             raise unwritable(self.path, error, "made") from error
+
+
+def _json(mapping: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _mapping(text: bytes, where: str) -> dict[str, Any]:

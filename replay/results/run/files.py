@@ -16,11 +16,12 @@
 - summary.json: the summary.
 - *.parquet: the tables of replay.results.tables, built from the files above.
 - report.html: the report of replay.report, built from the tables.
+- made.json: the digests of tables and report, and of the manifest that they belong to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from replay.errors import RunError, unwritable
@@ -28,6 +29,7 @@ from replay.results.run.history import is_checkpoint
 from replay.results.run.lock import LOCK
 from replay.results.run.resume_point import RESUME
 from replay.results.schema import FILE_NAMES
+from services.folder import Folder, drafted
 
 MANIFEST = "manifest.json"
 DECISIONS = "decisions.jsonl"
@@ -38,17 +40,18 @@ SPANS = "spans.jsonl"
 LATENCIES = "latencies.json"
 SUMMARY = "summary.json"
 REPORT = "report.html"
-RECORDED = (DECISIONS, HISTORY, OBJECTS, EXTENDERS, SPANS, LATENCIES, SUMMARY)
+MADE = "made.json"
+GROWING = (DECISIONS, HISTORY, OBJECTS, EXTENDERS, SPANS)
+"""Files that a run writes from its beginning to its end."""
+RECORDED = (*GROWING, LATENCIES, SUMMARY)
 """Files that a run writes, beside its manifest and its checkpoints."""
-DERIVED = (REPORT, *FILE_NAMES)
+DERIVED = (MADE, REPORT, *FILE_NAMES)
 """Files that are made of them, at any time."""
 FILES = (MANIFEST, LOCK, RESUME, *RECORDED, *DERIVED)
 TABLES_DRAFT = ".tables-"
 """Prefix of a folder in which tables are being built."""
 RUNS = Path("runs")
 """Where runs are made that are given no folder."""
-DRAFT = ".draft"
-"""Suffix of a file that is being written, and replaces the former one as a whole."""
 
 
 def next_folder(name: str, parent: Path = RUNS) -> Path:
@@ -85,26 +88,49 @@ def latest_run(parent: Path = RUNS) -> Path | None:
 def check_files(path: Path, *, force: bool) -> None:
     """Raise RunError where a run in `path` would overwrite what is not its own; lock apart."""
     try:
-        present = sorted(each.name for each in path.iterdir() if each.name != LOCK)
+        with Folder(path) as folder:
+            present = [name for name in folder.names() if name != LOCK]
+            foreign = [name for name in present if not _is_ours(folder, name)]
     except FileNotFoundError:
         return
     except OSError as error:
         raise unwritable(path, error, "made") from error
-    if present and not force:
-        hint = "a former run; --force replaces it" if MANIFEST in present else "not empty"
-        raise RunError(f"{path} is {hint}")
-    foreign = [name for name in present if not is_ours(path / name)]
+    if present and not force and not _are_before_the_beginning(present):
+        if foreign and MANIFEST not in present:
+            raise RunError(f"{path} is not empty")
+        what = "a former run" if MANIFEST in present else "what is left of a former run"
+        raise RunError(f"{path} is {what}; --force replaces it")
     if foreign:
         shown = ", ".join(foreign[:3])
         raise RunError(f"{path} holds files that are not of a run ({shown}); nothing was removed")
 
 
-def is_ours(path: Path) -> bool:
-    """Return whether a file or folder in a run's folder is of the run, by its name."""
-    if path.is_dir():
-        return path.name.startswith(TABLES_DRAFT)
-    name = path.name.removesuffix(DRAFT)
-    return name in FILES or is_checkpoint(name)
+def is_ours(name: str) -> bool:
+    """Return whether a name is that of a run's file, or of a draft of one."""
+    of = drafted(name) or name
+    return of in FILES or is_checkpoint(of)
+
+
+def is_before_the_beginning(path: Path) -> bool:
+    """Return whether a folder is that of a run that was killed before it wrote its manifest."""
+    try:
+        with Folder(path) as folder:
+            present = folder.names()
+    except OSError:
+        return False
+    return LOCK in present and _are_before_the_beginning(present)
+
+
+def _are_before_the_beginning(names: Iterable[str]) -> bool:
+    """Return whether files are those that a run writes before its manifest is there."""
+    return all(name in {LOCK, RESUME} or drafted(name) in {RESUME, MANIFEST} for name in names)
+
+
+def _is_ours(folder: Folder, name: str) -> bool:
+    """Return whether a file or folder in a run's folder is of the run, by its name and kind."""
+    if folder.is_folder(name):
+        return name.startswith(TABLES_DRAFT)
+    return folder.is_file(name) and is_ours(name)
 
 
 def _numbers(parent: Path, trace_name: str) -> Iterator[int]:

@@ -24,11 +24,12 @@ import zstandard
 from google.protobuf import proto
 from google.protobuf.message import DecodeError
 
-from replay.errors import RunError, TraceError, unwritable
+from replay.errors import RunError, TraceError
 from replay.results.run.log_file import RunLog, whole_messages
 from replay.trace.files import delimited, open_plain
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.growing_file import GrowingFile
 
 FRAME_BYTES = 1 << 20
 _LEVEL = 1
@@ -37,9 +38,8 @@ _LEVEL = 1
 class RoundLog(RunLog):
     """Writes rounds to a file."""
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
-        super().__init__(path, size)
+    def __init__(self, file: GrowingFile) -> None:
+        super().__init__(file)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._rounds = self._records.waiting
         self._bytes = 0
@@ -107,24 +107,24 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time.
+    """Writes a run's checkpoints; `clock` returns ns of wall time.
 
-    In a run that is continued after `rounds` rounds, those of later ones are removed.
+    write, remove: do so with a file of the run. kept: the names of those that the run has.
     """
 
     def __init__(
-        self, folder: Path, rounds: int = 0, clock: Callable[[], int] = perf_counter_ns
+        self,
+        write: Callable[[str, bytes], None],
+        remove: Callable[[str], None],
+        kept: Iterable[str] = (),
+        clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        self._folder = folder
+        self._write = write
+        self._remove = remove
         self._clock = clock
         self._last_ns = clock()
         self._every_ns = EVERY_NS
-        self._kept: list[Path] = []
-        for each in checkpoints_in(folder):
-            if each.rounds <= rounds:
-                self._kept.append(each.path)
-            else:
-                each.path.unlink(missing_ok=True)
+        self._kept = sorted(kept, key=lambda name: _place(name) or (0, 0))
 
     @property
     def is_due(self) -> bool:
@@ -133,18 +133,13 @@ class Checkpoints:
 
     def save(self, at_ns: int, rounds: int, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
         """Save the scheduler's state after `rounds` rounds, at `at_ns`. Raises OutputError."""
-        path = self._folder / f"checkpoint-{rounds}-{at_ns}.zst"
+        name = f"checkpoint-{rounds}-{at_ns}.zst"
         content = b"".join(delimited(chunk) for chunk in chunks)
-        draft = path.with_name(f"{path.name}.draft")
-        try:
-            draft.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(content))
-            draft.replace(path)
-        except OSError as error:
-            raise unwritable(path, error) from error
-        self._kept.append(path)
+        self._write(name, zstandard.ZstdCompressor(write_checksum=True).compress(content))
+        self._kept.append(name)
         if len(self._kept) > KEPT_MAX:
             for each in self._kept[::2]:
-                each.unlink(missing_ok=True)
+                self._remove(each)
             self._kept = self._kept[1::2]
             self._every_ns *= 2
         self._last_ns = self._clock()
@@ -152,13 +147,19 @@ class Checkpoints:
 
 def is_checkpoint(name: str) -> bool:
     """Return whether a file name is a checkpoint's."""
-    return _NAME.fullmatch(name) is not None
+    return _place(name) is not None
 
 
 def checkpoints_in(folder: Path) -> Sequence[Checkpoint]:
     """Return the checkpoints of a run, the earliest first."""
-    found = ((_NAME.fullmatch(each.name), each) for each in folder.iterdir())
-    return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in found if match)
+    places = ((_place(path.name), path) for path in folder.iterdir())
+    return sorted(Checkpoint(*place, path) for place, path in places if place is not None)
+
+
+def _place(name: str) -> tuple[int, int] | None:
+    """Return the rounds and the time in a checkpoint's file name; None for another name."""
+    match = _NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def last_before(folder: Path, at_ns: int) -> Checkpoint | None:

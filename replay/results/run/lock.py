@@ -25,7 +25,8 @@ from typing import Self
 
 import orjson
 
-from replay.errors import RunError, unwritable
+from replay.errors import RunError, unreadable, unwritable
+from services.folder import Folder, NotAFileError, open_file
 
 LOCK = "run.lock"
 _BYTES = 4096
@@ -55,10 +56,10 @@ class LockHolder:
 
 
 class RunLock:
-    """The lock of a folder, held from `take` to `release`."""
+    """The lock of a folder, held from `take` to `release`, with the opened folder."""
 
-    def __init__(self, folder: Path, descriptor: int) -> None:
-        self._path = folder / LOCK
+    def __init__(self, folder: Folder, descriptor: int) -> None:
+        self.folder = folder
         self._descriptor = descriptor
         self._holder = LockHolder(
             pid=os.getpid(),
@@ -72,19 +73,27 @@ class RunLock:
 
         The lock is let go, and the run reads as killed, when this process ends.
         """
-        path = folder / LOCK
-        for _ in range(_TRIES):
+        with contextlib.ExitStack() as stack:
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                opened = stack.enter_context(Folder(folder))
+                for _ in range(_TRIES):
+                    descriptor = opened.open(LOCK, os.O_RDWR | os.O_CREAT)
+                    if _locked(descriptor, fcntl.LOCK_EX) and opened.is_at(LOCK, descriptor):
+                        lock = cls(opened, descriptor)
+                        stack.callback(os.close, descriptor)
+                        lock._put()
+                        stack.pop_all()
+                        return lock
+                    os.close(descriptor)
+                    time.sleep(_PAUSE_S)
             except OSError as error:
-                raise unwritable(path, error) from error
-            if _locked(descriptor, fcntl.LOCK_EX) and _is_at(path, descriptor):
-                lock = cls(folder, descriptor)
-                lock._write()
-                return lock
-            os.close(descriptor)
-            time.sleep(_PAUSE_S)
+                raise unwritable(folder / LOCK, error) from error
         raise RunError(held_text(folder))
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether this lock was not released yet."""
+        return self._descriptor >= 0
 
     def release(self, broke_off: str = "", *, refused: bool = False) -> None:
         """Let the folder go; `broke_off` is why the run ended early, "" where it has its end.
@@ -98,17 +107,11 @@ class RunLock:
                 reason = broke_off.partition("\n")[0][:_REASON_CHARS_MAX]
                 self._holder = replace(self._holder, broke_off=reason, refused=refused)
                 self._put()
-            elif _is_at(self._path, self._descriptor):
-                self._path.unlink()
+            elif self.folder.is_at(LOCK, self._descriptor):
+                self.folder.remove(LOCK)
         os.close(self._descriptor)
+        self.folder.close()
         self._descriptor = -1
-
-    def _write(self) -> None:
-        try:
-            self._put()
-        except OSError as error:
-            os.close(self._descriptor)
-            raise unwritable(self._path, error) from error
 
     def _put(self) -> None:
         text = orjson.dumps(asdict(self._holder))
@@ -117,22 +120,30 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a live run holds a folder."""
-    path = folder / LOCK
+    """Return whether a live run holds a folder. Raises RunError where its lock is not a file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with Folder(folder) as opened:
+            descriptor = opened.open(LOCK)
+            try:
+                return not _locked(descriptor, fcntl.LOCK_SH) and opened.is_at(LOCK, descriptor)
+            finally:
+                os.close(descriptor)
+    except NotAFileError as error:
+        raise unreadable(folder / LOCK, error) from error
     except OSError:
         return False
-    try:
-        return not _locked(descriptor, fcntl.LOCK_SH) and _is_at(path, descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_holder(folder: Path) -> LockHolder | None:
-    """Return the run that a folder's lock describes, live or not; None without a lock."""
+    """Return the run that a folder's lock describes, live or not; None without a lock.
+
+    Raises RunError where the lock is not a file.
+    """
     try:
-        text = (folder / LOCK).read_bytes()
+        with open_file(folder / LOCK) as file:
+            text = file.read(_BYTES)
+    except NotAFileError as error:
+        raise unreadable(folder / LOCK, error) from error
     except OSError:
         return None
     try:
@@ -162,11 +173,3 @@ def _locked(descriptor: int, kind: int) -> bool:
     except OSError as error:
         return error.errno in _UNSUPPORTED
     return True
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether the path still names the open file: its former holder may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except OSError:
-        return False

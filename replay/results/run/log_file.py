@@ -18,8 +18,9 @@ import zstandard
 from google.protobuf import proto
 from google.protobuf.message import DecodeError, Message
 
-from replay.errors import RunError, unwritable
-from services.growing_file import Buffered, GrowingFile, ShortFileError
+from replay.errors import RunError, unreadable, unwritable
+from services.folder import open_file
+from services.growing_file import Buffered, GrowingFile
 
 _M = TypeVar("_M", bound=Message)
 _CHUNK_BYTES = 1 << 14
@@ -34,14 +35,8 @@ class RunLog(abc.ABC):
     and RunError for other reasons; what was not written then is kept for the next call.
     """
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
-        """Create the file; `size`: continue it there. Raises RunError and OutputError."""
-        try:
-            self._records = Buffered[bytes](GrowingFile(path, size), self._encoded)
-        except ShortFileError as error:
-            raise RunError(str(error)) from error
-        except OSError as error:
-            raise unwritable(path, error) from error
+    def __init__(self, file: GrowingFile) -> None:
+        self._records = Buffered[bytes](file, self._encoded)
 
     @abc.abstractmethod
     def _encoded(self, records: Sequence[bytes]) -> bytes:
@@ -59,15 +54,15 @@ class RunLog(abc.ABC):
         except OSError as error:
             raise unwritable(self._records.file.path, error) from error
 
-    def position(self) -> int:
-        """Return the file's size, once the disk has all that was written."""
+    def sync(self) -> None:
+        """Wait until the disk has all that was written."""
         try:
-            return self._records.sync()
+            self._records.sync()
         except OSError as error:
             raise unwritable(self._records.file.path, error) from error
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Write the records to the disk and close the file; a second call does nothing."""
         try:
             self._records.close()
         except OSError as error:
@@ -81,7 +76,7 @@ def whole_lines(path: Path, *, is_whole: bool) -> Iterator[tuple[str, bytes]]:
     Raises RunError where the file cannot be read, and where a whole one ends within a line.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, text in enumerate(file, 1):
                 where = f"{path}, line {number}"
                 if not text.endswith(b"\n"):
@@ -90,7 +85,7 @@ def whole_lines(path: Path, *, is_whole: bool) -> Iterator[tuple[str, bytes]]:
                     return
                 yield where, text
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
 
 
 _DAMAGED = "the file was changed after the run; `reprieve verify RUN` checks all files"
@@ -103,7 +98,7 @@ def whole_messages(path: Path, kind: type[_M], *, is_whole: bool) -> Iterator[_M
     Raises RunError where the file cannot be read, and where a whole one ends within a frame.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, plain in enumerate(_frames(file, path, is_whole=is_whole), 1):
                 stream = io.BytesIO(plain)
                 try:
@@ -113,7 +108,7 @@ def whole_messages(path: Path, kind: type[_M], *, is_whole: bool) -> Iterator[_M
                     problem = f"{path}, frame {number}: not a {kind.__name__}: {error}"
                     raise RunError(problem) from error
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error
 
 
 def _frames(file: BinaryIO, path: Path, *, is_whole: bool) -> Iterator[bytes]:

@@ -7,14 +7,19 @@ frames of the history end depends on wall time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from hashlib import file_digest
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Self
 
-from replay.errors import RunError
+import orjson
+
+from replay.errors import RunError, unreadable
+from services.folder import open_file
 
 FORMAT_VERSION = 1
+_DIGEST = "sha256"
+"""The manifest's key of its own digest."""
 CONTRACT = "v1beta1"
 """Version of the contract whose messages a run holds.
 
@@ -39,6 +44,11 @@ class RunFile:
 
     sha256: str
     size: int
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Return the digest and the size of a file's content."""
+        return cls(sha256=sha256(content).hexdigest(), size=len(content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,14 @@ class Manifest:
     contract: str = CONTRACT
     format_version: int = FORMAT_VERSION
 
+    def encoded(self) -> bytes:
+        """Return the manifest as JSON, with a digest of all of it but the digest."""
+        plain = asdict(self)
+        return orjson.dumps(
+            {**plain, _DIGEST: _digest(plain)},
+            option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
+        )
+
     def ended(self, end: str, kubernetes_version: str = "", *, end_ns: int = 0) -> Self:
         """Return the manifest of the run after its end."""
         return replace(
@@ -92,7 +110,13 @@ class Manifest:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Read a manifest from JSON. Raises RunError for another format version or contract."""
+        """Read a manifest from JSON.
+
+        Raises RunError for another format version or contract, and where it is not as it was
+        written; manifests of former versions have no digest.
+        """
+        mapping = dict(mapping)
+        digest = mapping.pop(_DIGEST, None)
         contract = mapping.get("contract", "v1alpha1")
         if contract != CONTRACT:
             raise RunError(f"the run is of contract {contract}; this version reads {CONTRACT}")
@@ -100,6 +124,10 @@ class Manifest:
         if version != FORMAT_VERSION:
             raise RunError(
                 f"the manifest is of format {version}; this version reads {FORMAT_VERSION}"
+            )
+        if digest is not None and digest != _digest(mapping):
+            raise RunError(
+                "the manifest is damaged: it has another digest than when it was written"
             )
         try:
             values = dict(mapping)
@@ -112,15 +140,25 @@ class Manifest:
             raise RunError(f"the manifest cannot be read: {error}") from error
 
 
+def _digest(plain: Mapping[str, Any]) -> str:
+    return sha256(orjson.dumps(plain)).hexdigest()
+
+
 def trace_files(paths: Sequence[Path]) -> tuple[ReplayedTrace, ...]:
     """Return traces with their digests. Raises RunError where one cannot be read."""
-    return tuple(ReplayedTrace(path=str(path), sha256=file_sha256(path)) for path in paths)
+    return tuple(ReplayedTrace(path=str(path), sha256=_trace_sha256(path)) for path in paths)
 
 
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, hex. Raises RunError where it cannot be read."""
+def _trace_sha256(path: Path) -> str:
+    """Return the SHA-256 of a trace, hex; its path may be a link. Raises RunError."""
+    return described(path.resolve()).sha256
+
+
+def described(path: Path) -> RunFile:
+    """Return the digest and the size of a file. Raises RunError where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+        with open_file(path) as file:
+            digest = file_digest(file, "sha256").hexdigest()
+            return RunFile(sha256=digest, size=file.tell())
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise unreadable(path, error) from error

@@ -22,9 +22,11 @@ import msgpack
 import zstandard
 
 from replay.bounds import NAMES, variable_name
-from replay.errors import RunError, unwritable
+from replay.errors import RunError, unreadable
+from replay.results.run.manifest import RunFile
 from replay.state_codec import UnreadableStateError, dump, load
 from reprieve.session.v1beta1 import session_pb2
+from services.folder import read_file
 from services.rpc.timeouts import VARIABLE as TIMEOUTS
 
 RESUME = "resume.zst"
@@ -38,7 +40,6 @@ ASKED = frozenset({"REPRIEVE_ACCESS", "REPRIEVE_PLUGINS"})
 _FORMAT = 2
 _HEAD_BYTES = 32
 """Enough for the number of a format, in every format."""
-_DRAFT = ".draft"
 _LEVEL = 1
 _EXPANSION, _EXPANSION_FROM_BYTES = 32, 1 << 20
 """How many times as large as the file its content may be, beyond 1 MiB; it is 4 times as a rule."""
@@ -75,6 +76,8 @@ class ResumePoint:
 
     rounds: of the scheduler, so far. scheduler, eviction: the chunks of the services' checkpoints,
     none before the first one. world, recorder: the cluster and the recorder's position, as bytes.
+    files: the run's files by name, as they were on the disk at that moment: those that grow may
+    have more bytes since.
     """
 
     version: str
@@ -85,31 +88,27 @@ class ResumePoint:
     eviction: Sequence[bytes] = ()
     world: bytes = b""
     recorder: bytes = b""
+    files: Mapping[str, RunFile] = field(default_factory=dict)
 
     def taken(self, **checkpoint: Any) -> Self:
         """Return the point with another checkpoint."""
         return replace(self, **checkpoint)
 
-    def write(self, folder: Path) -> None:
-        """Replace the file in a run's folder, on the disk. Raises OutputError."""
-        content = msgpack.packb({"format": _FORMAT}) + dump(ResumePoint, self)
-        path = folder / RESUME
-        draft = folder / f"{RESUME}{_DRAFT}"
-        try:
-            with draft.open("wb") as file:
-                file.write(_compressed(content))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError as error:
-            raise unwritable(path, error) from error
+    @property
+    def beginning(self) -> Self:
+        """Return the point of the same run before anything was recorded."""
+        return type(self)(version=self.version, command=self.command)
+
+    def encoded(self) -> bytes:
+        """Return the content of the file."""
+        return _compressed(msgpack.packb({"format": _FORMAT}) + dump(ResumePoint, self))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the file of a run's folder. Raises RunError where it is missing or damaged."""
         path = folder / RESUME
         try:
-            content = _expanded(path.read_bytes())
+            content = _expanded(read_file(path))
             number, size = _format(content[:_HEAD_BYTES])
             if number != _FORMAT:
                 raise RunError(
@@ -123,7 +122,7 @@ class ResumePoint:
                 "--force into this folder"
             ) from None
         except OSError as error:
-            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+            raise unreadable(path, error) from error
         except (zstandard.ZstdError, UnreadableStateError) as error:
             raise RunError(f"{path}: is damaged: {error}") from error
         if not REPEATED.issuperset(point.command.environment):

@@ -1,14 +1,14 @@
 """Whether a run's files are those of its end, by the digests in its manifest.
 
-Of a run without its end, the last checkpoint is checked by its own checksum.
+Tables and report, which are made of them, have their digests in a file of their own. The manifest
+has a digest of itself, which finds damage; a person who changes it can change that, too.
 
-Files that are made of a run afterwards (tables, report, exports) have no digest and are not
-checked. The manifest has none of itself: it is as trustworthy as the place where it is kept.
+Of a run without its end, the last checkpoint is checked by its own checksum, and each file up to
+where that checkpoint goes on, by the digest in it.
 """
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Literal
 
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
-from replay.results.run.files import RECORDED
+from replay.results.run.files import DERIVED, MADE, RECORDED
 from replay.results.run.history import checkpoints_in
-from replay.results.run.manifest import file_sha256
+from replay.results.run.manifest import Manifest, RunFile, described
 from replay.results.run.resume_point import RESUME, ResumePoint
+from services.folder import Folder
+from services.growing_file import ChangedFileError, GrowingFile
 
 Verdict = Literal["ok", "changed", "missing", "extra", "unchecked", "gone"]
 FAULTS: frozenset[Verdict] = frozenset({"changed", "missing", "extra", "unchecked"})
@@ -42,55 +44,111 @@ class VerifiedFile:
 def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
     """Yield each file of a run, then its traces. Raises RunError where its manifest is broken."""
     manifest, folder = run.manifest(), run.path
-    present = [each for each in RECORDED if (folder / each).exists()]
-    present += [each.path.name for each in checkpoints_in(folder)]
+    recorded = [*RECORDED, *(each.path.name for each in checkpoints_in(folder))]
+    present = [
+        name for name in recorded if (folder / name).is_symlink() or (folder / name).exists()
+    ]
     if not manifest.files:
-        why = str(run.state()) or "the run was made by a version that kept no digests"
-        for name in present:
-            yield VerifiedFile(path=str(folder / name), verdict="unchecked", problem=why)
-        if (folder / RESUME).exists():
-            yield _resumable(folder)
+        yield from _unchecked(run, present)
     else:
-        for name, expected in manifest.files.items():
-            # A name in a changed manifest may lead anywhere.
-            if Path(name).name != name:
-                problem = "the manifest names a file outside the run"
-                yield VerifiedFile(path=name, verdict="changed", problem=problem)
-            else:
-                yield _verified(folder / name, expected.sha256, expected.size, "missing")
-        for name in present:
-            if name not in manifest.files:
-                problem = "the run did not write it"
-                yield VerifiedFile(path=str(folder / name), verdict="extra", problem=problem)
+        yield from _checked(manifest, folder, present)
+        yield from _made(run)
     for trace in manifest.traces:
-        yield _verified(Path(trace.path), trace.sha256, None, "gone")
+        yield _trace(Path(trace.path), trace.sha256)
 
 
-def _resumable(folder: Path) -> VerifiedFile:
-    """Check a run's last checkpoint, which has a checksum of its own."""
-    path = str(folder / RESUME)
+def _checked(manifest: Manifest, folder: Path, present: list[str]) -> Iterator[VerifiedFile]:
+    for name, expected in manifest.files.items():
+        # A name in a changed manifest may lead anywhere.
+        if Path(name).name != name:
+            problem = "the manifest names a file outside the run"
+            yield VerifiedFile(path=name, verdict="changed", problem=problem)
+        else:
+            yield _compared(folder / name, expected)
+    for name in present:
+        if name not in manifest.files:
+            problem = "the run did not write it"
+            yield VerifiedFile(path=str(folder / name), verdict="extra", problem=problem)
+
+
+def _made(run: RunDirectory) -> Iterator[VerifiedFile]:
+    """Check tables and report; one that is not there any more is made again when it is needed."""
+    folder, made = run.path, run.made()
+    if not made and (folder / MADE).exists():
+        problem = "it is not of this run, or damaged; `reprieve report` makes it again"
+        yield VerifiedFile(path=str(folder / MADE), verdict="changed", problem=problem)
+    for name in DERIVED:
+        path = folder / name
+        if name == MADE or not (path.exists() or path.is_symlink()):
+            continue
+        if name in made:
+            yield _compared(path, made[name])
+        else:
+            problem = "no digest of it was noted; `reprieve report` makes it again"
+            yield VerifiedFile(path=str(path), verdict="extra", problem=problem)
+
+
+def _unchecked(run: RunDirectory, present: list[str]) -> Iterator[VerifiedFile]:
+    """Check what is known of a run that broke off: its last checkpoint, and the files up to it."""
+    why = str(run.state()) or "the run was made by a version that kept no digests"
+    files: dict[str, RunFile] = {}
+    checkpoint = None
+    if (run.path / RESUME).exists():
+        path = str(run.path / RESUME)
+        try:
+            files = dict(ResumePoint.read(run.path).files)
+            checkpoint = VerifiedFile(path=path, verdict="ok")
+        except RunError as error:
+            checkpoint = VerifiedFile(path=path, verdict="changed", problem=str(error))
+    for name in present:
+        problem = _problem_up_to(run.path, name, files[name]) if name in files else ""
+        yield VerifiedFile(
+            path=str(run.path / name),
+            verdict="changed" if problem else "unchecked",
+            problem=problem or why,
+        )
+    if checkpoint is not None:
+        yield checkpoint
+
+
+def _problem_up_to(folder: Path, name: str, expected: RunFile) -> str:
+    """Return what is wrong with a file up to the last checkpoint; "" for nothing."""
     try:
-        ResumePoint.read(folder)
-    except RunError as error:
-        return VerifiedFile(path=path, verdict="changed", problem=str(error))
-    return VerifiedFile(path=path, verdict="ok")
+        with Folder(folder) as opened:
+            GrowingFile.continued(opened, name, expected.size, expected.sha256).close()
+    except ChangedFileError as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
-def _verified(path: Path, sha256: str, size: int | None, absent: Verdict) -> VerifiedFile:
-    """Compare a file with its digest; `absent` is the verdict where there is no such file."""
+def _compared(path: Path, expected: RunFile) -> VerifiedFile:
+    """Compare a file of a run with its digest."""
     shown = str(path)
+    if not (path.exists() or path.is_symlink()):
+        return VerifiedFile(path=shown, verdict="missing", problem="it does not exist")
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return VerifiedFile(path=shown, verdict="changed", problem="it is not a file")
-        if size is not None and status.st_size != size:
-            problem = f"it has {status.st_size:,} bytes, and had {size:,}"
-            return VerifiedFile(path=shown, verdict="changed", problem=problem)
-        if file_sha256(path) != sha256:
-            problem = "its SHA-256 is another one"
-            return VerifiedFile(path=shown, verdict="changed", problem=problem)
-    except FileNotFoundError:
-        return VerifiedFile(path=shown, verdict=absent, problem="it does not exist")
-    except (OSError, RunError) as error:
+        present = described(path)
+    except RunError as error:
         return VerifiedFile(path=shown, verdict="changed", problem=str(error))
+    if present.size != expected.size:
+        problem = f"it has {present.size:,} bytes, and had {expected.size:,}"
+        return VerifiedFile(path=shown, verdict="changed", problem=problem)
+    if present != expected:
+        return VerifiedFile(path=shown, verdict="changed", problem="its SHA-256 is another one")
     return VerifiedFile(path=shown, verdict="ok")
+
+
+def _trace(path: Path, sha256: str) -> VerifiedFile:
+    """Compare a trace with its digest; its path may be a link."""
+    if not path.exists():
+        return VerifiedFile(path=str(path), verdict="gone", problem="it does not exist")
+    try:
+        present = described(path.resolve())
+    except RunError as error:
+        return VerifiedFile(path=str(path), verdict="changed", problem=str(error))
+    if present.sha256 != sha256:
+        problem = "its SHA-256 is another one"
+        return VerifiedFile(path=str(path), verdict="changed", problem=problem)
+    return VerifiedFile(path=str(path), verdict="ok")

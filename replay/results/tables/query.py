@@ -26,10 +26,12 @@ from replay.errors import DISK, OutputError, RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, TABLES_DRAFT
 from replay.results.run.log_file import whole_lines
-from replay.results.schema import TABLES, Table
+from replay.results.run.manifest import described
+from replay.results.schema import FILE_NAMES, TABLES, Table
 from replay.results.tables.history_rows import HistoryRows, workload_row
 from replay.results.tables.sql import DRAFT_PODS, LOG, LOG_COLUMNS, REFUSED_BY_OWNER, SELECTS
 from replay.results.workloads.tally import WorkloadTally
+from services.folder import Folder
 
 _SAMPLES = 240
 """Moments at which free capacity is sampled."""
@@ -52,18 +54,21 @@ _BYTES_BUFFERED = 1 << 20
 
 
 def ensure_tables(run: RunDirectory) -> None:
-    """Build the tables unless they exist and are as new as the decision log, as build_tables."""
-    if not _are_there(run):
-        build_tables(run)
+    """Build the tables in the run's folder unless they are there as they were made.
 
-
-def build_tables(run: RunDirectory, folder: Path | None = None) -> None:
-    """Build all tables of a run in `folder`, by default its own.
-
-    Raises RunError where its files cannot be read, and OutputError or RunError where the tables
-    cannot be written.
+    Raises as build_tables does.
     """
-    folder = folder or run.path
+    if not _are_there(run):
+        build_tables(run, run.path)
+
+
+def build_tables(run: RunDirectory, folder: Path) -> None:
+    """Build all tables of a run in `folder`; in its own, their digests are noted first.
+
+    DuckDB writes by path: into a folder of its own, which nobody else can write into, from which
+    the files are moved. Raises RunError where the run's files cannot be read, and OutputError or
+    RunError where the tables cannot be written.
+    """
     try:
         draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=folder))
     except OSError as error:
@@ -71,8 +76,12 @@ def build_tables(run: RunDirectory, folder: Path | None = None) -> None:
     try:
         with contextlib.closing(connect(draft)) as connection:
             _build(run, connection, draft)
-        for table in TABLES.values():
-            (draft / table.file_name).replace(folder / table.file_name)
+        if folder == run.path:
+            run.note_made({name: described(draft / name) for name in FILE_NAMES})
+        with Folder(draft) as made, Folder(folder) as place:
+            for name in FILE_NAMES:
+                place.take(made, name)
+            place.sync()
     except duckdb.Error as error:
         text = f"{run.path}: the tables cannot be built: {_one_line(error)}"
         raise (OutputError if _is_disk(error) else RunError)(text) from error
@@ -95,13 +104,13 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
 
 
 def _whole_log(run: RunDirectory, draft: Path) -> Path:
-    """Return the decision log; of a run without its end a copy of the whole lines."""
+    """Return the decision log; where it has no digest, a copy of the whole lines."""
     path = run.intact(DECISIONS)
-    if run.is_whole:
+    if run.has_digests:
         return path
     copy = draft / DECISIONS
     with copy.open("wb", buffering=_BYTES_BUFFERED) as file:
-        file.writelines(text for _, text in whole_lines(path, is_whole=False))
+        file.writelines(text for _, text in whole_lines(path, is_whole=run.is_whole))
     return copy
 
 
@@ -186,12 +195,10 @@ def _draft_path(draft: Path, name: str) -> Path:
 
 
 def _are_there(run: RunDirectory) -> bool:
-    """Return whether each table exists with its columns and is not older than the decision log."""
-    paths = [run.path / table.file_name for table in TABLES.values()]
+    """Return whether each table is there as it was made, with the columns of this version."""
+    if not all(map(run.has_made, FILE_NAMES)):
+        return False
     try:
-        written_ns = (run.path / DECISIONS).stat().st_mtime_ns
-        if any(path.stat().st_mtime_ns < written_ns for path in paths):
-            return False
         with contextlib.closing(connect()) as connection:
             return all(_has_columns(connection, each, run.path) for each in TABLES.values())
     except (OSError, duckdb.Error):
@@ -265,8 +272,8 @@ class RunTables:
         """Open the tables. Raises RunError where they cannot be built or read."""
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
         try:
-            # The files of a live run grow: tables in its folder would be old at once.
-            folder = Path(self._spill.name) if run.state().going else run.path
+            # The files of a run without its end may grow: tables in its folder would be old then.
+            folder = run.path if run.has_digests else Path(self._spill.name)
             if folder == run.path:
                 ensure_tables(run)
             else:

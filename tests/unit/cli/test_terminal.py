@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.table import Table
 from rich.text import Text
 
+from replay.cli.commands.runs import query_command
 from replay.cli.console import TerminalConsole
+from replay.report.page import ReportHead, page
+from replay.report.section import ReportSection, open_source
 from replay.results.summary.table import plain_table
-from services.terminal import LogFormatter, echo, escaped, one_line
+from replay.results.tables.query import RunTables
+from services.terminal import LogFormatter, csv_text, echo, escaped, one_line
+from tests.unit.results.small_run import small_run
 
 EVIL = "a\x1b]0;owned\x07b\rc\u202ed\x9be"
 SHOWN = "a\\x1b]0;owned\\x07b\\x0dc\\u202ed\\x9be"
@@ -160,3 +168,47 @@ def test_words_are_broken_after_punctuation_where_there_is_any() -> None:
         "batch.value    RUNS           s",
         "pool=gpu:-1       1        12.5",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("web-0", "web-0"),
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\t=1", r"\x09=1"),
+        ("a\nb\x1b[2J\u202e", r"a\x0ab\x1b[2J\u202e"),
+    ],
+)
+def test_a_cell_of_csv_is_one_line_and_no_formula(text: str, cell: str) -> None:
+    """A spreadsheet shows it, and computes nothing."""
+    assert csv_text(text) == cell
+
+
+def test_a_query_s_csv_has_no_control_characters_and_no_formulas(tmp_path: Path) -> None:
+    """Numbers are numbers, also negative ones; JSON has the very bytes."""
+    run = str(small_run(tmp_path / "run").path)
+    sql = "SELECT '=1' AS \"=a\", chr(27) || chr(10) AS b, -1 AS c, ['='] AS d"
+    done = CliRunner().invoke(query_command, [run, sql, "-o", "csv"])
+    assert done.stdout.splitlines() == ["'=a,b,c,d", r"""'=1,\x1b\x0a,-1,"[""=""]" """.strip()]
+    done = CliRunner().invoke(query_command, [run, sql, "-o", "json"])
+    assert json.loads(done.stdout) == [{"=a": "=1", "b": "\x1b\n", "c": -1, "d": ["="]}]
+
+
+def test_the_report_has_no_control_characters_of_a_run(tmp_path: Path) -> None:
+    """Neither in cells nor in charts: a name with a newline is not a line of the file."""
+    with RunTables(small_run(tmp_path / "run")) as tables:
+        source = open_source(tables)
+        (row,) = source.rows("SELECT chr(10) || 'ssh-rsa', [chr(27)], MAP {'a' || chr(13): 1}")
+    assert row == (r"\x0assh-rsa", [r"\x1b"], {r"a\x0d": 1})
+    section = ReportSection(
+        key="k", title="t", note="", empty="", columns=("a",), rows=[["\nssh-rsa"]], tabular=True
+    )
+    head = ReportHead(title="\x1b\nssh-rsa", facts=[("a", "\nssh-rsa")], described=[])
+    text = page(head, [section])
+    assert "\nssh-rsa" not in text
+    assert "\x1b" not in text
+    assert text.count(r"\x0assh-rsa") >= 3

@@ -22,9 +22,6 @@ _MESSAGE = (
 def small_run(path: Path) -> RunDirectory:
     """Leave a run in `path` in which high displaces low, is evicted itself, and late is pending."""
     directory = RunDirectory.create(path)
-    directory.write_manifest(
-        Manifest(version="0", seed=7, rules="v1.34", traces=(), finished=True, end="over")
-    )
     rounds = directory.round_log()
     for round_ in _rounds():
         rounds.write(round_)
@@ -38,6 +35,8 @@ def small_run(path: Path) -> RunDirectory:
     step |= {"p99_ns": 30, "max_ns": 30, "buckets": [[20, 1], [30, 1]]}
     directory.write_summary({"namespaces": ["default"]})
     directory.write_latencies({"wall_ns": 9, "steps": {"schedulingCycle": step}})
+    manifest = Manifest(version="0", seed=7, rules="v1.34", traces=())
+    directory.write_manifest(manifest.ended("over"))
     directory.end()
     return directory
 

@@ -38,7 +38,7 @@ _READERS: dict[str, tuple[click.Command, tuple[str, ...]]] = {
 def run(tmp_path: Path) -> RunDirectory:
     """Return a run without its end."""
     run = small_run(tmp_path / "run")
-    run.write_manifest(dataclasses.replace(run.manifest(), finished=False, end=""))
+    run.write_manifest(dataclasses.replace(run.manifest(), finished=False, end="", files={}))
     return run
 
 

@@ -17,12 +17,17 @@ from replay.results.run.history import (
     last_before,
 )
 from reprieve.session.v1beta1 import session_pb2
+from services.folder import write_file
 
 
 def taken(folder: Path, instants: int) -> None:
     """Let a run take so many instants, each as long as the wait for a checkpoint."""
     now_ns = [0]
-    writer = Checkpoints(folder, clock=lambda: now_ns[0])
+    writer = Checkpoints(
+        lambda name, content: write_file(folder / name, content),
+        lambda name: (folder / name).unlink(),
+        clock=lambda: now_ns[0],
+    )
     for at_ns in range(instants):
         now_ns[0] += EVERY_NS
         if writer.is_due:

@@ -238,7 +238,7 @@ def test_events_have_their_type_before_the_name_that_is_not_the_first_column(
 
 def test_texts_with_numbers_are_sorted_by_the_numbers(run: RunDirectory) -> None:
     """As kubectl sorts them; quantities by their amount, and objects without the field first."""
-    log = run.round_log(0)
+    log = run.round_log()
     for name, memory in (("web-10", "1Gi"), ("web-2", "900Mi"), ("web-3", "")):
         pod = messages.pod_message(name)
         if memory:
@@ -333,7 +333,7 @@ def test_nodes_are_in_no_namespace(run: RunDirectory) -> None:
 
 def test_a_template_prints_no_control_characters(run: RunDirectory) -> None:
     """But those that the template itself has for lines and columns."""
-    log = run.round_log(0)
+    log = run.round_log()
     evil = messages.pod_message("evil")
     evil.metadata.labels["a"] = "\x1b]0;owned\x07"
     log.write(messages.round_of(messages.added(evil)))

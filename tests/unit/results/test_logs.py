@@ -26,6 +26,7 @@ from replay.results.run.history import RoundLog, read_rounds
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from tests.growing import growing
 from tests.unit.results import messages
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -81,7 +82,7 @@ def test_decisions_are_read_back_as_written(
 ) -> None:
     """Nothing is lost between a decision and its line."""
     path = tmp_path_factory.mktemp("log") / "decisions.jsonl"
-    log = DecisionLog(path)
+    log = DecisionLog(growing(path))
     for each in decisions:
         log.write(each)
     log.close()
@@ -151,7 +152,7 @@ def test_a_line_that_is_not_a_decision_is_named(tmp_path: Path) -> None:
 def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) -> None:
     """Counted within a moment; a pod that is only named, as a victim is, has no entry there."""
     path = tmp_path / "decisions.jsonl"
-    log = DecisionLog(path)
+    log = DecisionLog(growing(path))
     for number, name in enumerate(("a", "b", "a", "b"), 1):
         entry = messages.scheduled(name, "n", 3)
         entry.sequence, entry.at_ns = number, number // 4
@@ -175,7 +176,7 @@ def test_a_history_is_read_back_as_written(
     path = tmp_path_factory.mktemp("history") / "history.rounds.zst"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "FRAME_BYTES", frame_bytes)
-        log = RoundLog(path)
+        log = RoundLog(growing(path))
         for each in rounds:
             log.write(each)
         log.close()
@@ -185,7 +186,7 @@ def test_a_history_is_read_back_as_written(
 def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_path: Path) -> None:
     """What stands before the break is yielded; the break is an error and not an end."""
     path = tmp_path / "history.rounds.zst"
-    log = RoundLog(path)
+    log = RoundLog(growing(path))
     for number in range(2):
         log.write(messages.round_of(messages.added(messages.pod_message("a")), number=number))
         log.flush()
@@ -199,7 +200,7 @@ def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_pat
 
 def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
     """Whoever breaks off a run need not know whether it had ended."""
-    for log in (DecisionLog(tmp_path / "a"), RoundLog(tmp_path / "b")):
+    for log in (DecisionLog(growing(tmp_path / "a")), RoundLog(growing(tmp_path / "b"))):
         log.close()
         log.close()
 

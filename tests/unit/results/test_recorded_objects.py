@@ -188,11 +188,12 @@ def test_the_file_of_objects_is_verified_and_continued_at_its_position(tmp_path:
     """A run without such objects has no file."""
     run = RunDirectory.create(tmp_path / "run")
     with Recorder(run) as recorder:
-        empty = recorder.position()
+        empty, nothing = recorder.position(), run.recorded_files()
         recorder.object_changed(_event(_deployment(1)))
-        position = recorder.position()
+        position, files = recorder.position(), run.recorded_files()
         recorder.object_changed(_event(_deployment(5), 1, is_new=False))
         recorder.close()
+    run.go_back(files)
     with Recorder(run, position=position) as recorder:
         recorder.object_changed(_event(_deployment(3), 1, is_new=False))
         recorder.close()
@@ -204,7 +205,7 @@ def test_the_file_of_objects_is_verified_and_continued_at_its_position(tmp_path:
     assert sizes == [False, 3]
     run.write_manifest(Manifest(version="0", seed=0, rules="v1.34", traces=(), finished=True))
     assert "objects.rounds.zst" in {Path(each.path).name for each in verify(run)}
-    assert empty.objects is None
+    run.go_back(nothing)
     with Recorder(run, position=empty) as recorder:
         recorder.close()
     assert not run.has_objects

@@ -10,6 +10,7 @@ import pytest
 from replay.errors import RunError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import described
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
 from replay.results.summary.tally import EvictionLoops, Tally
 from replay.state_codec import dump, load
@@ -141,7 +142,7 @@ def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
 
 def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> None:
     """Decisions, rounds, latencies and spans, each as told."""
-    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
     recorder = Recorder(run, spans=sink, sampling=Sampling(1.0), seed=3)
     _play(recorder)
     delivery = recorder.close()
@@ -165,7 +166,7 @@ def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> Non
 
 def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
     """What was told until then can be read."""
-    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
 
     def break_off() -> None:
         with Recorder(run, spans=sink) as recorder:
@@ -182,7 +183,7 @@ def _recorder(
     run: RunDirectory, *, wall_clock: bool, position: RecorderPosition | None = None
 ) -> Recorder:
     sink = FileSpanSink(
-        run.path / "spans.jsonl", resource("0.1.0"), position.spans if position else None
+        run.growing("spans.jsonl"), resource("0.1.0"), position.spans if position else None
     )
     return Recorder(run, spans=sink, wall_clock=wall_clock, position=position)
 
@@ -221,12 +222,13 @@ def test_a_run_continued_at_a_position_leaves_what_an_undisturbed_one_leaves(
     run = RunDirectory.create(tmp_path / "run")
     broken = _recorder(run, wall_clock=wall_clock)
     _play(broken)
-    saved = dump(RecorderPosition, broken.position())
+    saved, files = dump(RecorderPosition, broken.position()), run.recorded_files()
     for _ in range(lost):
         _play_on(broken)
     broken.__exit__(OSError, OSError(), None)
 
     position = load(RecorderPosition, saved)
+    run.go_back(files)
     continued = _recorder(run, wall_clock=wall_clock, position=position)
     _play_on(continued)
     delivery = continued.close()
@@ -260,10 +262,12 @@ def test_runs_share_the_ids_of_traces_in_simulated_time_only(
     first = _recorder(one, wall_clock=wall_clock)
     _play(first)
     position = load(RecorderPosition, dump(RecorderPosition, first.position()))
+    files = one.recorded_files()
     first.__exit__(OSError, OSError(), None)
     second = _recorder(two, wall_clock=wall_clock)
     _play(second)
     second.close()
+    one.go_back(files)
     continued = _recorder(one, wall_clock=wall_clock, position=position)
     assert continued.traceparent == first.traceparent
     _play_on(continued)
@@ -285,26 +289,40 @@ def test_a_position_is_on_the_disk_and_can_be_taken_again(run: RunDirectory) -> 
     """Its sizes are those of the files, and a position without news is the same."""
     recorder = _recorder(run, wall_clock=False)
     _play(recorder)
-    one, two = recorder.position(), recorder.position()
-    assert one.decisions == two.decisions == (run.path / "decisions.jsonl").stat().st_size
-    assert one.history == two.history == (run.path / "history.rounds.zst").stat().st_size
+    one, files = recorder.position(), run.recorded_files()
+    two = recorder.position()
+    assert run.recorded_files() == files
+    assert files == {
+        name: described(run.path / name)
+        for name in ("decisions.jsonl", "history.rounds.zst", "spans.jsonl")
+    }
     assert one.spans == two.spans
-    assert one.responses is None
     assert len(list(run.decisions())) == 5
 
 
-def test_a_file_that_is_shorter_than_the_position_is_refused(run: RunDirectory) -> None:
-    """The log cannot be continued; the error has both sizes."""
+def test_a_file_that_is_not_what_it_was_is_refused_and_nothing_is_changed(
+    run: RunDirectory,
+) -> None:
+    """The error names the file; one that is shorter, with both sizes."""
     recorder = _recorder(run, wall_clock=False)
     _play(recorder)
-    position = recorder.position()
+    recorder.position()
+    files = run.recorded_files()
+    _play_on(recorder)
     recorder.close()
-    (run.path / "decisions.jsonl").write_bytes(b"{}\n")
-    with pytest.raises(RunError, match=rf"has 3 bytes and had {position.decisions:,}"):
-        _recorder(run, wall_clock=False, position=position)
+    path = run.path / "decisions.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    before = {each.name: each.read_bytes() for each in run.path.iterdir()}
+    with pytest.raises(RunError, match=r"decisions\.jsonl has other bytes"):
+        run.go_back(files)
+    assert {each.name: each.read_bytes() for each in run.path.iterdir()} == before
+    path.write_bytes(b"{}\n")
+    with pytest.raises(RunError, match=rf"has 3 bytes and had {files['decisions.jsonl'].size:,}"):
+        run.go_back(files)
 
 
-def test_what_is_recorded_reaches_the_disk_in_a_second(run: RunDirectory) -> None:
+def test_what_is_recorded_reaches_its_files_in_a_second(run: RunDirectory) -> None:
     """Also while the run waits for a service."""
     with _recorder(run, wall_clock=False) as recorder:
         _play(recorder)
@@ -321,7 +339,7 @@ def test_what_is_recorded_reaches_the_disk_in_a_second(run: RunDirectory) -> Non
 
 def test_spans_of_rounds_are_kept_by_share_and_the_run_s_own_always(run: RunDirectory) -> None:
     """A share of 0 keeps no pods and no rounds."""
-    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+    sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
     recorder = Recorder(run, spans=sink, sampling=Sampling(0.0))
     _play(recorder)
     assert recorder.close().ended == 1

@@ -12,6 +12,7 @@ import zstandard
 from replay.errors import RunError
 from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
 from replay.state_codec import dump
+from services.folder import write_file
 
 _MIB = 1 << 20
 
@@ -34,7 +35,7 @@ def test_a_point_is_read_as_it_was_written(tmp_path: Path) -> None:
     """With its command and all parts."""
     command = RunCommand(argv=("replay", "x"), run="r", folder="/f", environment={})
     point = ResumePoint(version="1", command=command, at_ns=7, scheduler=(b"a", b"b"), world=b"w")
-    point.write(tmp_path)
+    write_file(tmp_path / RESUME, point.encoded())
     assert ResumePoint.read(tmp_path) == point
 
 
@@ -70,7 +71,7 @@ def test_another_format_is_refused_by_its_number(tmp_path: Path, number: int) ->
 def test_a_checkpoint_that_compresses_well_is_read(tmp_path: Path) -> None:
     """The file is made large enough for what it expands to."""
     point = ResumePoint(version="1", command=RunCommand(), world=bytes(40 * _MIB))
-    point.write(tmp_path)
+    write_file(tmp_path / RESUME, point.encoded())
     assert (tmp_path / RESUME).stat().st_size > _MIB
     assert ResumePoint.read(tmp_path) == point
 

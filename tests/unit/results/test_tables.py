@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import re
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import TABLES_DRAFT
 from replay.results.run.manifest import Manifest
 from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES
-from replay.results.tables.query import RunTables, build_tables, ensure_tables
+from replay.results.tables.query import RunTables, ensure_tables
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
 
@@ -32,7 +32,7 @@ def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
 
 def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> None:
     """Names and types, in a file of its own, and nothing else is left behind."""
-    build_tables(run)
+    ensure_tables(run)
     for table in TABLES.values():
         path = str(run.path / table.file_name).replace("'", "''").replace("[1]", "[[]1]")
         found = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
@@ -118,16 +118,21 @@ def test_wall_latencies_stand_in_tables_of_their_own(run: RunDirectory) -> None:
     assert _ask(run, "SELECT upto_ns, count FROM latency_buckets") == [(20, 1), (30, 1)]
 
 
-def test_tables_are_made_again_only_where_the_run_is_newer(run: RunDirectory) -> None:
-    """A second look finds them as they are."""
+def test_tables_are_made_again_only_where_they_are_not_as_they_were_made(run: RunDirectory) -> None:
+    """A second look finds them as they are; a flipped bit is found, and so is another manifest."""
     ensure_tables(run)
     path = run.path / "pods.parquet"
     made_ns = path.stat().st_mtime_ns
     ensure_tables(run)
     assert path.stat().st_mtime_ns == made_ns
-    os.utime(run.path / "decisions.jsonl", ns=(made_ns + 10**9, made_ns + 10**9))
-    ensure_tables(run)
-    assert path.stat().st_mtime_ns != made_ns
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert _ask(run, "SELECT count(*) FROM pods") == [(3,)]
+    made_again_ns = path.stat().st_mtime_ns
+    assert made_again_ns != made_ns
+    run.write_manifest(dataclasses.replace(run.manifest(), seed=8))
+    assert _ask(run, "SELECT seed FROM run") == [(8,)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
 
 def test_force_replaces_a_run_with_its_tables(run: RunDirectory) -> None:
     """What a killed making of tables left behind goes too."""
-    build_tables(run)
+    ensure_tables(run)
     (run.path / f"{TABLES_DRAFT}x").mkdir()
     (run.path / f"{TABLES_DRAFT}x" / "pods.jsonl").write_text("{}")
     RunDirectory.create(run.path, force=True).end()

@@ -10,11 +10,13 @@ from click.testing import CliRunner
 
 from replay.cli.commands.verify import command
 from replay.cli.errors import DIFFERS, ExitError
+from replay.report.page import write_report
 from replay.results.run.directory import RunDirectory
-from replay.results.run.files import DECISIONS, EXTENDERS, HISTORY, LATENCIES, SUMMARY
+from replay.results.run.files import DECISIONS, EXTENDERS, HISTORY, LATENCIES, REPORT, SUMMARY
 from replay.results.run.manifest import Manifest, trace_files
 from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
 from replay.results.run.verification import verify
+from replay.results.schema import FILE_NAMES
 from tests.unit.results.small_run import small_run
 
 _WRITTEN = (DECISIONS, HISTORY, SUMMARY, LATENCIES)
@@ -36,10 +38,11 @@ def _verdicts(run: RunDirectory) -> dict[str, str]:
 
 
 def test_every_file_of_a_run_and_its_traces_are_ok(run: RunDirectory) -> None:
-    """Files that are made of them are not part."""
-    (run.path / "report.html").write_text("made later")
+    """So are tables and report; an export is not part."""
+    write_report(run)
     (run.path / "mine.json").write_text("an export")
-    assert _verdicts(run) == dict.fromkeys((*_WRITTEN, "trace.jsonl"), "ok")
+    names = (*_WRITTEN, *FILE_NAMES, REPORT, "trace.jsonl")
+    assert _verdicts(run) == dict.fromkeys(names, "ok")
     assert CliRunner().invoke(command, [str(run.path)]).exit_code == 0
 
 
@@ -59,7 +62,7 @@ def test_the_last_checkpoint_of_a_run_that_broke_off_is_checked(run: RunDirector
     """By its own checksum; a run that has its end has none."""
     path = run.path / RESUME
     run.write_manifest(Manifest(version="0", seed=7, rules="v1.34", traces=()))
-    ResumePoint(version="0", command=RunCommand(), world=bytes(5000)).write(run.path)
+    run.write_resume_point(ResumePoint(version="0", command=RunCommand(), world=bytes(5000)))
     assert _verdicts(run)[RESUME] == "ok"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -17,6 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import SPAN_FLAGS_CONTEXT_IS_REMOTE_
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from services.growing_file import GrowingFile
 from services.telemetry import otlp_sink
 from services.telemetry.collector import TelemetryError
 from services.telemetry.file_sink import FileSpanSink
@@ -24,6 +26,7 @@ from services.telemetry.otlp_sink import BackgroundSink, OtlpSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Span, SpanContext, SpanKind
+from tests.growing import growing
 from tests.otlp_collector import Collector, running_collector, running_http_collector
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -55,7 +58,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def test_a_line_is_a_traces_data_in_otlp_s_json(tmp_path: Path) -> None:
     """Another program's parser reads it; ids are hexadecimal there."""
-    sink = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
+    sink = FileSpanSink(growing(tmp_path / "spans.jsonl"), resource("0.1.0"))
     sink.end(_span())
     delivery = sink.close()
     assert (delivery.ended, delivery.delivered, delivery.lost) == (1, 1, 0)
@@ -80,8 +83,8 @@ def test_a_line_is_a_traces_data_in_otlp_s_json(tmp_path: Path) -> None:
 def test_a_span_has_its_kind_and_its_scope_a_version(tmp_path: Path, collector: Collector) -> None:
     """In the file as at a collector, where a server's parent is a remote one."""
     spans = [_span(1), _span(2, kind=SpanKind.SERVER)]
-    file = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
-    sink = open_span_sink(tmp_path / "none", "0.1.0", os.environ)
+    file = FileSpanSink(growing(tmp_path / "spans.jsonl"), resource("0.1.0"))
+    sink = open_span_sink(lambda: growing(tmp_path / "none"), "0.1.0", os.environ)
     for span in spans:
         file.end(span)
         sink.end(span)
@@ -104,7 +107,7 @@ def test_a_span_has_its_kind_and_its_scope_a_version(tmp_path: Path, collector: 
 
 def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
     """None is lost between two lines."""
-    sink = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
+    sink = FileSpanSink(growing(tmp_path / "spans.jsonl"), resource("0.1.0"))
     for number in range(1, 1201):
         sink.end(_span(number))
     assert sink.close().delivered == 1200
@@ -113,10 +116,16 @@ def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
     assert (len(counts), sum(counts)) == (3, 1200)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_a_loss_that_is_reported() -> None:
+def test_a_full_disk_is_a_loss_that_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run continues, and its spans are counted as lost."""
-    sink = FileSpanSink(Path("/dev/full"), resource("0.1.0"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = FileSpanSink(growing(tmp_path / "spans.jsonl"), resource("0.1.0"))
+    monkeypatch.setattr(GrowingFile, "append", full)
     for number in range(1, 601):
         sink.end(_span(number))
     delivery = sink.close()
@@ -192,7 +201,7 @@ def collector(
 
 def test_a_collector_gets_every_span_as_it_was(collector: Collector, tmp_path: Path) -> None:
     """Over OTLP, with ids, times, attributes, links and status."""
-    sink = open_span_sink(tmp_path / "spans.jsonl", "0.1.0", os.environ)
+    sink = open_span_sink(lambda: growing(tmp_path / "spans.jsonl"), "0.1.0", os.environ)
     for number in range(1, 701):
         sink.end(_span(number))
     delivery = sink.close()
@@ -208,7 +217,7 @@ def test_a_collector_gets_every_span_as_it_was(collector: Collector, tmp_path: P
 
 def test_without_a_collector_spans_go_to_the_file(tmp_path: Path) -> None:
     """That is the default."""
-    open_span_sink(tmp_path / "spans.jsonl", "0.1.0", {}).close()
+    open_span_sink(lambda: growing(tmp_path / "spans.jsonl"), "0.1.0", {}).close()
     assert (tmp_path / "spans.jsonl").exists()
 
 
@@ -219,7 +228,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
     }
     with pytest.raises(TelemetryError, match="use grpc or http/protobuf"):
-        open_span_sink(tmp_path / "spans.jsonl", "0.1.0", environment)
+        open_span_sink(lambda: growing(tmp_path / "spans.jsonl"), "0.1.0", environment)
 
 
 def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,15 +94,23 @@ def test_a_trace_that_lacks_a_frame_in_the_middle_is_refused(tmp_path: Path) -> 
 
 
 def test_a_trace_whose_writer_failed_has_no_end(tmp_path: Path) -> None:
-    """What raised is not hidden, and the file does not look complete."""
+    """What raised is not hidden, and the file does not look complete; a whole write leaves none."""
 
     def records() -> Iterator[Record]:
         yield make_header()
         raise RuntimeError
 
+    def written() -> None:
+        with Writer(tmp_path / "t.ktr") as writer:
+            for record in records():
+                writer.write(record)
+
     with pytest.raises(RuntimeError):
-        write(tmp_path / "t.ktr", records())
+        written()
     assert not has_end(tmp_path / "t.ktr")
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "whole.ktr", records())
+    assert [each.name for each in tmp_path.iterdir()] == ["t.ktr"]
 
 
 def test_an_appended_trace_has_one_end(tmp_path: Path) -> None:
