@@ -79,7 +79,7 @@ EXIT_CODES: Mapping[str, str] = {
     "work on this machine",
     "2": "the command line or an input is refused",
     "3": "a service cannot be started or reached, or stops answering; record: the API server "
-    "cannot be reached, or the recording ended early",
+    "cannot be reached, the recording ended early, or its end is missing",
     "4": "the run is complete, but spans were lost",
     "5": "the run has an endless loop at one instant",
     "6": "the output's disk is full, over a quota, read-only or failing",

@@ -202,6 +202,18 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
+    """Return the sentence that a trace has no object of this kind and name, and which it has."""
+    names = list(names)
+    if not names:
+        return f"the trace has no {kind}"
+    plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
+    return (
+        f"the trace has no {kind} {name}{closest(name, names)}; its {plural} are "
+        f"{shown_names(names, '')}"
+    )
+
+
 def keys_named(name: str, keys: Iterable[str]) -> list[str]:
     """Return those of the keys "namespace/name" that a name, with or without namespace, means."""
     return [key for key in keys if name == key or ("/" not in name and key.endswith(f"/{name}"))]

@@ -18,8 +18,8 @@ from replay.overrides.assignment import (
     Assignment,
     NoEffectError,
     OverrideError,
-    shown_names,
     unknown_field_error,
+    unknown_name,
 )
 from replay.overrides.inventory import TraceInventory
 from replay.overrides.timed import after_header
@@ -52,8 +52,8 @@ def class_changes(
     changes: dict[str, ClassChange] = {}
     for each in assignments:
         if each.name not in inventory.classes:
-            names = shown_names(inventory.classes, "no PriorityClass")
-            raise NoEffectError(f"--set {each.text} has no effect: the trace has {names}")
+            problem = unknown_name("PriorityClass", each.name, inventory.classes)
+            raise NoEffectError(f"--set {each.text} has no effect: {problem}")
         if each.name.startswith(SYSTEM_PREFIX):
             problem = f"{each.name} is a system class, which cannot be changed"
             raise OverrideError(f"--set {each.text}: {problem}")

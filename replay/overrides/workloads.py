@@ -16,10 +16,10 @@ from replay.overrides.assignment import (
     NoEffectError,
     OverrideError,
     OverrideTarget,
-    closest,
     keys_named,
     shown_names,
     unknown_field_error,
+    unknown_name,
 )
 from replay.overrides.inventory import WORKLOAD_KINDS, TraceInventory, Workload
 from replay.overrides.priority_classes import ClassChange
@@ -85,8 +85,8 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
     keys = [key for its_kind, key in inventory.workloads if its_kind == kind]
     named = keys_named(given.name, keys)
     if not named:
-        names, hint = shown_names(keys, f"no {kind}"), closest(given.name, keys)
-        raise NoEffectError(f"--set {given.text} has no effect: the trace has {names}{hint}")
+        problem = unknown_name(kind, given.name, keys)
+        raise NoEffectError(f"--set {given.text} has no effect: {problem}")
     if len(named) > 1:
         problem = f"several have this name: {shown_names(named, '')}"
         raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
@@ -125,8 +125,7 @@ def _class(
     if value is None:
         names = [name for name, each in inventory.classes.items() if each is not None]
         raise OverrideError(
-            f"--set {given.text}: the trace has no PriorityClass {given.value}"
-            f"{closest(given.value, names)}; it has {shown_names(names, 'none')}; --set "
+            f"--set {given.text}: {unknown_name('PriorityClass', given.value, names)}; --set "
             f"priorityClass.{given.value}.value=NUMBER makes one"
         )
     policy = change.preemption_policy or (found.preemption_policy if found is not None else "")

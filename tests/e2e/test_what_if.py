@@ -137,7 +137,10 @@ child_main()
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("--set priorityClass.none.value=1", "has no effect: the trace has high-priority"),
+        (
+            "--set priorityClass.none.value=1",
+            "no PriorityClass none; its PriorityClasses are high-priority",
+        ),
         ("--scheduler-config absent.yaml", "File 'absent.yaml' does not exist"),
         ("--scheduler-config bad.yaml", 'plugin "Nope" does not exist'),
         ("--drop-nodes zone=a", "has no effect"),

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.rolling_update import Bounds, SizedSet, bounds_of, rescaled, rolled
+from replay.world.controllers.rollouts.rolling_update import (
+    Bounds,
+    SizedSet,
+    bounds_of,
+    rescaled,
+    rolled,
+)
 from replay.world.models import Models
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import S, World, create, make_deployment, make_node, update

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from replay.world.api.cluster import replicas
 from replay.world.controllers.deployments import deadline_ns
-from replay.world.controllers.rolling_update import bounds_of
+from replay.world.controllers.rollouts.rolling_update import bounds_of
 from reprieve.kube.v1beta1 import meta_pb2, workloads_pb2
 
 

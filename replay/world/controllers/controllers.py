@@ -176,8 +176,10 @@ class Controllers:
         (changed.deployments if is_deployment else changed.owners)[uid] = None
 
     def unfinished_rollouts(self, now_ns: int) -> Iterator[str]:
-        """Yield a text for each rollout of a Deployment that is still under way, for people."""
-        return self._deployments.unfinished(now_ns)
+        """Yield a text for each rollout that is under way, waits or ends early, for people."""
+        yield from self._deployments.unfinished(now_ns)
+        yield from self._stateful_sets.unfinished()
+        yield from self._daemon_sets.unfinished()
 
     def retry_refused(self, now_ns: int) -> None:
         """Let owners whose pods were refused ask again: what admission reads has changed."""

@@ -12,13 +12,11 @@ kube-controller-manager's app/apps.go (a backoff of 1 s to 15 min).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from replay.world.api.pod_record import PodRecord, controller_uid
-from replay.world.controllers import daemon_rolling_update
-from replay.world.controllers.daemon_rolling_update import Bounds, DaemonNode
 from replay.world.controllers.pod_control import (
     REVISION_LABEL,
     ControllerRef,
@@ -26,6 +24,9 @@ from replay.world.controllers.pod_control import (
     shows_template,
     template_hash,
 )
+from replay.world.controllers.rollouts import daemon_rolling_update
+from replay.world.controllers.rollouts.daemon_rolling_update import Bounds, DaemonNode
+from replay.world.controllers.rollouts.unfinished_rollout import ON_DELETE, UnfinishedRollout
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -87,7 +88,7 @@ class _Set:
     @property
     def rolls(self) -> bool:
         """Return whether pods of older templates are replaced without being deleted by a user."""
-        return self.message.spec.update_strategy.type != "OnDelete"
+        return self.message.spec.update_strategy.type != ON_DELETE
 
     @property
     def allows_surge(self) -> bool:
@@ -200,6 +201,23 @@ class DaemonSets:
         elif each.nodes:
             each.nodes.clear()
         return bool(each.stale)
+
+    def unfinished(self) -> Iterator[str]:
+        """Yield a text for each rollout that is under way or waits, for people."""
+        for each in self._sets.values():
+            pods = [
+                uid for on_node in each.on.values() for uid, pod in on_node.items() if pod.is_active
+            ]
+            older = sum(uid in each.outdated for uid in pods)
+            if older:
+                rollout = UnfinishedRollout(
+                    kind="DaemonSet",
+                    meta=each.message.metadata,
+                    desired=len(each.on),
+                    updated=len(pods) - older,
+                    older=older,
+                )
+                yield rollout.under_way_text() if each.rolls else rollout.on_delete_text()
 
     def _sync_node(self, now_ns: int, each: _Set, node_name: str) -> None:
         node = self._cluster.nodes.get(node_name)

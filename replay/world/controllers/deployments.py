@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from replay.hashing import object_uid
 from replay.world.api.admission import defaults
 from replay.world.api.cluster import replicas
-from replay.world.controllers import rolling_update
 from replay.world.controllers.pod_control import ControllerRef, PodControl, template_hash
 from replay.world.controllers.replica_sets import ReplicaSets
-from replay.world.controllers.rolling_update import RECREATE, Bounds, SizedSet
+from replay.world.controllers.rollouts import rolling_update
+from replay.world.controllers.rollouts.rolling_update import RECREATE, Bounds, SizedSet
+from replay.world.controllers.rollouts.unfinished_rollout import UnfinishedRollout
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -129,24 +130,16 @@ class Deployments:
         for deployment in self._cluster.deployments.values():
             view = self._view(now_ns, deployment) if deployment.spec.paused else None
             if view is not None and not view.is_settled:
-                meta, (updated, others, _, _) = deployment.metadata, view.counts
-                yield (
-                    f"Deployment {meta.namespace}/{meta.name} is paused: its rollout waits, with "
-                    f"{updated} of {view.bounds.desired} pods updated and {others} of older "
-                    "templates"
-                )
+                yield view.rollout.paused_text()
         for uid, progress in self._rollouts.items():
             deployment = self._cluster.deployments[uid]
-            meta, view = deployment.metadata, self._view(now_ns, deployment)
-            updated, others, _, available = view.counts
+            view = self._view(now_ns, deployment)
+            *_, available = view.counts
             late = ""
             if now_ns - progress.since_ns > deadline_ns(deployment):
                 late = "; its progress deadline was exceeded (ProgressDeadlineExceeded)"
-            yield (
-                f"Deployment {meta.namespace}/{meta.name} is still rolling out at the end: "
-                f"{updated} of {view.bounds.desired} pods are updated, {others} are of older "
-                f"templates, {available} are available{late}"
-            )
+            text = view.rollout.under_way_text()
+            yield f"{text}, {available} are available{late}"
 
     def _next(self, now_ns: int, view: _View) -> list[workloads_pb2.ReplicaSet]:
         """Create or resize ReplicaSets as the next step, and return them; [] where none is left."""
@@ -341,6 +334,18 @@ class _View:
         """Return whether all desired pods are of the current template and available."""
         updated, others, _, available = self.counts
         return self.is_settled and updated == available == self.bounds.desired and not others
+
+    @property
+    def rollout(self) -> UnfinishedRollout:
+        """Return what the notes say of a rollout that is not finished."""
+        updated, others, *_ = self.counts
+        return UnfinishedRollout(
+            kind="Deployment",
+            meta=self.deployment.metadata,
+            desired=self.bounds.desired,
+            updated=updated,
+            older=others,
+        )
 
 
 def deadline_ns(deployment: workloads_pb2.Deployment) -> int:

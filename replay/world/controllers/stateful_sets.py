@@ -17,7 +17,7 @@ getStatefulSetMaxUnavailable.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from replay.hashing import object_uid
@@ -30,7 +30,8 @@ from replay.world.controllers.pod_control import (
     shows_template,
     template_hash,
 )
-from replay.world.controllers.rolling_update import scaled
+from replay.world.controllers.rollouts.rolling_update import scaled
+from replay.world.controllers.rollouts.unfinished_rollout import ON_DELETE, UnfinishedRollout
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
 from services.rpc.kube import fields
@@ -194,6 +195,39 @@ class StatefulSets:
                 return step
         return self._roll(now_ns, each, pods, wanted)
 
+    def unfinished(self) -> Iterator[str]:
+        """Yield a text for each rollout that is under way, waits or ends early, for people."""
+        for uid, each in self._sets.items():
+            pods = self._active(uid, each)
+            older = [ordinal for ordinal, pod in pods.items() if each.revision(pod) != each.current]
+            if not older:
+                continue
+            rollout = UnfinishedRollout(
+                kind="StatefulSet",
+                meta=each.message.metadata,
+                desired=each.replicas,
+                updated=len(pods) - len(older),
+                older=len(older),
+            )
+            strategy = each.message.spec.update_strategy
+            partition = strategy.rolling_update.partition
+            if strategy.type == ON_DELETE:
+                yield rollout.on_delete_text()
+            elif max(older) < each.first + partition:
+                yield rollout.partition_text(partition)
+            else:
+                yield rollout.under_way_text()
+
+    def _active(self, uid: str, each: _Set) -> dict[int, PodRecord]:
+        """Return the desired pods that have neither ended nor are terminating, by ordinal."""
+        return {
+            ordinal: pod
+            for pod in self._cluster.pods_by_owner.get(uid, {}).values()
+            if (ordinal := _ordinal(pod, each.message.metadata.name)) is not None
+            and each.first <= ordinal < each.first + each.replicas
+            and pod.is_active
+        }
+
     def _keep(
         self, now_ns: int, each: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
@@ -236,7 +270,7 @@ class StatefulSets:
     def _roll(self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range) -> bool:
         """Replace pods of older revisions, the highest ordinal first."""
         strategy = each.message.spec.update_strategy
-        if strategy.type == "OnDelete":
+        if strategy.type == ON_DELETE:
             return False
         if self._reads_max_unavailable:
             return self._roll_several(now_ns, each, pods, wanted)
@@ -294,7 +328,7 @@ class StatefulSets:
         """Create the pod of an ordinal, one of so many that are missing, and its claims."""
         owner = ControllerRef("StatefulSet", each.message.metadata)
         partition = each.message.spec.update_strategy.rolling_update.partition
-        is_new = each.message.spec.update_strategy.type == "OnDelete" or (
+        is_new = each.message.spec.update_strategy.type == ON_DELETE or (
             ordinal >= each.first + partition
         )
         revision = each.current if is_new else each.before

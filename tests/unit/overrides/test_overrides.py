@@ -125,7 +125,10 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("priorityClass.gold.value=5", "has no effect: the trace has batch, web"),
+        (
+            "priorityClass.gold.value=5",
+            "the trace has no PriorityClass gold; its PriorityClasses are batch, web",
+        ),
         (
             "pdb.db.minAvailable=1",
             "no budget and no workload has this name; budgets: prod/web; workloads: none",

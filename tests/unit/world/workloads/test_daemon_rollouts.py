@@ -153,3 +153,32 @@ def test_a_snapshot_in_the_middle_of_an_update_goes_on_from_there() -> None:
         (40, {"2": 2}),
         (70, {"2": 3}),
     ]
+
+
+def unfinished(world: World, at_s: int) -> list[str]:
+    """Return the notes on rollouts that a run which ends then would have."""
+    return list(world.controllers.unfinished_rollouts(at_s * S))
+
+
+def test_a_rollout_that_waits_for_deletions_or_goes_on_is_noted() -> None:
+    """OnDelete, until the pods are deleted; a rolling update, until each pod is updated."""
+    world = World(models=Models(ready_delay_ns=10 * S))
+    world.feed(0, create(make_node("a")), create(make_node("b")), create(agent("1")))
+    live(world, 0, 50)
+    assert unfinished(world, 50) == []
+    world.feed(100 * S, update(agent("2", strategy="OnDelete")))
+    live(world, 100, 199)
+    (text,) = unfinished(world, 199)
+    assert text == (
+        "DaemonSet default/agent has the update strategy OnDelete: its rollout waits until its "
+        "pods are deleted, with 0 of 2 pods updated and 2 of older templates"
+    )
+    world.feed(200 * S, update(agent("2")))
+    live(world, 200, 235)
+    (text,) = unfinished(world, 235)
+    assert text == (
+        "DaemonSet default/agent is still rolling out at the end: 1 of 2 pods are updated, 1 are "
+        "of older templates"
+    )
+    live(world, 235, 400)
+    assert unfinished(world, 400) == []

@@ -155,3 +155,28 @@ def test_a_pod_below_the_partition_is_made_again_from_the_old_template() -> None
     world.feed(100 * S, delete("Pod", "db-0"), delete("Pod", "db-1"))
     live(world, 100, 200)
     assert images(world) == {"db-0": "a", "db-1": "a", "db-2": "b"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "partition", "text"),
+    [
+        ("OnDelete", 0, "its pods are deleted, with 0 of 4 pods updated and 4 of older templates"),
+        ("RollingUpdate", 3, "partition 3: its rollout ends there, with 1 of 4 pods updated and 3"),
+        ("RollingUpdate", 0, "at the end: 2 of 4 pods are updated, 2 are of older templates"),
+    ],
+)
+def test_a_rollout_that_is_not_finished_is_noted(strategy: str, partition: int, text: str) -> None:
+    """It waits for deletions, ends at a partition, or is under way; later it is finished."""
+    world = running(db("a"), reads=True)
+    assert list(world.controllers.unfinished_rollouts(99 * S)) == []
+    message = db("b")
+    message.spec.update_strategy.type = strategy
+    message.spec.update_strategy.rolling_update.partition = partition
+    world.feed(100 * S, update(message))
+    live(world, 100, 139)
+    (note,) = world.controllers.unfinished_rollouts(139 * S)
+    assert note.startswith("StatefulSet default/db ")
+    assert text in note
+    world.feed(500 * S, update(db("b")))
+    live(world, 500, 900)
+    assert list(world.controllers.unfinished_rollouts(900 * S)) == []
