@@ -13,6 +13,7 @@ import asyncio
 import atexit
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -74,6 +75,7 @@ async def serve(
     Raises AccessError and StartError before anything else is done.
     """
     credentials, gate = _entrance(service, listen)
+    _allow_connections()
     stop = _stop_event(watch_stdin=listen.watch_stdin)
     version = package_version()
     try:
@@ -86,7 +88,7 @@ async def serve(
     calls = [CallMetrics()] if listen.counts else []
     server = grpc.aio.server(
         interceptors=[*calls, *gate, *interceptors(spans, limits)],
-        options=_server_options(limits, listen.timeouts),
+        options=server_options(limits, listen.timeouts),
     )
     register(server)
     sources = (collect, *(each.collect for each in calls), process)
@@ -167,20 +169,42 @@ async def _watch(watch: Watch, checks: health.aio.HealthServicer, full_name: str
 
 _PING_INTERVAL_MS_MIN = 100
 """A caller that sends pings more often is cut off; its --timeout keepalive may be short."""
+_METADATA_BYTES_MAX = 8192
+"""Metadata of a call: a token and a trace context take less. HPACK makes a lot of few bytes."""
+_HANDSHAKE_MS, _IDLE_MS = 10_000, 60_000
+"""How long a connection may take to begin, and stay without a call; clients connect again."""
+_UNARY_CALLS = 128
+_FILES_MAX = 65536
 
 
-def _server_options(limits: Limits, timeouts: Timeouts) -> list[tuple[str, int]]:
-    """Return gRPC's options: half-open connections are noticed, and large messages refused by name.
+def server_options(limits: Limits, timeouts: Timeouts) -> list[tuple[str, int]]:
+    """Return gRPC's options: bounds on what a connection costs before its caller is known.
 
-    gRPC itself refuses messages that are four times larger than the limit.
+    Half-open connections are noticed, idle ones closed, and large messages refused by name; gRPC
+    itself refuses messages that are four times larger than the limit. A connection has a stream
+    for each session of its caller, and some calls beside them.
     """
+    streams = limits.caller_sessions + _UNARY_CALLS if limits.caller_sessions else 0
     return [
         ("grpc.so_reuseport", 0),
+        *([("grpc.max_concurrent_streams", streams)] if streams else []),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.max_receive_message_length", 4 * (limits.message_bytes or ACCEPTED_BYTES_MAX)),
         *timeouts.keepalive_options,
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
     ]
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit of open files: each connection is one, and 1,024 are soon idle."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def interceptors(

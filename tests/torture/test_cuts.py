@@ -15,6 +15,7 @@ import pytest
 from replay.backends import processes
 from services.rpc.timeouts import Timeouts
 from tests.torture.cuts import BY_DEADLINE, DECISIONS, Rig, disturbed, generated, replayed, rig
+from tests.torture.kills import children
 
 WITHIN_S = 0.5
 
@@ -67,12 +68,12 @@ def test_frozen_child_processes_are_killed_and_started_again(
     monkeypatch.setattr(processes, "RESTART_S", 0.3)
     frozen: list[int] = []
     source, run = base
-    before = children(os.getpid())
+    before = {*children(os.getpid())}
 
     async def freeze() -> None:
         while not (tmp_path / "run" / DECISIONS).exists():
             await asyncio.sleep(0.01)
-        [starter] = children(os.getpid()) - before
+        [starter] = {*children(os.getpid())} - before
         frozen.extend([*sorted(children(starter))[:2], starter])  # eviction service and queue
         for each in frozen:
             os.kill(each, signal.SIGSTOP)
@@ -92,10 +93,4 @@ def test_frozen_child_processes_are_killed_and_started_again(
     while any(Path(f"/proc/{each}/fd").exists() for each in frozen):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
-    assert children(os.getpid()) == before
-
-
-def children(pid: int) -> set[int]:
-    """Return the processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return {int(each) for task in tasks for each in (task / "children").read_text().split()}
+    assert {*children(os.getpid())} == before
