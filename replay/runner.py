@@ -28,6 +28,7 @@ from replay.recovery import (
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
+from replay.results.run.growth import RunGrowth
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
@@ -252,6 +253,7 @@ class _Attempt:
         restore(self.replay, point)
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
+        self._growth = RunGrowth(run.path, lambda text: notice(f"Warning: {text}"))
 
     @property
     def point(self) -> ResumePoint:
@@ -263,6 +265,7 @@ class _Attempt:
 
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, self.recorder.tally)
+            self._growth.look(now_ns, self.replay.stop_ns)
             if self._checkpointer.is_due and not self.replay.stream.is_ahead:
                 self._checkpointer.save(now_ns, self.replay, self.recorder)
 

@@ -100,12 +100,15 @@ class SentObjects(NamedTuple):
 
 
 class Replay:
-    """One run of one trace against a scheduler and, where there is usage, an eviction service."""
+    """One run of one trace against a scheduler and, where there is usage, an eviction service.
+
+    `stop_ns` is the latest time of the run, None where it ends when nothing is left to happen.
+    """
 
     _wakeup_ns: int | None
     _version: tuple[int, int]
     _unchanged_since_ns: int
-    _stop_ns: int | None
+    stop_ns: int | None
     now_ns: int
     instants: int
 
@@ -168,7 +171,7 @@ class Replay:
         self._wakeup_ns = None
         self._version = (0, 0)
         self._unchanged_since_ns = 0
-        self._stop_ns = None
+        self.stop_ns = None
         self._source = _RecordSource()
         self.now_ns = 0
         self.instants = 0
@@ -214,7 +217,7 @@ class Replay:
     def _next_instant(self, source: _RecordSource, limits: Limits) -> tuple[int | None, ReplayEnd]:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
-        self._stop_ns = stop_ns
+        self.stop_ns = stop_ns
         if stop_ns is None and source.next_ns() is None:
             if self._is_finished():
                 return None, ReplayEnd.FINISHED
@@ -364,7 +367,7 @@ class Replay:
         """Return the rounds that will follow the one that is about to be sent."""
         if not self._sends_windows or not (self._taints.is_idle and self._nodes.all_report):
             return ()
-        return self.windows.foresee(now_ns, source.ahead(), self._stop_ns)
+        return self.windows.foresee(now_ns, source.ahead(), self.stop_ns)
 
     def _is_plain(self, pod: PodRecord) -> bool:
         """Return whether a pod is of no interest to any controller, manager or quota."""
