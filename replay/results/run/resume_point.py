@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import msgpack
 import zstandard
+from google.protobuf.message import DecodeError
 
 from replay.bounds import NAMES, variable_name
 from replay.errors import RunError, unreadable
@@ -171,5 +172,8 @@ def packed(chunks: Sequence[session_pb2.CheckpointChunk]) -> list[bytes]:
 
 
 def unpacked(chunks: Sequence[bytes]) -> list[session_pb2.CheckpointChunk]:
-    """Return kept chunks as messages."""
-    return [session_pb2.CheckpointChunk.FromString(chunk) for chunk in chunks]
+    """Return kept chunks as messages. Raises RunError."""
+    try:
+        return [session_pb2.CheckpointChunk.FromString(chunk) for chunk in chunks]
+    except DecodeError as error:
+        raise RunError(f"{RESUME}: a service's checkpoint is damaged: {error}") from error

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from replay.errors import RunError
-from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
+from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand, unpacked
 from replay.state_codec import dump
 from services.folder import write_file
 
@@ -115,3 +115,9 @@ def test_a_frame_that_does_not_state_its_size_is_refused(tmp_path: Path) -> None
     (tmp_path / RESUME).write_bytes(data)
     with pytest.raises(RunError, match="is damaged"):
         ResumePoint.read(tmp_path)
+
+
+def test_a_services_checkpoint_that_is_no_message_is_refused() -> None:
+    """By the file's name."""
+    with pytest.raises(RunError, match=r"resume\.zst: a service's checkpoint is damaged"):
+        unpacked([b"\xff"])
