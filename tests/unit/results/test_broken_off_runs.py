@@ -142,6 +142,24 @@ def test_a_replay_whose_disk_is_full_ends_with_6_and_can_be_read(tmp_path: Path)
     assert "File too large" in said
 
 
+@pytest.mark.parametrize("limit", [0, 4096, 5000])
+def test_a_disk_that_is_full_at_the_start_ends_a_replay_with_6(tmp_path: Path, limit: int) -> None:
+    """At the lock, at the first files, at the first spans: no traceback; then it can be used."""
+    generate = ("generate", "-o", "x.ktr", "--pods", "40", "--nodes", "4")
+    subprocess.run(command(*generate), cwd=tmp_path, env=environment(), check=True)
+    arguments = ("replay", "x.ktr", "--run", "r", "--in-process", "-q", "--no-report")
+    done = _limited(tmp_path, arguments, limit)
+    assert done.returncode == 6, done.stderr
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    begun = (
+        RunDirectory.open(tmp_path / "r") if (tmp_path / "r" / "manifest.json").exists() else None
+    )
+    again = ("resume", "r") if begun is not None else arguments
+    subprocess.run(command(*again), cwd=tmp_path, env=environment(), check=True)
+    assert RunDirectory.open(tmp_path / "r").is_whole
+
+
 _LIMITED = """
 import resource, runpy, signal, sys
 limit = int(sys.argv.pop(1))

@@ -317,6 +317,12 @@ def test_a_file_that_is_not_what_it_was_is_refused_and_nothing_is_changed(
     with pytest.raises(RunError, match=r"decisions\.jsonl has other bytes"):
         run.go_back(files)
     assert {each.name: each.read_bytes() for each in run.path.iterdir()} == before
+    spans = (run.path / "spans.jsonl").read_bytes()
+    path.write_bytes(content)
+    (run.path / "spans.jsonl").unlink()
+    with pytest.raises(RunError, match=r"spans\.jsonl cannot be read: No such file"):
+        run.go_back(files)
+    (run.path / "spans.jsonl").write_bytes(spans)
     path.write_bytes(b"{}\n")
     with pytest.raises(RunError, match=rf"has 3 bytes and had {files['decisions.jsonl'].size:,}"):
         run.go_back(files)
