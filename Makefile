@@ -99,7 +99,7 @@ test: $(STAMP) ## all tests but the long ones
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
 
-torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messages, an hour's soak: four hours (COUNT=, SEED=)
+torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messages, hostile services, an hour's soak: four hours (COUNT=, SEED=)
 	$(BIN)/python -m tests.torture.kills --count $(or $(COUNT),200) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.cuts --count $(or $(COUNT),50) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.crashes --count 3 --seed $(or $(SEED),1)
@@ -107,6 +107,8 @@ torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messa
 	$(BIN)/python -m tests.torture.files --count 10000 --seed $(or $(SEED),1) --workers 2
 	$(BIN)/python -m tests.torture.states --count 20000 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2
+	$(BIN)/python -m tests.torture.stateful --count 50000 --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.hostile --count 117 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.soak --for 1h
 
 test-languages: $(STAMP) ## examples in JavaScript and Go, generated code, an OTLP receiver; needs node, npm, go, protoc
