@@ -38,6 +38,7 @@ from services.scheduler.configuration import (
     queue_config_of,
     read_configuration,
 )
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.extenders.allowed import NO_EXTENDERS, AllowedExtenders
 from services.scheduler.extenders.answers import (
     ExtenderAnswers,
@@ -190,7 +191,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         file: SchedulerConfiguration,
         queue: QueueClientSession,
     ) -> SchedulerSession:
-        """Return a new session. Raises FieldError."""
+        """Return a new session. Raises FieldError; UnavailableError where the queue is at fault."""
+        if queue.config.rules not in QUEUE_TRAITS:
+            raise UnavailableError(
+                f"the scheduling queue answers wrongly: config.rules: {queue.config.rules!r} is "
+                f"not one of {', '.join(sorted(QUEUE_TRAITS))}"
+            )
         sources, answers = ExtenderObjects(), ExtenderAnswers()
         extenders = self._extenders(config, file, sources, answers)
         try:
