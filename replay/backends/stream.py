@@ -16,7 +16,7 @@ import grpc
 
 from replay.errors import BackendError, ServiceLostError
 from replay.interrupts import is_interrupted
-from services.rpc.errors import reason_of
+from services.rpc.interceptors.statuses import reason_of
 from services.rpc.timeouts import DEFAULT_TIMEOUTS
 
 Request = TypeVar("Request")

@@ -15,9 +15,9 @@ import click
 import yaml
 
 from replay.bounds import yaml_value
-from replay.cli.parameters import OVERRIDES
 from replay.cli.progress import profile_names
 from replay.cli.traces import TraceArguments
+from replay.cli.what_if import OVERRIDES
 from replay.importers.records import ImportOptions
 from replay.overrides.assignment import NoEffectError, OverrideError
 from replay.overrides.overrides import Overrides

@@ -27,8 +27,9 @@ import grpc
 
 from services.rpc.access import Access, AccessError, Rights, read_access
 from services.rpc.credentials import Watched
-from services.rpc.errors import PermissionDeniedError, UnauthenticatedError, refuse
-from services.rpc.tracing import Handler, HandlerInterceptor, function_of, replaced
+from services.rpc.errors import PermissionDeniedError, UnauthenticatedError
+from services.rpc.interceptors.statuses import refuse
+from services.rpc.interceptors.tracing import Handler, HandlerInterceptor, function_of, replaced
 
 TOKEN_PREFIX = "token:"  # noqa: S105 - a prefix of names, not a token
 SPIFFE_PREFIX = "spiffe://"

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from grpc.aio import AioRpcError, Metadata
 
-from services.rpc.tracing import function_of
+from services.rpc.interceptors.tracing import function_of
 
 PREFIX = "in-process:"
 _T = TypeVar("_T")

@@ -26,17 +26,17 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from services.rpc.access import AccessError
-from services.rpc.call_metrics import CallMetrics
 from services.rpc.credentials import server_credentials
-from services.rpc.errors import RefusalInterceptor
 from services.rpc.identity import AccessInterceptor, policy_of
+from services.rpc.interceptors.call_metrics import CallMetrics
+from services.rpc.interceptors.statuses import RefusalInterceptor
+from services.rpc.interceptors.tracing import SpanInterceptor
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.listening import ListenError, StartError, check_can_listen, is_loopback
 from services.rpc.options import Listen
 from services.rpc.parts import ACCEPTED_BYTES_MAX
 from services.rpc.prometheus import Collect, process, serve_metrics
 from services.rpc.timeouts import Timeouts
-from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.collector import Signal, TelemetryError, collector_of
 from services.telemetry.logs import LogFormat, set_up_logs

@@ -18,13 +18,13 @@ from typing import Generic, Protocol, TypeVar
 
 from services.kube.quantity import format_duration
 from services.rpc.errors import (
-    RECEIVED_BYTES,
     FieldError,
     PermissionDeniedError,
     SessionBrokenError,
     SessionExpiredError,
 )
 from services.rpc.identity import current_caller, may_use_session_of
+from services.rpc.interceptors.statuses import RECEIVED_BYTES
 from services.rpc.limits import DEFAULT_LIMITS, Ceiling, Limits
 from services.rpc.session import HeldObjects, Session
 

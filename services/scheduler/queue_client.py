@@ -22,9 +22,9 @@ from services.rpc.errors import (
     UnavailableError,
     UnservedError,
 )
+from services.rpc.interceptors.tracing import outgoing
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
-from services.rpc.tracing import outgoing
 from services.scheduler.passing import without_passing
 from services.scheduler.queue_stream import QueueStream, refusal_of
 

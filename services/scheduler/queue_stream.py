@@ -18,7 +18,8 @@ import grpc
 from grpc.aio import AioRpcError, Metadata
 
 from reprieve.queue.v1beta1 import queue_service_pb2
-from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError, reason_of
+from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError
+from services.rpc.interceptors.statuses import reason_of
 from services.rpc.timeouts import Timeouts
 
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0

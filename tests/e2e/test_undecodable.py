@@ -17,7 +17,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.rpc.errors import RefusalInterceptor
+from services.rpc.interceptors.statuses import RefusalInterceptor
 from services.rpc.local import AsyncLocalChannel, LocalServer
 from services.rpc.parts import ACCEPTED_BYTES_MAX
 from services.rpc.session import TIME_NS_MAX

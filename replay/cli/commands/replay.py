@@ -21,13 +21,13 @@ from replay.cli.parameters import (
     MOMENT,
     SHARE,
     output_option,
-    override_options,
     quiet_option,
     shows,
 )
 from replay.cli.progress import look_at, play
 from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
+from replay.cli.what_if import override_options
 from replay.errors import RunError
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides

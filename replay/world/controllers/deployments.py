@@ -26,7 +26,7 @@ from replay.world.api.cluster import replicas
 from replay.world.controllers.pod_control import ControllerRef, PodControl, template_hash
 from replay.world.controllers.replica_sets import ReplicaSets
 from replay.world.controllers.rollouts import rolling_update
-from replay.world.controllers.rollouts.rolling_update import RECREATE, Bounds, SizedSet
+from replay.world.controllers.rollouts.rolling_update import RECREATE, Bounds, SizedSet, deadline_ns
 from replay.world.controllers.rollouts.unfinished_rollout import UnfinishedRollout
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
@@ -38,9 +38,8 @@ HASH_LABEL = "pod-template-hash"
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MOST = "deployment.kubernetes.io/max-replicas"
 REVISION = "deployment.kubernetes.io/revision"
-PROGRESS_DEADLINE_S = 600
 HISTORY_LIMIT = 10
-"""Defaults of progressDeadlineSeconds and revisionHistoryLimit.
+"""The default of revisionHistoryLimit.
 
 Source: kubernetes v1.34 pkg/apis/apps/v1/defaults.go, SetDefaults_Deployment.
 """
@@ -346,14 +345,6 @@ class _View:
             updated=updated,
             older=others,
         )
-
-
-def deadline_ns(deployment: workloads_pb2.Deployment) -> int:
-    """Return how long a rollout may go without progress, ns."""
-    spec = deployment.spec
-    if spec.HasField("progress_deadline_seconds"):
-        return spec.progress_deadline_seconds * SECOND_NS
-    return PROGRESS_DEADLINE_S * SECOND_NS
 
 
 def same_template(

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from services.rpc.errors import FieldError, RefusalInterceptor
+from services.rpc.errors import FieldError
+from services.rpc.interceptors.statuses import RefusalInterceptor
 
 
 class Message:

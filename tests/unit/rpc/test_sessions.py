@@ -15,7 +15,6 @@ from reprieve.session.v1beta1 import session_pb2
 from services.rpc import identity
 from services.rpc import sessions as sessions_module
 from services.rpc.errors import (
-    RECEIVED_BYTES,
     FieldError,
     LimitError,
     PermissionDeniedError,
@@ -26,6 +25,7 @@ from services.rpc.errors import (
     SessionExpiredError,
     UnavailableError,
 )
+from services.rpc.interceptors.statuses import RECEIVED_BYTES
 from services.rpc.limits import Ceiling, Limits
 from services.rpc.session import Session
 from services.rpc.sessions import REMEMBERED_MAX, Sessions

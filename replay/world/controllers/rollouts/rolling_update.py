@@ -19,10 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.world.api.cluster import replicas
+from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.kube.workloads import IntOrPercent
 from services.rpc.kube import fields
 
+PROGRESS_DEADLINE_S = 600
+"""The default of progressDeadlineSeconds.
+
+Source: kubernetes v1.34 pkg/apis/apps/v1/defaults.go, SetDefaults_Deployment.
+"""
 RECREATE = "Recreate"
 DEFAULT_BOUND = IntOrPercent(amount=25, percent=True)
 """maxSurge and maxUnavailable where they are absent.
@@ -86,6 +92,14 @@ def bounds_of(spec: workloads_pb2.DeploymentSpec) -> Bounds:
     return Bounds(
         desired=desired, max_surge=max_surge, max_unavailable=min(max_unavailable, desired)
     )
+
+
+def deadline_ns(deployment: workloads_pb2.Deployment) -> int:
+    """Return how long a rollout may go without progress, ns."""
+    spec = deployment.spec
+    if spec.HasField("progress_deadline_seconds"):
+        return spec.progress_deadline_seconds * SECOND_NS
+    return PROGRESS_DEADLINE_S * SECOND_NS
 
 
 def scaled(value: IntOrPercent, total: int, *, rounds_up: bool) -> int:

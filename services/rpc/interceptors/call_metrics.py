@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from services.rpc.interceptors.tracing import Handler, HandlerInterceptor, function_of, replaced
 from services.rpc.prometheus import HistogramCounts, counter, histogram
-from services.rpc.tracing import Handler, HandlerInterceptor, function_of, replaced
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -1,0 +1,22 @@
+"""What a command imports before it does anything: its start is most of a short command's time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LEFT_OUT = ("grpc", "opentelemetry", "numpy", "numba", "replay.importers.registry")
+"""What a command that shows a run has no use for."""
+
+
+@pytest.mark.parametrize("command", ["get", "verify"])
+def test_a_command_that_reads_a_run_starts_without_what_a_replay_needs(command: str) -> None:
+    """Neither gRPC nor the importers of other formats."""
+    code = (
+        f"import sys; import replay.cli.commands.{command}\n"
+        f"print(*(name for name in {LEFT_OUT!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
