@@ -100,6 +100,30 @@ def test_a_deployment_deleted_with_cascade_orphan_and_applied_again_adopts_its_p
         assert all(name.startswith(WEB) for name in pods)
 
 
+def test_pods_that_a_deployment_and_its_replica_set_have_left_behind_are_adopted(
+    tmp_path: Path,
+) -> None:
+    """The template's hash, which is in their labels, makes the new ReplicaSet select them."""
+    items = living_cluster()
+    former = named(items, "Deployment", "web")
+    items.remove(former)
+    items.remove(named(items, "ReplicaSet", WEB))
+    for pod in _pods_of(items, WEB):
+        del pod["metadata"]["ownerReferences"]
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": SHOP},
+        "spec": former["spec"],
+    }
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(manifest))
+    before = {pod["metadata"]["name"] for pod in _pods_of(items, WEB)}
+    text = replayed(tmp_path, items, "web.yaml")
+    assert {row[0] for row in shown(tmp_path, "pods") if row[0].startswith("web-")} == before
+    assert [row[1] for row in shown(tmp_path, "deployments") if row[0] == "web"] == ["4/4"]
+    assert "adopted" in text
+
+
 def test_a_drained_node_gives_up_an_adopted_pod_as_any_of_its_controller(tmp_path: Path) -> None:
     """The StatefulSet was deleted with --cascade=orphan; with it applied again, db-0 comes back."""
     items = living_cluster()

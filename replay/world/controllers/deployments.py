@@ -23,7 +23,12 @@ from dataclasses import dataclass, field
 from replay.hashing import object_uid
 from replay.world.api.admission import defaults
 from replay.world.api.cluster import replicas
-from replay.world.controllers.pod_control import ControllerRef, PodControl, template_hash
+from replay.world.controllers.pod_control import (
+    ControllerRef,
+    PodControl,
+    shows_template,
+    template_hash,
+)
 from replay.world.controllers.replica_sets import ReplicaSets
 from replay.world.controllers.rollouts import rolling_update
 from replay.world.controllers.rollouts.rolling_update import RECREATE, Bounds, SizedSet, deadline_ns
@@ -257,7 +262,7 @@ class Deployments:
         own = owner.meta
         ordinal = self._cluster.births.get(own.uid, 0)
         recorded = self._pod_control.recorded(owner, ordinal)
-        hash_ = template_hash(deployment.spec.template)
+        hash_ = self._hash_of_orphans(deployment) or template_hash(deployment.spec.template)
         made = workloads_pb2.ReplicaSet()
         made.metadata.name = (recorded.name if recorded else "") or f"{own.name}-{hash_}"
         made.metadata.namespace = own.namespace
@@ -278,6 +283,24 @@ class Deployments:
         made.spec.template.metadata.labels[HASH_LABEL] = hash_
         self._sets.put(made)
         return made
+
+    def _hash_of_orphans(self, deployment: workloads_pb2.Deployment) -> str:
+        """Return the pod-template-hash of orphans that were made of this template; "" without any.
+
+        A template has one hash upstream, so that the ReplicaSet made for a Deployment which exists
+        again selects and adopts the pods that the former one's ReplicaSet has left behind. Ours is
+        another hash, and theirs is known from their labels.
+        Source: kubernetes v1.34 deployment/sync.go, getNewReplicaSet.
+        """
+        orphans = self._cluster.orphans.get(deployment.metadata.namespace, {}).values()
+        return next(
+            (
+                labels[HASH_LABEL]
+                for labels, pod in ((pod.message.metadata.labels, pod) for pod in orphans)
+                if HASH_LABEL in labels and shows_template(pod.message, deployment.spec.template)
+            ),
+            "",
+        )
 
     def _beyond_history(self, view: _View) -> list[str]:
         """Return the UIDs of the empty ReplicaSets above revisionHistoryLimit, the oldest."""
