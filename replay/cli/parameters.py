@@ -11,11 +11,11 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import click
 import orjson
-import yaml
 
 from replay.importers.records import Moment
 from replay.results.run.directory import RunDirectory
 from replay.world.models import duration_ns
+from services.kube.yaml_scalars import written
 from services.telemetry.span import Sampling
 from services.terminal import echo
 
@@ -191,6 +191,6 @@ def echo_data(value: object, output: str) -> None:
     """Print a value for programs: as YAML for "yaml", else as indented JSON."""
     if output == "yaml":
         plain = orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
-        write(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+        write(written(plain))
     else:
         click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))

@@ -130,7 +130,10 @@ def _search(section: ReportSection) -> str:
 
 
 def _table(section: ReportSection) -> str:
-    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in section.columns)
+    head = "".join(
+        f'<th scope="col"{_alignment(row[number] for row in section.rows)}>{escape(column)}</th>'
+        for number, column in enumerate(section.columns)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
     left_out = f"<p>Not in the table: {_text(section.left_out)}.</p>" if section.left_out else ""
     table = (
@@ -139,6 +142,12 @@ def _table(section: ReportSection) -> str:
         f"<tbody>{body}</tbody></table></div>"
     )
     return table if section.tabular else f"<details><summary>Table</summary>{table}</details>"
+
+
+def _alignment(cells: Iterable[Cell]) -> str:
+    """Return the attribute of a heading: above numbers, it is aligned as they are."""
+    first = next((cell for cell in cells if cell is not None), None)
+    return ' class="number"' if isinstance(first, int | float) else ""
 
 
 def _cell(cell: Cell) -> str:

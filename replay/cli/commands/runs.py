@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, cast
 
 import click
 import orjson
-import yaml
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
@@ -41,6 +40,7 @@ from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
 from services.folder import replacing
+from services.kube.yaml_scalars import written
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
 from services.terminal import counted, csv_text, echo
@@ -125,7 +125,7 @@ def _yaml(answer: QueryResult) -> None:
     for row in answer.rows():
         mapping = dict(zip(answer.columns, row, strict=True))
         mapping = json.loads(json.dumps(mapping, default=_plain))
-        write(yaml.safe_dump([mapping], sort_keys=False, allow_unicode=True))
+        write(written([mapping]))
         none = False
     if none:
         click.echo("[]")

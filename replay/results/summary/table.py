@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import orjson
-import yaml
 from rich import markup
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +17,7 @@ from replay.results.summary.drains import DrainedNode
 from replay.results.summary.summary import Decided, NamedCount, Summary
 from replay.results.summary.tally import EvictionLoop
 from replay.results.workloads.verdict import WorkloadVerdict
+from services.kube.yaml_scalars import written
 from services.terminal import counted, one_line
 
 _SHOWN, _DRAINS_SHOWN = 5, 20
@@ -333,7 +333,7 @@ def render(summary: Summary, output: str, console: Console) -> None:
             _plain(console, text.decode())
         case "yaml":
             mapping = orjson.loads(orjson.dumps(summary.to_mapping()))
-            _plain(console, yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True).rstrip())
+            _plain(console, written(mapping).rstrip())
         case _:
             raise ValueError(f"{output!r} is not a format; formats are {', '.join(FORMATS)}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from replay.cli.parameters import QOS_PRIORITY, TRACE_FILE
+from replay.cli.parameters import QOS_PRIORITY, TRACE_FILE, echo_data
 from replay.cli.traces import TraceArguments, trace_options
 from replay.trace.writer import SUFFIXES
 
@@ -54,3 +54,11 @@ def test_a_given_priority_replaces_one_qos_and_leaves_the_rest(tmp_path: Path) -
         if record.create.HasField("priority_class")
     }
     assert classes == {"ls": 5, "burstable": 100}
+
+
+def test_data_for_programs_is_yaml_that_kubectl_reads_as_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A name such as `y` is a boolean to kubectl where it has no quotes."""
+    echo_data({"name": "y", "number": 12}, "yaml")
+    assert capsys.readouterr().out == "name: 'y'\nnumber: 12\n"

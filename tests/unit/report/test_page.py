@@ -27,7 +27,7 @@ def _page() -> str:
         empty="Nothing.",
         charts={_WILD: {"series": [{"name": _WILD}]}, "b": {"series": []}},
         choice="Node",
-        columns=("Pod",),
+        columns=("Pod", "Number", "Share", "Node"),
         rows=[[_WILD, 1234, 0.5, None]],
         left_out="most",
     )
@@ -64,6 +64,8 @@ def test_the_page_names_no_other_file() -> None:
 def test_a_figure_has_its_table_and_its_choice() -> None:
     """Numbers are grouped; what is left out is said; an empty one says so."""
     text = _page()
+    assert '<th scope="col">Pod</th><th scope="col" class="number">Number</th>' in text
+    assert '<th scope="col" class="number">Share</th><th scope="col">Node</th>' in text
     assert '<td class="number">1,234</td><td class="number">0.5</td><td></td>' in text
     assert 'Node <select data-choice="wild">' in text
     assert "Not in the table: most." in text
