@@ -267,6 +267,24 @@ def test_a_blocked_drain_names_what_will_be_refused_in_any_case_too(
     )
 
 
+def test_a_refused_pod_that_terminates_on_a_failed_node_does_not_keep_the_replay_running(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The budget refuses web-0, also when its node fails and it ceases to be ready, at 110 s.
+
+    At 415 s its toleration is over (the NoExecute taint comes 5 s later), and it is deleted. It
+    stays Terminating, for its kubelet does not answer. There is nothing to ask for again: the
+    replay ends soon after that.
+    """
+    items = [*map(node, "ab"), *workload(1), budget(maxUnavailable=0), pod("web-0", "a")]
+    finished = played(here, tmp_path, items, drain=("a",), fail=("a,at=1m",))
+    assert steps(finished) == [(0, "a", "Cordoned"), (0, "a", "Blocked")]
+    made = [each.at_ns for each in finished.run.decisions() if each.observed.HasField("made")]
+    assert made == [start_ns(finished) + 415 * _S]
+    assert finished.replay.now_ns < start_ns(finished) + 600 * _S
+    assert "node a is not drained: default/web-0 did not terminate" in notes(finished)
+
+
 def test_a_drain_that_a_finalizer_holds_up_names_the_pod(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:

@@ -194,6 +194,15 @@ class DisruptionController:
                 self._timeline.plan(now_ns + self._delay_ns, ActionKind.BUDGET_STATUS, key)
         self._due.clear()
 
+    def catch_up(self, now_ns: int, uid: str) -> None:
+        """Compute the statuses that a change of a pod at this instant has made old.
+
+        The eviction of a pod that has just ceased to be ready would otherwise compare the pod of
+        now with a status of before. Where statuses lag, it does.
+        """
+        if not self._delay_ns and uid in self._cluster.changed.pods:
+            self.reconcile(now_ns, self._cluster.changed)
+
     def _note_exceeded(self, now_ns: int) -> None:
         """Note the budgets whose delayed status has allowed one disruption too many."""
         disrupted, self._disrupted = self._disrupted, {}
@@ -386,6 +395,7 @@ class EvictionApi:
 
     def evict(self, now_ns: int, pod: PodRecord, cause: str) -> EvictionRefusal | None:
         """Evict a pod; return why that is refused, None where it is evicted."""
+        self._budgets.catch_up(now_ns, pod.uid)
         refusal = self.refusal(pod)
         if refusal is not None:
             return refusal

@@ -240,7 +240,10 @@ class Drains:
             if pod is None or pod.node_name != name:
                 del drained.pods[uid]
                 self._allowed(now_ns, uid, drained)
-            elif not pod.is_terminating:
+            elif pod.is_terminating:
+                # Something else has deleted a refused pod; on a silent node it stays for ever.
+                self._allowed(now_ns, uid, drained)
+            else:
                 self._evict_pod(now_ns, pod, drained)
         if drained.refused:
             self._timeline.plan(now_ns + RETRY_NS, ActionKind.DRAIN, name, idle=True)
