@@ -140,6 +140,7 @@ _TEMPLATE = {
     "metadata": {"labels": {"a": "b"}},
     "spec": {**_POD["spec"], "priorityClassName": "high", "tolerations": [{"operator": "Exists"}]},  # type: ignore[dict-item]
 }
+_JOB_TEMPLATE = {**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}  # type: ignore[dict-item]
 _SELECTOR = {"selector": {"matchLabels": {"a": "b"}}}
 
 
@@ -161,10 +162,12 @@ _MANIFESTS = [
     ),
     {**_object("PriorityClass", "scheduling.k8s.io/v1", "high", {}), "value": 1000},
     _object("Deployment", "apps/v1", "web", {"replicas": 3, **_SELECTOR, "template": _TEMPLATE}),
-    _object("Job", "batch/v1", "job", {"parallelism": 2, "completions": 4, "template": _TEMPLATE}),
+    _object(
+        *("Job", "batch/v1", "job"), {"parallelism": 2, "completions": 4, "template": _JOB_TEMPLATE}
+    ),
     _object(
         *("CronJob", "batch/v1", "cron"),
-        {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": _TEMPLATE}}},
+        {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": _JOB_TEMPLATE}}},
     ),
     _object("PodDisruptionBudget", "policy/v1", "web", {"minAvailable": "50%", **_SELECTOR}),
     {**_POD, "status": {"phase": "Running", "startTime": _TIME}},
