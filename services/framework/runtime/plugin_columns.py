@@ -9,11 +9,12 @@ after any change, but only where the plugin's version differs, and then all are.
 
 Three words, here and in `verdicts.py`: a *position* in a log says up to which change something has
 followed; a *version* differs whenever anything may differ; an *epoch* grows whenever rows may have
-changed that no log names, so that whoever follows the log must read every row.
+changed that no log names, so that a reader of the log must read every row.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -38,7 +39,7 @@ _STALE = object()
 """The version of a column of which every row has to be computed."""
 
 
-class PluginColumn:
+class PluginColumn(ABC):
     """A plugin's values by row, int64[nodes]; valid right after `sync`."""
 
     __slots__ = (
@@ -81,13 +82,13 @@ class PluginColumn:
         if self._compute(rows):
             self._position, self._version = self._log.end, version
 
+    @abstractmethod
     def _version_now(self) -> Hashable:
         """Return what differs whenever all rows are stale."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _compute(self, rows: Int64s) -> bool:
         """Write the values of `rows`; False where the plugin failed, and its failure is kept."""
-        raise NotImplementedError
 
 
 class FilterColumn(PluginColumn):

@@ -118,7 +118,7 @@ def test_a_connection_that_breaks_within_a_line_loses_nothing(tmp_path: Path) ->
 
 
 def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
-    """One pod came, one changed, one went, one stayed: each is told once, and that it is late.
+    """One pod came, changed, went, or stayed: each has one note, which says that it is late.
 
     A note has the time in which that happened.
     """
