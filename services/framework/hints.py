@@ -78,10 +78,17 @@ class EventToRegister:
 
 @dataclass(frozen=True, slots=True)
 class PluginEvents:
-    """The events that a plugin registers for."""
+    """The events that a plugin registers for.
+
+    `counts_pods_of_namespace`: an assigned pod may help every pod of its namespace that the plugin
+    refused, not only those with a required affinity term that matches it.
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go,
+    getUnschedulablePodsWithCrossTopologyTerm.
+    """
 
     plugin: str
     rows: tuple[EventToRegister, ...]
+    counts_pods_of_namespace: bool = False
 
     def registrations(self, profiles: HintProfiles) -> tuple[Registration, ...]:
         """Return the rows as the queue reads them."""
@@ -95,9 +102,11 @@ class PluginEvents:
         )
 
 
-def events_of(plugin: str, *rows: EventToRegister) -> PluginEvents:
+def events_of(
+    plugin: str, *rows: EventToRegister, counts_pods_of_namespace: bool = False
+) -> PluginEvents:
     """Return the rows of a plugin."""
-    return PluginEvents(plugin, rows)
+    return PluginEvents(plugin, rows, counts_pods_of_namespace)
 
 
 def on(label: str, judge: Callable[[Any, Any, Any], bool] | None = None) -> EventToRegister:

@@ -70,7 +70,7 @@ def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Ter
     return tuple(_terms(required, namespace, f"{field}.{_TERMS}"))
 
 
-def affinity_terms_v134(spec: PodSpec, labels: Mapping[str, str], namespace: str) -> _Terms:
+def spec_affinity_terms(spec: PodSpec, labels: Mapping[str, str], namespace: str) -> _Terms:
     """Return the required affinity terms of a pod, with their namespace selectors.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, GetAffinityTerms.
@@ -177,7 +177,6 @@ _SUB_QUEUES = {
 }
 
 PODS_PER_NOMINATION = 1000
-_V134_ONLY = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
 
 
 def state_message(
@@ -198,13 +197,8 @@ def state_message(
     )
 
 
-def pending_views(
-    queue: SchedulingQueue, count: int, *, is_v134: bool
-) -> list[queue_service_pb2.SubQueueView]:
-    """Return the size of each sub-queue and its first `count` pods, pods in flight last.
-
-    The sub-queues that only v1.34 has are left out in other versions.
-    """
+def pending_views(queue: SchedulingQueue, count: int) -> list[queue_service_pb2.SubQueueView]:
+    """Return the size of each sub-queue and its first `count` pods, pods in flight last."""
     views = [
         queue_service_pb2.SubQueueView(
             sub_queue=_SUB_QUEUES[where],
@@ -217,7 +211,6 @@ def pending_views(
             ],
         )
         for where, size in queue.sizes().items()
-        if is_v134 or where not in _V134_ONLY
     ]
     in_flight = queue.in_flight
     views.append(

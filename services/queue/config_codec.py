@@ -16,12 +16,10 @@ from services.queue.core.rules.versions import VERSIONS, QueueConfig, QueueVersi
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields, spec
 
-"""The latest time, so that the end of a backoff stays an int64."""
-
 DEFAULT_VERSION = "v1.34"
 """The version of a session whose configuration names no rules."""
 
-_DURATION_NS_MAX = 2**61
+_DURATION_NS_MAX = 2**61  # so that the end of a backoff stays an int64
 _SERVED = " and ".join(f'"{name}"' for name in VERSIONS)
 _NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 
@@ -46,7 +44,7 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
-        registrations=_registrations(message, hints=hints) if version.is_v134 else (),
+        registrations=_registrations(message, hints=hints) if version.registers_events else (),
         lease_ns=lease_ns,
     )
 
@@ -59,10 +57,8 @@ def _version(name: str) -> QueueVersion:
 
 
 def _check_settings(message: queue_pb2.QueueConfig, version: QueueVersion) -> None:
-    if version.is_v134:
-        return
     for name in ("pop_from_backoff_q", "queueing_hints", "hints", "profiles"):
-        if getattr(message, name):
+        if name not in version.settings and getattr(message, name):
             raise FieldError(f"config.{name}", f"the rules {version.name} have no such setting")
 
 
@@ -73,8 +69,9 @@ def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
 def _backoff(message: queue_pb2.QueueConfig, version: QueueVersion) -> BackoffLimits:
     defaults = BackoffLimits()
     initial_ns = _duration_ns(message, "initial_backoff_ns", defaults.initial_ns, at_least=1)
-    lowest = 0 if version.is_v134 else 1
-    max_ns = _duration_ns(message, "max_backoff_ns", defaults.max_ns, at_least=lowest)
+    max_ns = _duration_ns(
+        message, "max_backoff_ns", defaults.max_ns, at_least=version.backoff_ns_min
+    )
     return BackoffLimits(initial_ns=initial_ns, max_ns=max_ns) if max_ns else _NO_BACKOFF
 
 
@@ -173,14 +170,14 @@ def _both(condition: _HintCondition | None, hint: QueueingHintFn | None) -> Queu
 
 def config_message(config: QueueConfig, requested: queue_pb2.QueueConfig) -> queue_pb2.QueueConfig:
     """Return the configuration in force, with the requested registrations and profiles."""
-    is_v134 = VERSIONS[config.version].is_v134
+    settings = VERSIONS[config.version].settings
     return queue_pb2.QueueConfig(
         rules=config.version,
         initial_backoff_ns=config.backoff.initial_ns or BackoffLimits().initial_ns,
         max_backoff_ns=config.backoff.max_ns,
         max_unschedulable_ns=config.max_unschedulable_ns,
-        pop_from_backoff_q=config.pop_from_backoff_q if is_v134 else None,
-        queueing_hints=config.queueing_hints if is_v134 else None,
+        pop_from_backoff_q=config.pop_from_backoff_q if "pop_from_backoff_q" in settings else None,
+        queueing_hints=config.queueing_hints if "queueing_hints" in settings else None,
         hints=requested.hints,
         lease_ns=config.lease_ns or None,
         profiles=requested.profiles,

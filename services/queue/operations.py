@@ -149,7 +149,7 @@ def _failure_at(
 
 
 def _read_pass_through(reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
-    if not reader.passes_through:
+    if not reader.version.passes_through:
         raise UnservedError(
             "pass_through: these rules keep backoffs by pod name; send Add and Pop instead"
         )
@@ -198,19 +198,18 @@ _Assigned = tuple[AssignedPod, ObjectEvent]
 
 
 def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -> _Assigned:
-    return reader.assigned(ASSIGNED_POD_ADD.label, None, message.pod, message.namespace_labels)
+    return reader.assigned(ASSIGNED_POD_ADD, None, message.pod, message.namespace_labels)
 
 
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
-    if message.label:
-        codec.cluster_event(message.label, "label")
-    label = message.label if reader.is_v134 and message.label else ASSIGNED_POD_UPDATE.label
     old = message.old_pod if message.HasField("old_pod") else None
-    return reader.assigned(label, old, message.pod, message.namespace_labels)
+    return reader.assigned(
+        ASSIGNED_POD_UPDATE, old, message.pod, message.namespace_labels, label=message.label
+    )
 
 
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
-    if not reader.is_v134:
+    if not reader.version.has_activate:
         raise FieldError("pods", "these rules have no Activate: it came with v1.34")
     if not message.pods:
         raise FieldError("pods", "is required")

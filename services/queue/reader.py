@@ -1,6 +1,6 @@
-"""What a session reads of pods and events, by its version: messages to the core's values.
+"""What a session reads of pods and events, by its version's traits: messages to the core's values.
 
-v1.34 reads more of a pod than older versions: gates, and what queueing hints compare. Pods of one
+Where plugins register for events, a pod is kept with what their hints compare. Pods of one
 template share specs and labels, since there may be a million pods. Objects of events are read only
 where a hint of the session looks at them, or a wildcard names its pod.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
-from services.framework.cluster_event import ClusterEvent, ObjectEvent, event_of
+from services.framework.cluster_event import ClusterEvent, ObjectEvent
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
@@ -30,39 +30,29 @@ _NO_FAILURE = Failure()
 
 
 class QueueReader:
-    """Reads messages for one session; sharing equal values changes no result."""
+    """Reads messages for one session, by the traits of its `version`.
+
+    Equal values are one object, which changes no result.
+    """
 
     __slots__ = (
         "_compares",
         "_failures",
-        "_is_v134",
         "_labels",
-        "_passes_through",
         "_reads_objects",
         "_selectors",
         "_specs",
+        "version",
     )
 
     def __init__(self, config: QueueConfig) -> None:
-        self._is_v134 = VERSIONS[config.version].is_v134
-        self._passes_through = not VERSIONS[config.version].backoff(config).is_by_name
-        self._compares = not (self._is_v134 and config.queueing_hints)
+        self.version = VERSIONS[config.version]
+        self._compares = self.version.compares_digests(config)
         self._specs = PodSpecInterner()
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._failures: dict[Failure, Failure] = {}
         self._selectors: dict[LabelSelector, LabelSelector] = {}
-        hint_map = QueueingHintMap(config.registrations)
-        self._reads_objects = hint_map.reads_objects if self._is_v134 else _never
-
-    @property
-    def is_v134(self) -> bool:
-        """Whether the version is v1.34: see QueueVersion."""
-        return self._is_v134
-
-    @property
-    def passes_through(self) -> bool:
-        """Whether the queue keeps nothing of a deleted pod, so that PassThrough is served."""
-        return self._passes_through
+        self._reads_objects = QueueingHintMap(config.registrations).reads_objects
 
     def pod(
         self,
@@ -79,7 +69,7 @@ class QueueReader:
         """
         held = self.gates(gates)
         compared = compared and self._compares
-        if not self._is_v134:
+        if not self.version.registers_events:
             return codec.queued_pod(message, field=field, sort_key=sort_key, compared=compared)
         pod = codec.queued_pod(message, field=field, sort_key=sort_key)
         spec = self._specs.spec(message.spec, field=f"{field}.spec")
@@ -87,7 +77,7 @@ class QueueReader:
         return pod._replace(
             gates=held,
             digest=_digest(message) if compared else b"",
-            affinity_terms=codec.affinity_terms_v134(spec, labels, pod.namespace),
+            affinity_terms=codec.spec_affinity_terms(spec, labels, pod.namespace),
             labels=labels,
             spec=spec,
         )
@@ -95,7 +85,7 @@ class QueueReader:
     def gates(self, gates: Iterable[str]) -> tuple[str, ...]:
         """Return the gates. Raises FieldError for gates in a version without PreEnqueue."""
         held = tuple(gates)
-        if held and not self._is_v134:
+        if held and not self.version.has_pre_enqueue:
             raise FieldError("gates", _NO_GATES)
         return held
 
@@ -120,7 +110,7 @@ class QueueReader:
         """
         if not message.HasField("default_spread_selector"):
             return None
-        if not self._is_v134:
+        if not self.version.registers_events:
             raise FieldError(
                 "default_spread_selector", "these rules have no queueing hints: send no selector"
             )
@@ -154,16 +144,25 @@ class QueueReader:
 
     def assigned(
         self,
-        label: str,
+        event: ClusterEvent,
         old: pod_pb2.Pod | None,
         new: pod_pb2.Pod,
         namespace_labels: Mapping[str, str],
+        *,
+        label: str = "",
     ) -> tuple[AssignedPod, ObjectEvent]:
-        """Return an assigned pod and its event. Raises FieldError."""
+        """Return an assigned pod and its event. Raises FieldError.
+
+        `label` names the event more narrowly, for plugins that registered for such an event.
+        """
+        if label:
+            codec.cluster_event(label, "label")
         pod = codec.assigned_pod(new, field="pod")
-        if not self._is_v134:
-            return pod, ObjectEvent(event=event_of(label))
-        message = queue_pb2.ClusterEvent(label=label, namespace_labels=namespace_labels)
+        if not self.version.registers_events:
+            return pod, ObjectEvent(event=event)
+        message = queue_pb2.ClusterEvent(
+            label=label or event.label, namespace_labels=namespace_labels
+        )
         message.new_object.pod.CopyFrom(new)
         if old is not None:
             message.old_object.pod.CopyFrom(old)
@@ -193,10 +192,6 @@ class QueueReader:
                 self._labels.clear()
             shared = self._labels[key] = dict(key)
         return shared
-
-
-def _never(_event: ClusterEvent) -> bool:
-    return False
 
 
 def _digest(message: pod_pb2.Pod) -> bytes:

@@ -139,11 +139,11 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
                 session = self._sessions.get(request.stamp, counts=False)
                 if session.core.revision != revision:
                     revision = session.core.revision
-                    queue, is_v134 = session.core.queue, session.core.reader.is_v134
-                    views = pending_views(queue, count, is_v134=is_v134)
+                    queue = session.core.queue
+                    views = pending_views(queue, count)
                     while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
                         count //= 2
-                        views = pending_views(queue, count, is_v134=is_v134)
+                        views = pending_views(queue, count)
                     if views != sent:
                         sent = views
                         yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)

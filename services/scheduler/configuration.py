@@ -106,7 +106,7 @@ def queue_config_of(
     if file.max_backoff_ns and not queue.HasField("max_backoff_ns"):
         queue.max_backoff_ns = file.max_backoff_ns
     traits = QUEUE_TRAITS.get(queue.rules)
-    if traits is not None and traits.is_v134 and not queue.profiles:
+    if traits is not None and traits.registers_events and not queue.profiles:
         queue.profiles.extend(hint_profiles(file.profiles))
     return queue
 

@@ -30,6 +30,7 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
+from services.scheduler.core.queueing.mirror import QueueTraits
 from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
 from services.scheduler.core.session.scheduler import Scheduler
 
@@ -53,16 +54,16 @@ class Intake:
 
     messages: pods by UID. others: objects that the core keeps by value, by kind and name. uids: of
     pods by namespace and name. `decoder` reads objects, so that equal specs are one value, and
-    `encoder` writes the queue's operations. `is_v134` is the queue's: see QueueTraits. `limits`
-    bound the names of resources.
+    `encoder` writes the operations of a queue with the traits `queue`. `limits` bound the names of
+    resources.
     """
 
-    def __init__(self, core: Scheduler, *, is_v134: bool, limits: Limits = UNLIMITED) -> None:
+    def __init__(self, core: Scheduler, *, queue: QueueTraits, limits: Limits = UNLIMITED) -> None:
         self._core = core
         self._limits = limits
         self._resources: set[str] = set()
         self._counted: set[PodSpec] = set()
-        self._counts_moves = not is_v134
+        self._counts_moves = not queue.registers_events
         self.messages: dict[str, pod_pb2.Pod] = {}
         self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
         self.uids: dict[tuple[str, str], str] = {}
@@ -72,7 +73,7 @@ class Intake:
             self.messages,
             core.sort_key,
             core.snapshot.catalog.namespace_labels,
-            core.reads_objects if is_v134 else _never,
+            core.reads_objects if queue.registers_events else _never,
         )
 
     def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[TimedChange]:

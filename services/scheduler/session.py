@@ -92,9 +92,9 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
-        self._is_v134 = options.queue.is_v134
+        self._traits = options.queue
         self._metrics = metrics
-        self.intake = Intake(self.core, is_v134=self._is_v134, limits=limits)
+        self.intake = Intake(self.core, queue=options.queue, limits=limits)
         self._sources = sources if options.extenders else None
         if self._sources is not None:
             self._sources.pods = self.intake.messages
@@ -284,12 +284,11 @@ class SchedulerSession:
         return self._put_outcomes(outcomes)
 
     def _check_heads(self) -> None:
-        """Raise UnavailableError for a head that is not a pod of the session.
-
-        A queue before v1.34 can show a pod that was deleted after it failed.
-        """
+        """Raise UnavailableError for a head that is not a pod of the session."""
+        if self._traits.returns_deleted_pods:
+            return
         for index, head in enumerate(self._heads):
-            if self._is_v134 and head.pop.uid not in self.core.pods:
+            if head.pop.uid not in self.core.pods:
                 raise UnavailableError(
                     f"the scheduling queue answers wrongly: heads[{index}].pop.uid: "
                     f"{head.pop.uid!r}: no pod has this uid"

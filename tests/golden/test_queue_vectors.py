@@ -274,7 +274,7 @@ class ScriptRun:
     def do_pending(self, _op: Json, _now_ns: int) -> dict[str, Any]:
         """Ask for the pending pods."""
         sizes = self.queue.sizes()
-        parked = sizes[SubQueue.UNSCHEDULABLE] + sizes[SubQueue.GATED]
+        parked = sizes[SubQueue.UNSCHEDULABLE] + sizes.get(SubQueue.GATED, 0)
         seen: dict[str, Any] = {
             "pods": sorted("/".join(pod.key) for pod in self.queue.pending()),
             "num_unschedulable": parked,

@@ -14,6 +14,7 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import EvaluatePodRequest
 from services.rpc.kube.json_codec import parse
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.evaluation import evaluate_pod
 from services.scheduler.intake import Intake
 from tests.scheduling_vectors import scheduler_of, vectors
@@ -27,7 +28,7 @@ def evaluated(scenario: Json) -> scheduler_pb2.Evaluation:
     """Return every verdict about the scenario's pod, which the cluster does not hold."""
     scheduler = scheduler_of(scenario, "v1.34")
     round_ = round_of(scenario)
-    intake = Intake(scheduler, is_v134=True)
+    intake = Intake(scheduler, queue=QUEUE_TRAITS["v1.34"])
     intake.take(round_, intake.read(round_, 0))
     request = EvaluatePodRequest(new_pod=parse(Pod, scenario["pending"]))
     return evaluate_pod(scheduler, request, NOW_NS)

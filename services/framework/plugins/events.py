@@ -61,6 +61,11 @@ REGISTERED: Mapping[str, tuple[str, ...]] = {
 }
 """The labels of each plugin's events."""
 
+COUNT_PODS_OF_NAMESPACE: frozenset[str] = frozenset(
+    plugin.EVENTS.plugin for plugin in _PLUGINS if plugin.EVENTS.counts_pods_of_namespace
+)
+"""The plugins whose refused pods any assigned pod of their namespace may help."""
+
 _NODE_ADD = event_of("NodeAdd")
 WITHOUT_HINTS: tuple[Registration, ...] = tuple(
     [Registration(plugin=each.plugin, event=each.event) for each in IN_TREE]

@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from services.queue.core.queued_pod import PodKey, QueuedPodInfo
 
@@ -49,14 +48,9 @@ class NameBackoff:
 
 
 class BackoffPolicy(ABC):
-    """When a version's backoffs end; most policies keep no state beside QueuedPodInfo.
-
-    `is_by_name`: a pod's failures count for the next pod of its name, too.
-    """
+    """When a version's backoffs end; most policies keep no state beside QueuedPodInfo."""
 
     __slots__ = ("_limits",)
-
-    is_by_name: ClassVar[bool] = False
 
     def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits
@@ -164,12 +158,11 @@ class AttemptBackoff(BackoffPolicy):
 class PodBackoffMap(BackoffPolicy):
     """v1.16: attempts and last update by pod name, in the order of the updates.
 
+    So a pod's failures count for the next pod of its name, too.
     Source: kubernetes v1.16 internal/queue/pod_backoff.go; scheduling_queue.go, backoffPod.
     """
 
     __slots__ = ("_by_name",)
-
-    is_by_name: ClassVar[bool] = True
 
     def __init__(self, limits: BackoffLimits) -> None:
         super().__init__(limits)

@@ -164,7 +164,7 @@ class SchedulingQueue:
     @property
     def passes_through(self) -> bool:
         """Whether the queue keeps nothing of a deleted pod, which `pass_through` relies on."""
-        return not self._parts.policy.is_by_name
+        return self._version.passes_through
 
     def _take_next(self, uid: str, cycle: int, now_ns: int) -> QueuedPodInfo | None:
         """Take the next pod where it is this one and begins this cycle; else change nothing."""
@@ -369,8 +369,9 @@ class SchedulingQueue:
         return queued + len(queues.unschedulable) + kept
 
     def sizes(self) -> dict[SubQueue, int]:
-        """Return how many pods each sub-queue has."""
-        return self._parts.queues.sizes()
+        """Return how many pods each sub-queue of the version has."""
+        sizes = self._parts.queues.sizes()
+        return {queue: sizes[queue] for queue in sizes if queue in self._version.sub_queues}
 
     def first(self, queue: SubQueue, count: int) -> list[QueuedPodInfo]:
         """Return the first `count` pods of a sub-queue, in its own order."""

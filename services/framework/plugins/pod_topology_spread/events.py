@@ -100,4 +100,5 @@ EVENTS = events_of(
     on_with_profiles("NodeDelete", after_node_change),
     on_with_profiles("NodeLabelChange", after_node_change),
     on_with_profiles("NodeTaintChange", after_node_change),
+    counts_pods_of_namespace=True,
 )

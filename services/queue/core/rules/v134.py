@@ -21,6 +21,7 @@ from services.framework.cluster_event import (
     ObjectEvent,
     event_of,
 )
+from services.framework.plugins.events import COUNT_PODS_OF_NAMESPACE
 from services.queue.core import results
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.queueing_hints import QueueingStrategy
@@ -28,7 +29,6 @@ from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
 from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.v134_transitions import TransitionsV134
 
-_SPREAD = "PodTopologySpread"
 _REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 _NO_FAILURE = Failure()
 _ALL_PODS = PreEnqueueCheck()
@@ -220,9 +220,10 @@ class RulesV134(TransitionsV134):
         return moved
 
     def move_for_assigned(self, assigned: AssignedPod, object_event: ObjectEvent, /) -> int:
-        """Do the same for pods with a required affinity term that matches, or refused by spread.
+        """Move the pods that a pod assigned to a node may help, of those that hints allow.
 
-        An assigned pod that is scaled down frees resources, which may help any pod.
+        They have a required affinity term that matches it, or were refused by a plugin that counts
+        the pods of a namespace. A pod that is scaled down frees resources, which may help any pod.
         Source: kubernetes v1.34 AssignedPodUpdated, getUnschedulablePodsWithCrossTopologyTerm.
         """
         if _SCALE_DOWN.covers(object_event.event):
@@ -234,7 +235,7 @@ class RulesV134(TransitionsV134):
             for pod_info in self._queues.unschedulable.with_term_matching(assigned)
         }
         for (failure, _gate), members in self._queues.unschedulable.groups():
-            if failure is not None and _SPREAD in failure.plugins:
+            if failure is not None and not COUNT_PODS_OF_NAMESPACE.isdisjoint(failure.plugins):
                 queued |= {
                     key: pod_info
                     for key, pod_info in members.items()

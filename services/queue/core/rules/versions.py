@@ -18,12 +18,13 @@ from services.queue.core.backoff import (
     PodBackoffMap,
 )
 from services.queue.core.queueing_hints import QueueingHintMap
-from services.queue.core.results import AlreadyPresentTexts, QueueClosed
+from services.queue.core.results import AlreadyPresentTexts, QueueClosed, SubQueue
 from services.queue.core.rules.base import QueueParts, QueueRules
 from services.queue.core.rules.v120 import RulesV120
 from services.queue.core.rules.v134_queueing_hints import RulesV134WithHints, RulesV134WithoutHints
 
 _MINUTE_NS = 60_000_000_000
+_WITHOUT_GATES = frozenset({SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.UNSCHEDULABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,17 @@ class QueueConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueVersion:
-    """One version's strategies.
+    """One version's strategies and traits.
 
     `backoff` makes the policy that decides how long pods wait, `compose` the rules over the shared
     parts. `ranked` decides for a configuration whether pods whose backoff ends together are ordered
-    as in activeQ. `is_v134`: the version has PreEnqueue gates, plugins that register for events
-    (with queueing hints or without), Activate, an error backoff, and may have no backoff at all.
+    as in activeQ, `compares_digests` whether an update is compared by the digests of the pod's
+    versions. `settings` are the fields of QueueConfig that not every version has, `backoff_ns_min`
+    is 0 where pods may be configured to have no backoff, `sub_queues` are those that the version
+    shows.
+    `has_pre_enqueue`: plugins may gate pods. `has_activate`: Activate makes pods active at once.
+    `registers_events`: plugins register for events, with queueing hints or without, so that pods
+    are kept with what hints read. `passes_through`: nothing is kept of a deleted pod.
     """
 
     name: str
@@ -61,7 +67,14 @@ class QueueVersion:
     compose: Callable[[QueueParts, QueueConfig], QueueRules]
     ranked: Callable[[QueueConfig], bool]
     closed: QueueClosed
-    is_v134: bool
+    compares_digests: Callable[[QueueConfig], bool] = lambda _config: True
+    settings: frozenset[str] = frozenset()
+    backoff_ns_min: int = 1
+    sub_queues: frozenset[SubQueue] = _WITHOUT_GATES
+    has_pre_enqueue: bool = False
+    has_activate: bool = False
+    registers_events: bool = False
+    passes_through: bool = True
 
 
 _V1_16_TEXTS = AlreadyPresentTexts(
@@ -94,7 +107,7 @@ V1_16 = QueueVersion(
     compose=lambda parts, _config: RulesV120(parts, _V1_16_TEXTS),
     ranked=lambda _config: False,
     closed=QueueClosed(text="scheduling queue is closed"),
-    is_v134=False,
+    passes_through=False,
 )
 """activeQ, podBackoffQ and unschedulable pods, with the PodBackoffMap."""
 
@@ -105,7 +118,6 @@ V1_20 = QueueVersion(
     compose=lambda parts, _config: RulesV120(parts, _V1_20_TEXTS),
     ranked=lambda _config: False,
     closed=QueueClosed(text="scheduling queue is closed"),
-    is_v134=False,
 )
 """The same, with backoff by the attempts since the pod was added."""
 
@@ -116,7 +128,13 @@ V1_34 = QueueVersion(
     compose=_compose_v134,
     ranked=lambda config: config.pop_from_backoff_q,
     closed=QueueClosed(),
-    is_v134=True,
+    compares_digests=lambda config: not config.queueing_hints,
+    settings=frozenset({"pop_from_backoff_q", "queueing_hints", "hints", "profiles"}),
+    backoff_ns_min=0,
+    sub_queues=frozenset(SubQueue),
+    has_pre_enqueue=True,
+    has_activate=True,
+    registers_events=True,
 )
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 

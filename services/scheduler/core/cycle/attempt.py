@@ -315,7 +315,7 @@ class Attempts:
         """
         why = _ERROR
         if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
-            reads = self._queue.is_v134
+            reads = self._queue.registers_events
             selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
             why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
         self._mirror.requeued(pod)

@@ -38,10 +38,11 @@ class QueueTraits:
     renominates_from_status: a requeued pod's nomination becomes that of its status.
     moves_after_failed_binding: a refused binding is followed by a move.
     has_gates, has_activate: the queue supports PreEnqueue gates and Activate.
-    is_v134: plugins register for events, so that only events that may move a pod are sent, with
-    what queueing hints read: objects, arguments of profiles, selectors of default spread
-    constraints; and each head is a pod that exists. With QueueConfig.queueing_hints false the
-    queue receives the same and ignores what hints read.
+    registers_events: plugins register for events, so that only events that may move a pod are sent,
+    with what queueing hints read: objects, arguments of profiles, selectors of default spread
+    constraints. With QueueConfig.queueing_hints false the queue receives the same and ignores what
+    hints read.
+    returns_deleted_pods: a head may be a pod that was deleted after it failed.
     """
 
     version: str
@@ -51,7 +52,8 @@ class QueueTraits:
     moves_after_failed_binding: bool
     has_gates: bool
     has_activate: bool
-    is_v134: bool
+    registers_events: bool
+    returns_deleted_pods: bool
 
 
 _V1_20 = QueueTraits(
@@ -62,7 +64,8 @@ _V1_20 = QueueTraits(
     moves_after_failed_binding=False,
     has_gates=False,
     has_activate=False,
-    is_v134=False,
+    registers_events=False,
+    returns_deleted_pods=True,
 )
 
 QUEUE_TRAITS = {
@@ -78,7 +81,8 @@ QUEUE_TRAITS = {
             moves_after_failed_binding=True,
             has_gates=True,
             has_activate=True,
-            is_v134=True,
+            registers_events=True,
+            returns_deleted_pods=False,
         ),
     )
 }
