@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.rollouts.rolling_update import (
+from replay.world.controllers.workloads.rolling_update import (
     Bounds,
     SizedSet,
     bounds_of,

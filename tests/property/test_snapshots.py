@@ -25,7 +25,7 @@ from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
 from replay.kube.changes import Change, Raw, controller, is_being_deleted, key, phase, uid
-from replay.world.controllers.daemon_sets import target
+from replay.world.controllers.workloads.daemon_sets import target
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference

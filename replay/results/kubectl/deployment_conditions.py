@@ -12,7 +12,7 @@ checkPausedConditions.
 from __future__ import annotations
 
 from replay.world.api.cluster import replicas
-from replay.world.controllers.rollouts.rolling_update import bounds_of, deadline_ns
+from replay.world.controllers.workloads.rolling_update import bounds_of, deadline_ns
 from reprieve.kube.v1beta1 import meta_pb2, workloads_pb2
 
 

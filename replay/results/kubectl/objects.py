@@ -31,10 +31,20 @@ from replay.results.run.cluster import (
 from replay.results.run.directory import RunDirectory
 from replay.world.api.admission.quotas import Quotas
 from replay.world.api.pod_record import JOB_TRACKING, controller_uid
-from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun, target, tolerant
-from replay.world.controllers.deployments import same_template
-from replay.world.controllers.job_state import FailureAction, JobState, failure_action, index_of
-from replay.world.controllers.pod_control import REVISION_LABEL, template_hash
+from replay.world.controllers.workloads.daemon_sets import (
+    NodeShouldRun,
+    ShouldRun,
+    target,
+    tolerant,
+)
+from replay.world.controllers.workloads.deployments import same_template
+from replay.world.controllers.workloads.job_state import (
+    FailureAction,
+    JobState,
+    failure_action,
+    index_of,
+)
+from replay.world.controllers.workloads.pod_control import REVISION_LABEL, template_hash
 from reprieve.kube.v1beta1 import (
     admission_pb2,
     meta_pb2,

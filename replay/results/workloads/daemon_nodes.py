@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from replay.results.workloads.workload import OwnedPod
-from replay.world.controllers.daemon_sets import NodeShouldRun, ShouldRun
+from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, ShouldRun
 from reprieve.kube.v1beta1 import node_pb2
 
 

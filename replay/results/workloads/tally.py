@@ -36,7 +36,7 @@ from replay.results.workloads.workload import (
 from replay.world.api.admission.priority import PriorityAdmission
 from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.pod_record import JOB_TRACKING
-from replay.world.controllers.daemon_sets import NodeShouldRun, target, tolerant
+from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, target, tolerant
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 

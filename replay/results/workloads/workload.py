@@ -9,7 +9,7 @@ from replay.results.run.cluster import TERMINAL_PHASES
 from replay.results.workloads.verdict import History, Numbers
 from replay.world.api.cluster import replicas
 from replay.world.api.pod_record import controller_uid
-from replay.world.controllers.job_state import JobState
+from replay.world.controllers.workloads.job_state import JobState
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
@@ -92,7 +92,7 @@ class Workload:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def job_pods(self, counts: PodCounts) -> int:
-        """Return how many pods of a Job should run, as replay.world.controllers.jobs has it."""
+        """Return how many pods of a Job should run, as the Job controller (jobs.py) has it."""
         if self.is_idle:
             return 0
         succeeded = self.succeeded + counts.succeeded

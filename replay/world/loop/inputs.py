@@ -13,10 +13,10 @@ from replay.trace.validate import pod_features
 from replay.world.api.admission import chain
 from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.pod_record import object_ref
-from replay.world.controllers.controllers import KINDS, Controllers
 from replay.world.controllers.disruption import DisruptionController
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
+from replay.world.controllers.workloads.workloads import KINDS, Workloads
 from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
 from replay.world.state import WorldState
@@ -59,7 +59,7 @@ class RecordFeed:
         self,
         state: WorldState,
         lifecycle: PodLifecycle,
-        controllers: Controllers,
+        controllers: Workloads,
         budgets: DisruptionController,
         pressure: NodePressure,
         nodes: NodeLifecycle,

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
 from replay.world.controllers.pod_gc import PodGarbageCollection
 from replay.world.controllers.taint_eviction import TaintEviction
+from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_kills import REPEATED
@@ -133,7 +133,7 @@ class Replay:
         self.admission = state.admission
         self._costs = SchedulingCosts(state)
         self._lifecycle = PodLifecycle(state)
-        self._controllers = Controllers(state, self._lifecycle)
+        self._controllers = Workloads(state, self._lifecycle)
         self._budgets = DisruptionController(state)
         self._outcomes = OutcomeExecutor(state, self._lifecycle, self._budgets, self._costs)
         self.stream = RoundStream(

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.controllers import Controllers
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
 from replay.world.controllers.pod_gc import PodGarbageCollection
 from replay.world.controllers.taint_eviction import TaintEviction
+from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.journal import Journal
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
@@ -166,7 +166,7 @@ class World:
         self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
         self.journal, self.admission = state.journal, state.admission
         self.lifecycle = PodLifecycle(state)
-        self.controllers = Controllers(state, self.lifecycle)
+        self.controllers = Workloads(state, self.lifecycle)
         self.budgets = DisruptionController(state)
         costs = SchedulingCosts(state)
         self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets, costs)

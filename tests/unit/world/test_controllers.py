@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.world.controllers.refusals import next_retry_ns
+from replay.world.controllers.workloads.refusals import next_retry_ns
 from reprieve.kube.v1beta1 import workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.pod_control import DELETION_COST, deletion_cost, first_to_go
+from replay.world.controllers.workloads.pod_control import DELETION_COST, deletion_cost, first_to_go
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, make_pod
 

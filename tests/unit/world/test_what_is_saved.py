@@ -36,7 +36,7 @@ NOT_KEPT = {
     ("Windows", "_drafted"): "of the present window",
     ("Windows", "_planned"): "of the present window",
     ("Windows", "_names"): "of the present window",
-    ("Controllers", "_pod_controllers"): "the other controllers, as they are made",
+    ("Workloads", "_pod_controllers"): "the other controllers, as they are made",
     ("PodLifecycle", "_specs"): "equal specs are made again when they are needed",
 }
 """The attributes of parts that change and are not saved, and why they need not be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.world.controllers.daemon_sets import target
+from replay.world.controllers.workloads.daemon_sets import target
 from reprieve.kube.v1beta1 import node_pb2
 from tests.unit.world.builders import S, World, create, delete, make_node, make_pod, update
 from tests.unit.world.workloads.builders import end, make_daemon_set, phases, place

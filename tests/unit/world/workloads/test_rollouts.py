@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.deployments import DESIRED, REVISION
-from replay.world.controllers.rollouts.rolling_update import Bounds, SizedSet, rescaled
+from replay.world.controllers.workloads.deployments import DESIRED, REVISION
+from replay.world.controllers.workloads.rolling_update import Bounds, SizedSet, rescaled
 from replay.world.models import Models
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import (

@@ -23,9 +23,9 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from replay.hashing import object_uid
-from replay.world.controllers.job_state import JobState, check_policy
-from replay.world.controllers.jobs import Jobs
-from replay.world.controllers.pod_control import ControllerRef
+from replay.world.controllers.workloads.job_state import JobState, check_policy
+from replay.world.controllers.workloads.jobs import Jobs
+from replay.world.controllers.workloads.pod_control import ControllerRef
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from replay.hashing import object_uid
 from replay.world.api.cluster import Cluster, replicas
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.pod_control import (
+from replay.world.controllers.workloads.pod_control import (
     REVISION_LABEL,
     ControllerRef,
     PodControl,
     shows_template,
     template_hash,
 )
-from replay.world.controllers.rollouts.rolling_update import scaled
-from replay.world.controllers.rollouts.unfinished_rollout import ON_DELETE, UnfinishedRollout
+from replay.world.controllers.workloads.rolling_update import scaled
+from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, UnfinishedRollout
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
 from services.rpc.kube import fields

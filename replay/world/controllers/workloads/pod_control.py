@@ -21,7 +21,7 @@ from replay.world.api.admission import defaults
 from replay.world.api.admission.refusal import RefusedPod
 from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, object_ref
-from replay.world.controllers.refusals import Refusals
+from replay.world.controllers.workloads.refusals import Refusals
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState

@@ -23,16 +23,21 @@ from dataclasses import dataclass, field
 from replay.hashing import object_uid
 from replay.world.api.admission import defaults
 from replay.world.api.cluster import replicas
-from replay.world.controllers.pod_control import (
+from replay.world.controllers.workloads import rolling_update
+from replay.world.controllers.workloads.pod_control import (
     ControllerRef,
     PodControl,
     shows_template,
     template_hash,
 )
-from replay.world.controllers.replica_sets import ReplicaSets
-from replay.world.controllers.rollouts import rolling_update
-from replay.world.controllers.rollouts.rolling_update import RECREATE, Bounds, SizedSet, deadline_ns
-from replay.world.controllers.rollouts.unfinished_rollout import UnfinishedRollout
+from replay.world.controllers.workloads.replica_sets import ReplicaSets
+from replay.world.controllers.workloads.rolling_update import (
+    RECREATE,
+    Bounds,
+    SizedSet,
+    deadline_ns,
+)
+from replay.world.controllers.workloads.unfinished_rollout import UnfinishedRollout
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.rollouts.rolling_update import scaled
+from replay.world.controllers.workloads.rolling_update import scaled
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.kube.workloads import IntOrPercent
 from services.rpc.kube import fields

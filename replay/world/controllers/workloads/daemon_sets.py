@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from replay.world.api.pod_record import PodRecord, controller_uid
-from replay.world.controllers.pod_control import (
+from replay.world.controllers.workloads import daemon_rolling_update
+from replay.world.controllers.workloads.daemon_rolling_update import Bounds, DaemonNode
+from replay.world.controllers.workloads.pod_control import (
     REVISION_LABEL,
     ControllerRef,
     PodControl,
     shows_template,
     template_hash,
 )
-from replay.world.controllers.rollouts import daemon_rolling_update
-from replay.world.controllers.rollouts.daemon_rolling_update import Bounds, DaemonNode
-from replay.world.controllers.rollouts.unfinished_rollout import ON_DELETE, UnfinishedRollout
+from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, UnfinishedRollout
 from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind

@@ -1,6 +1,6 @@
 """The workload controllers as one: they keep the pods that workload objects ask for.
 
-Controllers run between rounds, on objects that have changed only. What one of them creates or
+Workloads run between rounds, on objects that have changed only. What one of them creates or
 deletes is processed within the same run, until nothing changes any more.
 """
 
@@ -14,13 +14,13 @@ from replay.world.api.admission.selectors import selector_of
 from replay.world.api.cluster import Changed
 from replay.world.api.controller_refs import ControllerRefs
 from replay.world.api.pod_record import PodRecord, controller_uid, object_ref, set_controller
-from replay.world.controllers.cron_jobs import CronJobs
-from replay.world.controllers.daemon_sets import DaemonSets
-from replay.world.controllers.deployments import Deployments
-from replay.world.controllers.jobs import Jobs
-from replay.world.controllers.pod_control import ControllerRef, PodControl
-from replay.world.controllers.replica_sets import ReplicaSets
-from replay.world.controllers.stateful_sets import Claims, StatefulSets
+from replay.world.controllers.workloads.cron_jobs import CronJobs
+from replay.world.controllers.workloads.daemon_sets import DaemonSets
+from replay.world.controllers.workloads.deployments import Deployments
+from replay.world.controllers.workloads.jobs import Jobs
+from replay.world.controllers.workloads.pod_control import ControllerRef, PodControl
+from replay.world.controllers.workloads.replica_sets import ReplicaSets
+from replay.world.controllers.workloads.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
@@ -63,7 +63,7 @@ class _PodController(Protocol):
         """Follow the loss of a pod that an object does not own any more, or that is gone."""
 
 
-class Controllers:
+class Workloads:
     """All workload controllers of a cluster."""
 
     _relabelled_sets: dict[str, None]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.world.api.pod_record import PodRecord, controller_uid
-from replay.world.controllers.job_state import INDEX, JobState, check_policy
-from replay.world.controllers.pod_control import (
+from replay.world.controllers.workloads.job_state import INDEX, JobState, check_policy
+from replay.world.controllers.workloads.pod_control import (
     GENERATED_BASE_MAX,
     ControllerRef,
     PodControl,

@@ -1,1 +1,0 @@
-"""Rollouts: the rules of rolling updates, and what the end of a run notes about them."""

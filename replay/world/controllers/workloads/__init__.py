@@ -1,0 +1,1 @@
+"""The workload controllers, from Deployments to CronJobs: pods made, replaced, deleted, adopted."""
