@@ -21,11 +21,12 @@ from replay.backends.services import EvictionService
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.pressure import INTERVAL_NS
 from replay.world.loop.replay import Limits, Replay
-from replay.world.models import SECOND_NS, Models
+from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.server import calm
 
 SAMPLE_S = 300

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from replay.generate.workload import (
     NODE_SHAPES,
     POD_SIZES,
-    SECOND_NS,
     TIERS,
     in_tier,
     node,
@@ -23,6 +22,7 @@ from replay.generate.workload import (
 from replay.hashing import KeyedRandom, object_uid
 from replay.importers.records import RecordNumbering
 from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
+from services.kube.time import SECOND_NS
 
 NAMESPACE = "default"
 SERVICE_S = 60

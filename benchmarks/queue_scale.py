@@ -20,6 +20,7 @@ from time import process_time_ns
 from services.framework.cluster_event import ObjectEvent
 from services.framework.plugins.events import IN_TREE
 from services.kube.pod import Container, PodSpec
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import Failure, InFlightPod, PodRef, QueuedPod
 from services.queue.core.results import SubQueue
 from services.queue.core.rules.versions import QueueConfig
@@ -28,7 +29,6 @@ from services.rpc.server import calm
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TRIED_PODS = 20_000
-NS_PER_S = 1_000_000_000
 FIT = Failure(plugins=("NodeResourcesFit",))
 TAINTED = Failure(plugins=("NodeAffinity", "TaintToleration"))
 TEMPLATES = tuple(
@@ -121,7 +121,7 @@ class Trial:
 
     def move_few(self) -> None:
         """Send an event that concerns a thousandth of the pods."""
-        self.now_ns += 60 * NS_PER_S
+        self.now_ns += 60 * SECOND_NS
         moved = self.queue.move_all(ObjectEvent.of("NodeTaintChange"), now_ns=self.now_ns)
         if moved != -(-self.size // 1000):
             raise ValueError(moved)

@@ -23,11 +23,10 @@ from replay.results.tables.query import ensure_tables
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import DAY_NS, SECOND_NS
 from services.rpc.kube.fields import timestamp
 
-_SECOND_NS = 1_000_000_000
-_DAY_NS = 86_400 * _SECOND_NS
-_SERVICE_NS = 600 * _SECOND_NS
+_SERVICE_NS = 600 * SECOND_NS
 _PRIORITIES = (0, 0, 0, 100, 100, 1000)
 _MESSAGE = "0/{} nodes are available: {} Insufficient cpu, {} Insufficient memory."
 
@@ -66,7 +65,7 @@ def _make(run: RunDirectory, pods: int, nodes: int) -> None:
     rounds, decisions = run.round_log(), run.decision_log()
     rounds.write(scheduler_pb2.Round(events=[_node(number) for number in range(nodes)]))
     sequence, ending = 0, 0
-    step_ns = _DAY_NS // pods
+    step_ns = DAY_NS // pods
     lifetime = _SERVICE_NS // step_ns + 1
     for number in range(pods + lifetime):
         at_ns = number * step_ns

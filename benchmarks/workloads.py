@@ -17,7 +17,6 @@ from replay.importers.kubernetes.perf_objects import ObjectTemplates
 from replay.importers.kubernetes.perf_workload import Workload
 from replay.importers.kubernetes.scheduler_perf import WorkloadRun
 from replay.importers.records import ImportOptions, Issues, PodTemplates, RecordNumbering
-from replay.kube.changes import SECOND_NS
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -25,6 +24,7 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
 from reprieve.kube.v1beta1.workloads_pb2 import Deployment
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Delete, Header, Marker, Record
+from services.kube.time import SECOND_NS
 
 NAMESPACE = "default"
 SETTLED_NS = 60 * SECOND_NS

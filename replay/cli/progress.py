@@ -30,9 +30,9 @@ from replay.runner import FinishedReplay, ReplaySettings, look_at_replay, run_re
 from replay.trace.reading import watched
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import LoopError
-from replay.world.models import SECOND_NS
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.time import SECOND_NS
 from services.telemetry.collector import TelemetryError
 
 _PERIOD_S = 0.2

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from replay.compare.explain import DifferenceExplanation, DifferenceReason
 from replay.compare.verdict import DecisionVerdict, Match
-from replay.importers.recording.survey import TERMINAL_PHASES
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from services.kube import quantity
-from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
+from services.kube.pod import SYSTEM_CRITICAL_PRIORITY, TERMINAL_PHASES
 
 EVICTED = "Evicted"
 """status.reason of a pod that its kubelet evicted."""

@@ -22,16 +22,17 @@ from replay.compare.recorded import (
     Visibility,
 )
 from replay.compare.verdict import compare_decision
-from replay.importers.recording.survey import TERMINAL_PHASES
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import TERMINAL_PHASES
+from services.kube.time import SECOND_NS
 
-WINDOW_NS = 1_000_000_000
+WINDOW_NS = SECOND_NS
 """Bindings within this time of a decision are concurrent with it."""
 _LATE_MAX = 24
 _CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
-LAG_NS = 1_000_000_000
+LAG_NS = SECOND_NS
 """How long before a decision a change may have been recorded and not seen by the scheduler."""
 _ENDS_MAX = 48
 

@@ -17,7 +17,6 @@ from replay.compare.order_and_victims import (
 from replay.compare.recorded import DecisionKind, RecordedDecision, RecordedEvent, Recording
 from replay.compare.verdict import PREEMPTION_MARK
 from replay.importers.recording.history import ObjectHistory, Transition
-from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes
 from replay.kube.changes import (
@@ -39,7 +38,7 @@ from replay.kube.changes import (
 from replay.kube.kinds import to_object
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
-from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.pod import DEFAULT_SCHEDULER, TERMINAL_PHASES
 from services.rpc.errors import FieldError
 
 _VICTIM = "PreemptionByScheduler"

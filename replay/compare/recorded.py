@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from replay.importers.recording.survey import TERMINAL_PHASES
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
+from services.kube.pod import TERMINAL_PHASES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

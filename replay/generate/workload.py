@@ -19,11 +19,11 @@ from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.kube.v1beta1.workloads_pb2 import Deployment
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 
 NAMESPACE = "default"
 MIB = 1 << 20
 _GROUPS = 6
-SECOND_NS = 1_000_000_000
 GI = 1024  # MiB
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from replay.errors import TraceError
-from replay.kube.changes import SECOND_NS, Change
+from replay.kube.changes import Change
 from replay.trace.reader import FORMAT_VERSION
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 
 OPENB_PRIORITIES: Mapping[str, int] = {"Guaranteed": 1000, "LS": 1000, "Burstable": 100, "BE": 0}
 _NOT_IN_HEADER = frozenset({"source", "licence"})

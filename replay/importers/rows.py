@@ -19,7 +19,6 @@ from replay import bounds
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.records import ImportOptions, Issues, PodTemplates, RecordNumbering
-from replay.kube.changes import SECOND_NS
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
@@ -27,6 +26,7 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.trace.v1beta1.trace_pb2 import Header, ImportIssue, PodLife, Record
+from services.kube.time import SECOND_NS
 
 NAMESPACE = "default"
 SECONDS_MAX = 4_000_000_000

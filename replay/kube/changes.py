@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from services.kube.time import SECOND_NS
 
 Raw = Mapping[str, Any]
 _VERSION_LENGTH_MAX = 256
-SECOND_NS = 1_000_000_000
 _NOTHING: Raw = {}
 _CONDITION_TIMES = ("lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", "lastUpdateTime")
 _STATUS_TIMES = ("startTime", "completionTime", "lastScheduleTime", "lastSuccessfulTime")

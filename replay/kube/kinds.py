@@ -11,6 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from replay.errors import TraceError
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
+from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.errors import FieldError
 from services.rpc.kube import json_codec
 from services.rpc.kube.codec import API_VERSIONS
@@ -36,12 +37,7 @@ CLUSTER_SCOPED = frozenset(
         *("VolumeAttachment", "CSIDriver", "RuntimeClass"),
     }
 )
-WORKLOADS = frozenset(
-    {
-        *("Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet"),
-        *("DaemonSet", "Job", "CronJob"),
-    }
-)
+WORKLOADS = frozenset({"Pod", *WORKLOAD_KINDS.values()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

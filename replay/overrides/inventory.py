@@ -20,19 +20,9 @@ from reprieve.kube.v1beta1 import (
     scheduling_pb2,
 )
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
-
-WORKLOAD_KINDS = {
-    "deployment": "Deployment",
-    "replica_set": "ReplicaSet",
-    "replication_controller": "ReplicationController",
-    "stateful_set": "StatefulSet",
-    "daemon_set": "DaemonSet",
-    "job": "Job",
-    "cron_job": "CronJob",
-}
-"""The kinds of objects that make pods, by their fields of KubernetesObject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from replay.world.api.node_order import NodeOrder, ordered_nodes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
+from services.kube.pod import TERMINAL_PHASES
 
 _FACTOR = re.compile(r"\d+(\.\d+)?")
 _DIFFERENCE = re.compile(r"[+-]\d+")
@@ -35,7 +36,6 @@ _EXACTLY = re.compile(r"=\d{1,7}")
 _FACTOR_MAX = 100
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
 _MIRROR = "kubernetes.io/config.mirror"
-_ENDED = frozenset({"Succeeded", "Failed"})
 _NAME = re.compile(r"[a-z0-9][-a-z0-9.]*")
 _SCALE_SEED = 0
 
@@ -151,7 +151,7 @@ def _bound_pods(records: Iterable[trace_pb2.Record]) -> Iterator[pod_pb2.Pod]:
             templates[record.template.id] = record.template.pod
             continue
         pod = _pod_of(record)
-        if pod is None or not pod.spec.node_name or pod.status.phase in _ENDED:
+        if pod is None or not pod.spec.node_name or pod.status.phase in TERMINAL_PHASES:
             continue
         template = templates.get(record.pod_create.template_id)
         if template is not None:
@@ -210,7 +210,7 @@ def _pod_of(record: trace_pb2.Record) -> pod_pb2.Pod | None:
 
 def _goes_with_its_node(pod: pod_pb2.Pod) -> bool:
     """Return whether a pod does not need another node: garbage collection would delete it."""
-    if pod.metadata.HasField("deletion_timestamp") or pod.status.phase in _ENDED:
+    if pod.metadata.HasField("deletion_timestamp") or pod.status.phase in TERMINAL_PHASES:
         return True
     return _MIRROR in pod.metadata.annotations or any(
         owner.controller and owner.kind in _NODE_OWNERS for owner in pod.metadata.owner_references

@@ -21,7 +21,7 @@ from replay.overrides.assignment import (
     unknown_field_error,
     unknown_name,
 )
-from replay.overrides.inventory import WORKLOAD_KINDS, TraceInventory, Workload
+from replay.overrides.inventory import TraceInventory, Workload
 from replay.overrides.priority_classes import ClassChange
 from replay.overrides.timed import renumbered
 from replay.trace.validate import pod_template
@@ -29,6 +29,7 @@ from replay.world.api.pod_record import controller_uid
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import SYSTEM_CLASSES
+from services.kube.workloads import WORKLOAD_KINDS
 
 _REPLICAS, _CLASS = "replicas", "priorityClassName"
 _KINDS = {

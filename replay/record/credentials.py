@@ -22,10 +22,11 @@ from replay.errors import RecordError
 from replay.kube.changes import time_ns
 from replay.record.backoff import Backoff
 from replay.record.kubeconfig import Access, Certificate, ExecPlugin
+from services.kube.time import MINUTE_NS, SECOND_NS
 
 _PLUGIN_TIMEOUT_S = 120
-_TOKEN_FILE_NS = 60 * 10**9
-_EARLY_NS = 10 * 10**9
+_TOKEN_FILE_NS = MINUTE_NS
+_EARLY_NS = 10 * SECOND_NS
 _SECRET_LENGTH_MIN = 4
 _SECRETS_MAX = 16
 

@@ -21,6 +21,7 @@ import zstandard
 from replay.errors import DISK, RecordError, unwritable
 from replay.kube.kinds import Resource
 from services.folder import Folder, read_file, write_file
+from services.kube.time import SECOND_NS
 
 USAGE = "usage.jsonl.zst"
 ABOUT = "recording.json"
@@ -156,8 +157,8 @@ class RecordingFolder:
 
 def arrival_time(at_ns: int) -> str:
     """Return a time (ns since 1970) as RFC 3339, in microseconds."""
-    moment = datetime.fromtimestamp(at_ns // 10**9, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9 // 1000:06d}Z"
+    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % SECOND_NS // 1000:06d}Z"
 
 
 def _truncate(folder: Folder, name: str) -> bool:

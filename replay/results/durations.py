@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-_SECOND_NS = 1_000_000_000
+from services.kube.time import SECOND_NS
+
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 
 
@@ -29,9 +30,9 @@ def simulated(duration_ns: int) -> str:
 
     From a minute on, the two largest units are shown, and the second is rounded down.
     """
-    if duration_ns < _MINUTE_S * _SECOND_NS:
-        return f"{duration_ns / _SECOND_NS:.3f}".rstrip("0").rstrip(".") + "s"
-    seconds = duration_ns // _SECOND_NS
+    if duration_ns < _MINUTE_S * SECOND_NS:
+        return f"{duration_ns / SECOND_NS:.3f}".rstrip("0").rstrip(".") + "s"
+    seconds = duration_ns // SECOND_NS
     if seconds < _HOUR_S:
         return _two(seconds // _MINUTE_S, "m", seconds % _MINUTE_S, "s")
     if seconds < _DAY_S:
@@ -41,7 +42,7 @@ def simulated(duration_ns: int) -> str:
 
 def utc(at_ns: int) -> str:
     """Return ns since the Unix epoch as Kubernetes writes a time, in whole seconds."""
-    return datetime.fromtimestamp(at_ns // _SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(duration_ns: int) -> str:
@@ -49,7 +50,7 @@ def age(duration_ns: int) -> str:
 
     Source: kubernetes v1.34 apimachinery pkg/util/duration/duration.go, HumanDuration.
     """
-    seconds = duration_ns // _SECOND_NS
+    seconds = duration_ns // SECOND_NS
     if seconds < 0:
         return "0s" if seconds >= -2 else "<invalid>"
     minutes, hours, days = seconds // _MINUTE_S, seconds // _HOUR_S, seconds // _DAY_S

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.durations import simulated
-from replay.results.run.cluster import TERMINAL_PHASES, ClusterObjects, ObjectKey
+from replay.results.run.cluster import ClusterObjects, ObjectKey
 from replay.results.run.directory import RunDirectory
 from replay.world.api.cluster import replicas
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import TERMINAL_PHASES
 from services.kube.requests import pod_requests
 from services.rpc.kube.codec import budget_from_message
 from services.rpc.kube.fields import time_ns

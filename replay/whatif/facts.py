@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from replay.results.run.cluster import TERMINAL_PHASES, ChangeType, ClusterState, ObjectChange
+from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
 from replay.results.workloads.tally import WorkloadTally
@@ -19,6 +19,7 @@ from replay.results.workloads.verdict import Numbers, WorkloadVerdict
 from replay.results.workloads.workload import Workload
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import TERMINAL_PHASES
 
 _S = 1e9
 _DELETIONS = frozenset({"deleted", "drained", "taint", "node-lost"})

@@ -11,18 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-_UNITS_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60 * 1_000_000_000,
-    "h": 3600 * 1_000_000_000,
-    "d": 86_400 * 1_000_000_000,
-}
-_MOST_NS = 100 * 366 * _UNITS_NS["d"]
+from services.kube.time import DAY_NS, SECOND_NS, UNITS_NS
+
+_UNITS_NS = {**UNITS_NS, "d": DAY_NS}
+_MOST_NS = 100 * 366 * DAY_NS
 _PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s|m|h|d)")
-SECOND_NS = 1_000_000_000
 OFF = "off"
 _DIGITS_MAX = 9
 _UNTIL_DELETED = "until the pod is deleted"
@@ -31,7 +24,7 @@ _UNTIL_DELETED = "until the pod is deleted"
 def duration_ns(text: str) -> int:
     """Return a text such as "1h30m", "90s" or "0.5d" in ns, at most a hundred years.
 
-    Unlike Go's durations (services.kube.quantity) it may have days, and no sign or empty number.
+    Unlike Go's durations (services.kube.time) it may have days, and no sign or empty number.
     Raises ValueError, with a text for people.
     """
     total_ns, end = 0.0, 0

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import yaml
 
-from services.kube.quantity import DurationError, parse_duration_ns
+from services.kube.time import DurationError, parse_duration_ns
 from services.kube.yaml_scalars import as_kubectl
 from services.typed import DataError, Read, Reading, join
 

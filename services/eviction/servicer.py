@@ -30,6 +30,7 @@ from services.eviction.codec.operations import WallClock, operation_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.fleet import Fleet, Operation, ParsedConfig, StepNode
+from services.kube.time import SECOND_NS
 from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
@@ -186,7 +187,6 @@ def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_NS_PER_S = 1e9
 
 
 class EvictionMetrics:
@@ -211,7 +211,7 @@ class EvictionMetrics:
             counts = self._stats_age.get((signal.value,))
             if counts is None:
                 counts = self._stats_age[signal.value,] = HistogramCounts(_SECONDS)
-            counts.observe(age_ns / _NS_PER_S)
+            counts.observe(age_ns / SECOND_NS)
 
     def collect(self) -> Iterator[Metric]:
         """Describe the metrics."""

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-DEFAULT_PRESSURE_TRANSITION_NS = 300 * 1_000_000_000
+from services.kube.time import MINUTE_NS
+
+DEFAULT_PRESSURE_TRANSITION_NS = 5 * MINUTE_NS
 
 Statements = Mapping[str, str]
 

@@ -47,6 +47,8 @@ class PodPhase(Enum):
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.
 _SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
+TERMINAL_PHASES = frozenset({_SUCCEEDED.value, _FAILED.value})
+"""The phases, as messages have them, of pods that have finished and free their nodes."""
 
 
 class PreemptionPolicy(Enum):

@@ -1,6 +1,7 @@
 """Taints and tolerations.
 
-Source: kubernetes v1.34 api/core/v1/toleration.go, ToleratesTaint.
+Source: kubernetes v1.34 api/core/v1/toleration.go, ToleratesTaint; the keys are those of
+well_known_taints.go.
 """
 
 from __future__ import annotations
@@ -8,6 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+PID_PRESSURE = "node.kubernetes.io/pid-pressure"
 
 
 class TaintEffect(Enum):
@@ -30,6 +40,10 @@ class Taint:
     def __str__(self) -> str:
         """Print it as upstream's messages do: {key: value}."""
         return f"{{{self.key}: {self.value}}}"
+
+
+CORDON = Taint(key=UNSCHEDULABLE, effect=TaintEffect.NO_SCHEDULE)
+"""The taint of a cordoned node, which the scheduler assumes wherever spec.unschedulable is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,17 @@ from types import MappingProxyType
 from services.kube.pod import EMPTY
 from services.kube.selector import LabelSelector
 
+WORKLOAD_KINDS = {
+    "deployment": "Deployment",
+    "replica_set": "ReplicaSet",
+    "replication_controller": "ReplicationController",
+    "stateful_set": "StatefulSet",
+    "daemon_set": "DaemonSet",
+    "job": "Job",
+    "cron_job": "CronJob",
+}
+"""The kinds of objects that make pods, by their fields of the contract's KubernetesObject."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:

@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from services.framework.cluster_event import ObjectEvent, PendingPod, QueueingHintFn, Registration
+from services.kube.time import SECOND_NS
 from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
@@ -30,7 +31,6 @@ _PENDING = {
 }
 _ATTEMPTS = exponential(1, 2, 5)
 _SECONDS = exponential(0.00001, 1.5, 20)
-_NS_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class TimedHint:
         """Return the hint's result."""
         started_ns = perf_counter_ns()
         queued = self.hint(pod, object_event)
-        took_s = (perf_counter_ns() - started_ns) / _NS_PER_S
+        took_s = (perf_counter_ns() - started_ns) / SECOND_NS
         self.metrics.record_hint(self.plugin, object_event.event.label, took_s, queued=queued)
         return queued
 

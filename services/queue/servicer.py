@@ -16,6 +16,7 @@ from google.protobuf.empty_pb2 import Empty
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.queue.checkpoint import session_from_plain, session_to_json
 from services.queue.codec import pending_views, state_message, write_head
 from services.queue.config_codec import config_message
@@ -60,7 +61,7 @@ OPERATIONS_MAX = 4096
 _WATCHED_HEADS = 10
 _HEAD_BYTES = 48
 """Size of a head without its names, at most."""
-_WATCH_PERIOD_NS = 1_000_000_000
+_WATCH_PERIOD_NS = SECOND_NS
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 

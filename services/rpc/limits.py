@@ -18,7 +18,8 @@ from typing import Any
 
 import click
 
-from services.kube.quantity import DurationError, QuantityError, parse, parse_duration_ns
+from services.kube.quantity import QuantityError, parse
+from services.kube.time import DurationError, parse_duration_ns
 from services.rpc.errors import LimitError
 from services.rpc.parts import ACCEPTED_BYTES_MAX
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from services.kube.quantity import format_duration
+from services.kube.time import format_duration
 from services.rpc.errors import (
     FieldError,
     PermissionDeniedError,

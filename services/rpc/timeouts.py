@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from services.kube.quantity import DurationError, parse_duration_ns
+from services.kube.time import DurationError, parse_duration_ns
 
 VARIABLE = "REPRIEVE_TIMEOUTS"
 

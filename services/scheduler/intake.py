@@ -13,6 +13,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.kube.pod import Pod, PodSpec
 from services.kube.requests import names_in_force, requested_names
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube.codec import apply_patch
 from services.rpc.limits import UNLIMITED, Limits
@@ -34,7 +35,6 @@ from services.scheduler.core.queueing.mirror import QueueTraits
 from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
 from services.scheduler.core.session.scheduler import Scheduler
 
-SECOND_NS = 1_000_000_000
 LEFTOVER_NS = 30 * SECOND_NS
 _SPECS_MAX = 65536
 """Specs that are remembered as counted; a forgotten one is counted again, to no effect."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.time import SECOND_NS
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
 from services.scheduler.codec import PHASES
 from services.scheduler.core.decisions import Binding, Decision, Failed, Skipped
@@ -30,7 +31,6 @@ _EXTENSION_POINT_SECONDS = exponential(0.0001, 2, 12)
 _SLI_SECONDS = exponential(0.01, 2, 20)
 _VICTIMS = exponential(1, 2, 7)
 _ATTEMPTS_SHOWN = 15
-_NS_PER_S = 1e9
 _RESULTS = {Binding: "scheduled", Refused: "unschedulable", Failed: "error"}
 
 
@@ -58,7 +58,7 @@ class SchedulerMetrics:
         if isinstance(verdict, Skipped):
             return
         profile = decision.bound_pod.spec.scheduler_name
-        key, wall_s = (_RESULTS[type(verdict)], profile), wall_ns / _NS_PER_S
+        key, wall_s = (_RESULTS[type(verdict)], profile), wall_ns / SECOND_NS
         self._attempts[key] += 1
         durations = self._durations.get(key)
         if durations is None:
@@ -74,7 +74,7 @@ class SchedulerMetrics:
             times = self._extension_points.get(series)
             if times is None:
                 times = self._extension_points[series] = HistogramCounts(_EXTENSION_POINT_SECONDS)
-            times.observe(taken_ns / _NS_PER_S)
+            times.observe(taken_ns / SECOND_NS)
 
     def _observe_sli(self, decision: Decision, now_ns: int) -> None:
         head = decision.head
@@ -82,7 +82,7 @@ class SchedulerMetrics:
         times = self._sli.get((label,))
         if times is None:
             times = self._sli[label,] = HistogramCounts(_SLI_SECONDS)
-        times.observe((now_ns - head.first_enqueued_ns) / _NS_PER_S)
+        times.observe((now_ns - head.first_enqueued_ns) / SECOND_NS)
 
     def _count_preemption(self, refused: Refused, decision: Decision) -> None:
         """Count an attempt to preempt; a refusal that repeats an earlier one measures no time."""

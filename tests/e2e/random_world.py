@@ -8,8 +8,8 @@ from typing import Any
 
 from replay.kube.kinds import to_object
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 ZONES = ("a", "b", "c")
 APPS = ("web", "db", "job")
 _VERSIONS = {"PodDisruptionBudget": "policy/v1", "StorageClass": "storage.k8s.io/v1"}

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.results.run.decision_log import one_by_one
 from reprieve.scheduler.v1beta1.scheduler_pb2 import RoundOutcomes
 from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.kube.time import SECOND_NS
 from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import run
 from tests.e2e.test_scheduler_checkpoints import Talker

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
 from replay.runner import FinishedReplay
 from replay.world.loop.replay import ROUNDS_MAX, Limits, Replay
@@ -21,6 +21,7 @@ from replay.world.models import Models, with_values
 from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.kube.time import SECOND_NS
 from services.rpc.kube.codec import budget_from_message
 from tests.e2e.replays import run
 

@@ -20,6 +20,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.parts import MESSAGE_BYTES_MAX, chunks, merged
 from tests.e2e.eviction_client import Client
 from tests.e2e.test_extenders import extender
@@ -37,7 +38,6 @@ from tests.extenders import Json, webhook
 pytestmark = pytest.mark.e2e
 FILTERS = "filterVerb: filter, nodeCacheCapable: true"
 LONG = "-of-a-very-long-name" * 12
-SECOND_NS = 1_000_000_000
 BATCH_SIZES = (1, 256)
 
 

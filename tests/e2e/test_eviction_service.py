@@ -19,13 +19,14 @@ from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.parts import PART_BYTES
 from tests.e2e.eviction_client import Client, running_eviction
 from tests.unit.eviction.builders import large_batch
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.eviction.v1beta1.EvictionService"
-S = 1_000_000_000
+S = SECOND_NS
 GI = 1 << 30
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 HARD = ev.EvictionConfig(hard={"memory.available": "1Gi"}, local_storage_isolation=False)

@@ -20,7 +20,7 @@ from replay.explain.explain import explain
 from replay.explain.explanation import PodExplanation
 from replay.explain.table import print_explanation
 from replay.explain.target import ExplainQuery, attempt_of
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY
 from replay.runner import ReplaySettings, run_replay
@@ -28,6 +28,7 @@ from replay.world.models import Models
 from reprieve.queue.v1beta1.queue_pb2 import QueueConfig
 from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.e2e.replays import DEMOS, NO_SPANS, run, trace
 
 pytestmark = pytest.mark.e2e

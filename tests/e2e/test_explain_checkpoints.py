@@ -12,12 +12,13 @@ from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
 from replay.explain.target import ExplainQuery, attempt_of
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.results.run import history
 from replay.results.run.directory import RunDirectory
 from replay.results.run.history import checkpoints_in
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e

@@ -16,10 +16,10 @@ from replay.explain.explain import explain
 from replay.explain.explanation import EvictionReason, PodRank
 from replay.explain.table import print_eviction
 from replay.explain.target import ExplainQuery
-from replay.generate.workload import SECOND_NS
 from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.builders import make_node
 from tests.e2e.replays import run

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from replay.backends.processes import EmbeddedServices
 from replay.conform.vectors.eviction import EvictionSession, pod_message
 from replay.results.tables.query import RunTables
-from replay.world.models import SECOND_NS
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from services.kube.quantity import AMOUNT_MAX, INT64_MAX
+from services.kube.time import SECOND_NS
 from services.rpc.client import channel
 from services.rpc.kube import json_codec
 from tests.e2e.replays import run, trace

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as queue_rpc
 from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
@@ -17,6 +17,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.client import channel
 from services.telemetry.span import Sampling
 from tests.e2e.random_world import RandomWorld

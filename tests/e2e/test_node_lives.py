@@ -11,9 +11,10 @@ from replay.importers.registry import open_trace
 from replay.runner import FinishedReplay
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.e2e.replays import run
 
-S = 1_000_000_000
+S = SECOND_NS
 CLUSTER = """
 apiVersion: v1
 kind: Node

@@ -11,10 +11,11 @@ from replay.runner import FinishedReplay
 from replay.world.loop.replay import ReplayEnd
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.builders import make_node
 from tests.e2e.replays import bindings, run
 
-S = 1_000_000_000
+S = SECOND_NS
 MIB = 1 << 20
 LEAK_S, SECOND_NODE_S = 63, 30
 TAINT = "node.kubernetes.io/memory-pressure"

@@ -27,13 +27,14 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.queue.config_codec import DEFAULT_VERSION
 from services.rpc.parts import MESSAGE_BYTES_MAX, merged
 from tests.e2e.queue_clients import running_queue
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.queue.v1beta1.QueueService"
-S = 1_000_000_000
+S = SECOND_NS
 SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OLDER = queue_pb2.QueueConfig(rules="v1.20")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

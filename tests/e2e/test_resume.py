@@ -19,7 +19,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices, ServiceProcess
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import BackendError, RunError, ServiceLostError
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.recovery import Checkpointer
@@ -31,6 +31,7 @@ from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.busy_cluster import everything_under_way
 from tests.e2e.commands import command, environment, reprieve, reprieve_process

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.kube.kinds import to_object
 from replay.results.run.decision_log import one_by_one
 from replay.runner import ReplaySettings, run_replay
@@ -19,6 +19,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.client import channel
 from services.rpc.parts import merged
 from tests.e2e.random_world import RandomWorld, forget_times

@@ -20,10 +20,10 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.parts import merged
 from tests.builders import make_node, make_pod
 
-SECOND_NS = 1_000_000_000
 _Detail = TypeVar("_Detail", bound=Message)
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
 from replay.overrides.overrides import Overrides
 from replay.results.kubectl.objects import objects_at
@@ -16,6 +16,7 @@ from replay.results.run.directory import RunDirectory
 from replay.runner import FinishedReplay
 from replay.whatif.facts import read_facts
 from replay.world.models import Models
+from services.kube.time import SECOND_NS
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import run
 from tests.living_cluster import living_cluster, write_list

@@ -8,8 +8,9 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from reprieve.scheduler.v1beta1.scheduler_pb2 import RoundOutcomes
+from services.kube.time import SECOND_NS
 from tests.e2e.replays import run
 
 WORKLOAD = GenerateOptions(

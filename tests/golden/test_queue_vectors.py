@@ -25,6 +25,7 @@ from services.framework.cluster_event import (
 )
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.time import MILLISECOND_NS
 from services.queue.core.backoff import BackoffLimits, NameBackoff, attempt_backoff_ns
 from services.queue.core.queued_pod import (
     AffinityTerm,
@@ -40,7 +41,6 @@ from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueConfig,
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.vectors import read_vectors
 
-NS_PER_MS = 1_000_000
 BACKOFF_TICK_NS = 1_000_000_000
 NOT_IN_DIGEST = {
     "v1.16": {"rv", "generation", "nominated", "cond_reason"},
@@ -159,8 +159,8 @@ class ScriptRun:
 
     def __post_init__(self) -> None:
         limits = BackoffLimits(
-            initial_ns=self.settings["initial_backoff_ms"] * NS_PER_MS,
-            max_ns=self.settings["max_backoff_ms"] * NS_PER_MS,
+            initial_ns=self.settings["initial_backoff_ms"] * MILLISECOND_NS,
+            max_ns=self.settings["max_backoff_ms"] * MILLISECOND_NS,
         )
         self.config = QueueConfig(
             version=self.mode.name,
@@ -174,7 +174,7 @@ class ScriptRun:
     def apply(self, op: Json) -> dict[str, Any]:
         """Do one operation and return its result in the vectors' shape."""
         operation: Callable[[Json, int], dict[str, Any] | None] = getattr(self, f"do_{op['op']}")
-        return operation(op, op["at_ms"] * NS_PER_MS) or {}
+        return operation(op, op["at_ms"] * MILLISECOND_NS) or {}
 
     def do_tick(self, _op: Json, _now_ns: int) -> None:
         """Do nothing."""
@@ -209,8 +209,8 @@ class ScriptRun:
                     "pod": key,
                     "attempts": outcome.attempts,
                     "cycle": outcome.cycle,
-                    "initial_ms": outcome.initial_attempt_ns // NS_PER_MS,
-                    "ts_ms": outcome.timestamp_ns // NS_PER_MS,
+                    "initial_ms": outcome.initial_attempt_ns // MILLISECOND_NS,
+                    "ts_ms": outcome.timestamp_ns // MILLISECOND_NS,
                 }
             case WouldBlock():
                 return {"would_block": True}
@@ -308,7 +308,7 @@ class ScriptRun:
         raw: dict[str, Any] = {
             "active": [pod_info_row(pod_info) for pod_info in state.active],
             "backoff": [
-                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // NS_PER_MS]
+                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // MILLISECOND_NS]
                 for waiting in state.backoff
             ],
             "unschedulable": [pod_info_row(pod_info) for pod_info in state.unschedulable],
@@ -327,7 +327,7 @@ class ScriptRun:
                 for pod_info in state.unschedulable
             ]
             raw["error_backoff"] = [
-                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // NS_PER_MS]
+                [*pod_info_row(waiting.pod_info), waiting.expiry_ns // MILLISECOND_NS]
                 for waiting in state.error_backoff
             ]
             raw["in_flight"] = [keys[uid] for uid, _ in state.hint_state.pods] if hints else []
@@ -341,7 +341,7 @@ class ScriptRun:
     def backoff_row(self, backoff: NameBackoff) -> list[int]:
         """Return a name's backoff as the vectors write it."""
         expiry_ns = backoff.updated_ns + attempt_backoff_ns(backoff.attempts, self.config.backoff)
-        return [backoff.attempts, backoff.updated_ns // NS_PER_MS, expiry_ns // NS_PER_MS]
+        return [backoff.attempts, backoff.updated_ns // MILLISECOND_NS, expiry_ns // MILLISECOND_NS]
 
 
 def plugins_of(pod_info: QueuedPodInfo) -> list[str]:
@@ -358,7 +358,7 @@ def failure_of(op: Json) -> Failure:
 
 def pod_info_row(pod_info: QueuedPodInfo) -> list[Any]:
     """Return an entry as the vectors write it."""
-    return ["/".join(pod_info.key), pod_info.attempts, pod_info.timestamp_ns // NS_PER_MS]
+    return ["/".join(pod_info.key), pod_info.attempts, pod_info.timestamp_ns // MILLISECOND_NS]
 
 
 def key_of(pod: Json) -> str:

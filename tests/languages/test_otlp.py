@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from replay.results.run.directory import RunDirectory
+from services.kube.time import SECOND_NS
 from services.telemetry.span import SpanKind
 from tests.e2e.commands import environment, reprieve
 from tests.e2e.replays import DEMOS, ROOT
@@ -24,7 +25,6 @@ from tests.otlp.receiver import Receiver, Span, installed_receiver, running_rece
 pytestmark = pytest.mark.languages
 NGINX = str(DEMOS / "nginx-preemption.jsonl")
 SERVICES = ("queue", "scheduler", "eviction")
-SECOND_NS = 1_000_000_000
 SERVER = "SPAN_KIND_SERVER"
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import QueuedPod
 
-NS_PER_S = 1_000_000_000
 INITIAL_S, MAX_S = 1, 10
-LEFTOVER_NS = 300 * NS_PER_S
+LEFTOVER_NS = 300 * SECOND_NS
 
 Hint = Callable[[str, QueuedPod, object], bool]
 
@@ -280,12 +280,12 @@ class Twin:
         wait_s = INITIAL_S
         for _ in range(failures - 1):
             wait_s *= 2
-        end_ns = stay.since_ns + min(wait_s, MAX_S) * NS_PER_S
-        return end_ns // NS_PER_S * NS_PER_S if self.pops_backoff else end_ns
+        end_ns = stay.since_ns + min(wait_s, MAX_S) * SECOND_NS
+        return end_ns // SECOND_NS * SECOND_NS if self.pops_backoff else end_ns
 
     def backs_off(self, stay: Stay) -> bool:
         """Return whether a stay has to wait still."""
-        now_ns = self.now_ns // NS_PER_S * NS_PER_S if self.pops_backoff else self.now_ns
+        now_ns = self.now_ns // SECOND_NS * SECOND_NS if self.pops_backoff else self.now_ns
         return self.expiry_ns(stay) >= now_ns
 
     def in_order(self, queue: dict[str, Stay]) -> Iterator[Stay]:

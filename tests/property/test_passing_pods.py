@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.scheduler.passing import without_passing
 from tests.scrapes import samples
 from tests.unit.queue.test_servicer import FIT, Harness
 
-SECOND_NS = 1_000_000_000
 _TIMED = "duration_seconds"
 LIVES = st.lists(
     st.one_of(

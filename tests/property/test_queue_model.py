@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.framework.cluster_event import ObjectEvent
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import (
     FailedPod,
     Failure,
@@ -26,8 +27,7 @@ from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 
-NS_PER_S = 1_000_000_000
-INITIAL_NS, MAX_NS = NS_PER_S, 10 * NS_PER_S
+INITIAL_NS, MAX_NS = SECOND_NS, 10 * SECOND_NS
 ACTIVE, BACKOFF, UNSCHEDULABLE = "active", "backoff", "unschedulable"
 PREFERENCE = (UNSCHEDULABLE, ACTIVE, BACKOFF)
 
@@ -238,7 +238,7 @@ class QueueMachine(RuleBasedStateMachine):
     def flush_leftover(self) -> None:
         """Tick the half minute."""
         self.queue.flush_leftover(now_ns=self.now_ns)
-        minute_ago_ns = self.now_ns - 60 * NS_PER_S
+        minute_ago_ns = self.now_ns - 60 * SECOND_NS
         leftover = [
             row
             for row in self.rows
@@ -313,7 +313,7 @@ class QueueMachine(RuleBasedStateMachine):
         if wakeup_ns is None:
             return
         assert self.flushed_at(wakeup_ns) > 0
-        previous_ns = wakeup_ns - NS_PER_S
+        previous_ns = wakeup_ns - SECOND_NS
         if previous_ns > self.now_ns:
             assert self.flushed_at(previous_ns) == 0
 
@@ -321,7 +321,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Return how many pods a copy's flushes would move at this tick."""
         copy = SchedulingQueue.restore(self.config, self.queue.snapshot())
         moved = copy.flush_backoff(now_ns=tick_ns)
-        return moved + (0 if tick_ns % (30 * NS_PER_S) else copy.flush_leftover(now_ns=tick_ns))
+        return moved + (0 if tick_ns % (30 * SECOND_NS) else copy.flush_leftover(now_ns=tick_ns))
 
     # The model's own parts.
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from services.framework.cluster_event import ObjectEvent, PendingPod, Registration, event_of
 from services.kube.pod import PodSpec
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import (
     FailedPod,
     Failure,
@@ -24,7 +25,7 @@ from services.queue.core.results import AlreadyPresent, NotNext, WouldBlock
 from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
-from tests.property.queue_twin import NS_PER_S, Stay, Twin
+from tests.property.queue_twin import Stay, Twin
 
 PLUGINS = ("Nodes", "Volumes", "Own", "Gate", "Later")
 EVENTS = ("NodeAdd", "PvAdd", "ServiceAdd", "NodeDelete")
@@ -308,16 +309,16 @@ class TwinMachine(RuleBasedStateMachine):
         now_ns = self.twin.now_ns
         wakeup_ns = self.queue.next_wakeup_ns(now_ns)
         if wakeup_ns is None:
-            assert not self.flushed_at(now_ns + 1000 * NS_PER_S)
+            assert not self.flushed_at(now_ns + 1000 * SECOND_NS)
             return
-        if wakeup_ns - NS_PER_S >= now_ns:
-            assert not self.flushed_at(wakeup_ns - NS_PER_S)
+        if wakeup_ns - SECOND_NS >= now_ns:
+            assert not self.flushed_at(wakeup_ns - SECOND_NS)
 
     def flushed_at(self, tick_ns: int) -> int:
         """Return how many pods a copy's flushes would move at this tick."""
         copy = SchedulingQueue.restore(self.config, self.queue.snapshot())
         moved = copy.flush_backoff(now_ns=tick_ns)
-        return moved + (0 if tick_ns % (30 * NS_PER_S) else copy.flush_leftover(now_ns=tick_ns))
+        return moved + (0 if tick_ns % (30 * SECOND_NS) else copy.flush_leftover(now_ns=tick_ns))
 
     def version(self, name: str, priority: int, label: int, *, gated: bool) -> QueuedPod:
         """Build a pod and keep it as the name's last version."""

@@ -7,12 +7,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.workload import SECOND_NS, GenerateOptions
+from replay.generate.workload import GenerateOptions
 from replay.state_codec import dump_parts, restore_parts
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.property.test_world import RandomScheduler, meddled
 
 

@@ -18,10 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.importers.kubernetes import watch
 from replay.importers.recording.interpreter import cut_at
-from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
 from replay.kube.changes import Change, Raw, controller, is_being_deleted, key, phase, uid
@@ -33,6 +32,8 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.workloads_pb2 import Job
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import TERMINAL_PHASES
+from services.kube.time import SECOND_NS
 from services.rpc.kube.codec import object_to_json
 from tests.property.test_world import RandomScheduler, check_places
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set

@@ -12,7 +12,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import controller_uid
 from replay.world.loop.replay import Limits, Replay
@@ -20,6 +20,7 @@ from replay.world.models import Models
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent
 from services.rpc.kube.codec import budget_from_message
 

@@ -36,13 +36,14 @@ import click
 
 from replay.backends.processes import prepare
 from replay.errors import RunError
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.report.page import write_report
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS
 from replay.results.run.verification import FAULTS, verify
 from replay.runner import ReplaySettings, run_replay
 from services.folder import drafted
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 
 _WRITERS = ("services.folder", "services.growing_file", "replay.results.run.lock")

@@ -32,7 +32,7 @@ from replay.backends.processes import prepare
 from replay.errors import ReplayError
 from replay.explain.explain import explain
 from replay.explain.target import ExplainQuery
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.report.page import write_report
 from replay.results.kubectl.get import GetQuery, get
 from replay.results.run.directory import RunDirectory
@@ -42,6 +42,7 @@ from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import trace_events
 from replay.results.tables.query import RunTables
 from replay.runner import ReplaySettings, run_replay
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.torture.crashes import workload
 

@@ -36,6 +36,7 @@ from reprieve.queue.v1beta1 import queue_service_pb2 as queue_service
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_service
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.client import channel as channel_to
 from tests.torture.messages import (
     CONTRACTS,
@@ -50,7 +51,6 @@ from tests.torture.random_messages import mutate
 
 EPISODE = 50
 """Requests of an episode."""
-SECOND_NS = 1_000_000_000
 PODS, NODES = tuple("abcdefgh"), ("n1", "n2", "n3")
 SESSIONS_MAX = 3
 _WRONG = {"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}

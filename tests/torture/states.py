@@ -30,7 +30,7 @@ import msgpack
 import numpy as np  # noqa: F401 - usage profiles load it when they are made
 
 from replay.errors import RunError
-from replay.generate.workload import SECOND_NS, GenerateOptions
+from replay.generate.workload import GenerateOptions
 from replay.results.recorder import RecorderPosition
 from replay.results.run.manifest import RunFile
 from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
@@ -39,6 +39,7 @@ from replay.state_codec import UnreadableStateError, dump, dump_parts, load, res
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
+from services.kube.time import SECOND_NS
 from services.telemetry.span import SinkPosition
 from tests.property.test_saved_states import Unwatched
 from tests.property.test_world import RandomScheduler, meddled

@@ -15,11 +15,10 @@ from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.client import channel as channel_to
 from tests.torture.messages import CONTRACTS, served_here
 from tests.torture.stateful import EPISODE, Client, Refused, changed_state, play
-
-SECOND_NS = 1_000_000_000
 
 
 @pytest.mark.parametrize("service", list(CONTRACTS))

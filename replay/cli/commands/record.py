@@ -42,6 +42,7 @@ from replay.errors import (
 from replay.interrupts import StopSignals
 from replay.results.durations import simulated
 from services.kube import quantity
+from services.kube.time import SECOND_NS
 from services.terminal import counted, echo
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def command(
     if left_folder is not None:
         _write(output, left_folder)
         return
-    if usage_every_ns < 10**9:
+    if usage_every_ns < SECOND_NS:
         raise ExitError(
             REFUSED, "--usage-every: kubelets measure usage about every 10 s; give 1s or more"
         )
@@ -336,7 +337,7 @@ def _record(request: RecordingRequest, for_ns: int | None, signals: StopSignals)
 def line(seconds: float, state: RecordingProgress) -> str:
     """Return the line with the progress of a recording."""
     parts = [
-        f"{simulated(int(seconds) * 10**9)} recorded",
+        f"{simulated(int(seconds) * SECOND_NS)} recorded",
         f"{state.listed} of {len(state.statuses)} kinds listed",
         counted(state.objects, "object"),
         counted(state.events, "event"),
@@ -348,7 +349,7 @@ def line(seconds: float, state: RecordingProgress) -> str:
 
 def _print_result(recorded: RecordingResult) -> None:
     state, version = recorded.state, recorded.version or "of an unknown version"
-    seconds = simulated(round(recorded.seconds * 10**9))
+    seconds = simulated(round(recorded.seconds * SECOND_NS))
     echo(f"recorded  {seconds} of {recorded.server} ({version})", err=True)
     for name, status in state.statuses.items():
         if status.is_listed and (status.listed or status.events):

@@ -23,8 +23,8 @@ from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from services.kube.time import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 GI = 1 << 30
 MEMORY = "memory.available"
 PODS = ("over-high", 2.0, 1, 10), ("over-low", 1.5, 1, 0), ("within", 1.0, 2, 0)

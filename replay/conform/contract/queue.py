@@ -25,8 +25,8 @@ from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1.queue_pb2 import Operation
 from reprieve.session.v1beta1.session_pb2 import PopId
+from services.kube.time import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 BACKOFF_S = 4
 HEADS = 10
 PLUGIN = "Fit"

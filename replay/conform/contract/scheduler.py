@@ -18,7 +18,6 @@ from replay.conform.contract.checks import (
 from replay.conform.contract.sessions import session_checks
 from replay.conform.contract.small_cluster import (
     BIND,
-    SECOND_NS,
     SmallCluster,
     bound,
     budget,
@@ -34,6 +33,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Event, Outcome
+from services.kube.time import SECOND_NS
 
 CHECKS = session_checks(stream_level=5)
 

@@ -12,10 +12,10 @@ from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, polic
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Event, Outcome
+from services.kube.time import SECOND_NS
 from services.kube.workloads import PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message
 
-SECOND_NS = 1_000_000_000
 TICKS_MAX = 50
 """The number of ticks within which a pod must be tried again."""
 OUTCOMES_MAX = 100

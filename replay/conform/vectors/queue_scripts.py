@@ -16,11 +16,11 @@ from google.protobuf.message import Message
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import MILLISECOND_NS
 
 Json = Mapping[str, Any]
 Argument = Message | str
 """The argument of an operation of the contract."""
-NS_PER_MS = 1_000_000
 _ROWS = {
     queue_pb2.SUB_QUEUE_ACTIVE: "active",
     queue_pb2.SUB_QUEUE_BACKOFF: "backoff",
@@ -151,7 +151,7 @@ class ScriptedQueue:
                 nominated = _nominated(self._client.state())
                 return {"pods": nominated.get(op["node"], [])}
         name, argument = self._operation(op)
-        result = self._client.apply(name, argument, op["at_ms"] * NS_PER_MS)
+        result = self._client.apply(name, argument, op["at_ms"] * MILLISECOND_NS)
         if result.HasField("popped"):
             pop = result.popped.pop
             self._pops.setdefault(self._keys[pop.uid], []).append(pop)
@@ -172,8 +172,8 @@ class ScriptedQueue:
             "pod": self._keys[head.pop.uid],
             "attempts": head.attempts,
             "cycle": head.pop.cycle,
-            "initial_ms": head.first_enqueued_ns // NS_PER_MS,
-            "ts_ms": head.queued_ns // NS_PER_MS,
+            "initial_ms": head.first_enqueued_ns // MILLISECOND_NS,
+            "ts_ms": head.queued_ns // MILLISECOND_NS,
         }
 
     def promised(self, recorded: Json) -> queue_pb2.OperationResult:
@@ -202,7 +202,11 @@ class ScriptedQueue:
             rows["in_flight_events"] = len(held.in_flight_events)
         if self._mode == "v1.16":
             rows["pod_backoff"] = {
-                each.key: [each.attempts, each.updated_ns // NS_PER_MS, each.until_ns // NS_PER_MS]
+                each.key: [
+                    each.attempts,
+                    each.updated_ns // MILLISECOND_NS,
+                    each.until_ns // MILLISECOND_NS,
+                ]
                 for each in held.pod_backoffs
             }
         return rows
@@ -321,9 +325,9 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
 
 
 def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
-    row = [_named(entry.pod), entry.attempts, entry.queued_ns // NS_PER_MS]
+    row = [_named(entry.pod), entry.attempts, entry.queued_ns // MILLISECOND_NS]
     if entry.sub_queue in _BACKING_OFF:
-        row.append(entry.backoff_until_ns // NS_PER_MS)
+        row.append(entry.backoff_until_ns // MILLISECOND_NS)
     if entry.sub_queue in _PARKED and later:
         plugins = sorted({*entry.unschedulable_plugins, *entry.pending_plugins})
         row += [entry.sub_queue == queue_pb2.SUB_QUEUE_GATED, plugins]
@@ -342,8 +346,8 @@ def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
     """Return a script's configuration; an initial backoff of 0 is left out."""
     config = queue_pb2.QueueConfig(
         rules=mode,
-        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS or None,
-        max_backoff_ns=settings["max_backoff_ms"] * NS_PER_MS,
+        initial_backoff_ns=settings["initial_backoff_ms"] * MILLISECOND_NS or None,
+        max_backoff_ns=settings["max_backoff_ms"] * MILLISECOND_NS,
     )
     if mode == "v1.34":
         config.queueing_hints = settings["hints"]

@@ -14,12 +14,12 @@ from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.kube.json_codec import parse
 from services.rpc.parts import merged
 
 DEADLINE_S = 30
-NOW_NS = 1_717_200_000 * 1_000_000_000
-SECOND_NS = 1_000_000_000
+NOW_NS = 1_717_200_000 * SECOND_NS
 OBJECTS = {
     "namespaces": "namespace",
     "nodes": "node",

@@ -29,6 +29,7 @@ from replay.importers.records import (
 from replay.importers.rows import ceil_product, decimal, make_pod, pod_life, priority_class
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import PodLife, Record
+from services.kube.time import DAY_NS
 
 NAME = "azure-packing"
 
@@ -37,7 +38,6 @@ PARTS = 1_000_000
 PRIORITIES = {0: ("high", 1000), 1: ("low", 0)}
 """PriorityClasses by the trace's priority, whose order is reversed."""
 _MAGIC = b"SQLite format 3\x00"
-_DAY_NS = 86_400 * 1_000_000_000
 _DAYS_MAX = 40_000
 _SIZES = ("core", "memory", "hdd", "ssd", "nic")
 _EXTRA = "packing.azure.com/"
@@ -187,7 +187,7 @@ def _time_ns(where: str, column: str, days: object) -> int | None:
     number: Decimal | None = decimal(str(days))
     if number is None or abs(number) > _DAYS_MAX:
         raise TraceError(where, f"{column}: {days!r} is not a number of days")
-    return int((number * _DAY_NS).to_integral_value())
+    return int((number * DAY_NS).to_integral_value())
 
 
 IMPORTER = Importer(

@@ -32,11 +32,11 @@ from replay.importers.rows import (
     priority_class,
     table_rows,
 )
-from replay.kube.changes import SECOND_NS
 from replay.world.kubelet.annotations import EXIT_CODE, SERVICE_TIME
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Delete, PodCreate, PodLife, Record
+from services.kube.time import SECOND_NS
 
 NAME = "openb"
 

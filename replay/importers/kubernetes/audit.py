@@ -24,7 +24,6 @@ from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.records import Issues, Recording
 from replay.kube.changes import (
-    SECOND_NS,
     Change,
     ChangeType,
     Raw,
@@ -39,6 +38,7 @@ from replay.kube.changes import (
 )
 from replay.kube.documents import read_documents
 from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, list_items
+from services.kube.time import SECOND_NS
 
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

@@ -20,14 +20,15 @@ from replay.importers.kubernetes.left_out import UNREAD, issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.records import Issues, Recording, single_path
-from replay.kube.changes import SECOND_NS, Change, ChangeType, Raw, key, kind, latest_ns, meta, part
+from replay.kube.changes import Change, ChangeType, Raw, key, kind, latest_ns, meta, part
 from replay.kube.documents import read_documents
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS_BY_RESOURCE, is_carried
 from replay.trace.files import open_plain
+from services.kube.time import DAY_NS
 
 _YAML_HEAD = re.compile(rb"^(apiVersion|kind):\s", re.MULTILINE)
 _PATCH = re.compile(rb"^kind:\s*[\"']?ResourcePatch\b", re.MULTILINE)
-_SINCE_MAX_NS = 100 * 365 * 86_400 * SECOND_NS
+_SINCE_MAX_NS = 100 * 365 * DAY_NS
 _Key = tuple[str, str, str]
 
 

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import Issues
 from replay.kube.changes import Raw, key, meta, part, parts
 from replay.kube.kinds import KINDS, RESOURCES, metadata
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from services.kube.pod import TERMINAL_PHASES
 
 NOT_SIMULATED = "not-simulated"
 MISSPELT = "misspelt-kind"

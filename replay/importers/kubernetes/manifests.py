@@ -24,7 +24,6 @@ from replay.importers.kubernetes.failing_pods import report_failing
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
-from replay.importers.recording.survey import TERMINAL_PHASES
 from replay.importers.records import (
     Importer,
     ImportOptions,
@@ -49,6 +48,7 @@ from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, Record
+from services.kube.pod import TERMINAL_PHASES
 
 NAME = "manifests"
 

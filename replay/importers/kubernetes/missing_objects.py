@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from replay.importers.recording.survey import SIMULATED_OWNERS, TERMINAL_PHASES, inferred_class
+from replay.importers.recording.survey import SIMULATED_OWNERS, inferred_class
 from replay.importers.records import Issues
 from replay.kube.kinds import KINDS, metadata
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta, OwnerReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.workloads_pb2 import Deployment, PodTemplateSpec, ReplicaSet
-from services.kube.pod import SYSTEM_CLASSES
+from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
 
 _HASH_LABEL = "pod-template-hash"
 _NO_OWNER = "a pod's controller is not in the list: no other pod takes its place when it goes"

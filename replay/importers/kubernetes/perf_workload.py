@@ -16,7 +16,7 @@ import yaml
 from replay import bounds
 from replay.errors import TraceError
 from replay.kube.changes import Raw, part
-from services.kube.quantity import parse_duration_ns
+from services.kube.time import parse_duration_ns
 
 
 class Workload:

@@ -34,7 +34,7 @@ from replay.importers.records import (
     new_header,
     single_path,
 )
-from replay.kube.changes import SECOND_NS, part
+from replay.kube.changes import part
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS, metadata
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -42,6 +42,7 @@ from reprieve.kube.v1beta1.namespace_pb2 import Namespace
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Delete, Marker, Record
+from services.kube.time import MILLISECOND_NS, SECOND_NS
 
 NAME = "scheduler-perf"
 
@@ -60,7 +61,6 @@ _NOT_SIMULATED = frozenset(
         "updateAny",
     }
 )
-_MILLISECOND_NS = 1_000_000
 _CHURN_INTERVAL_MS = 500
 Tick = tuple[int, Iterator[Record]]
 """The time of one step of a background operation, and its records."""
@@ -317,7 +317,7 @@ def churn(
     if mode not in {"create", "recreate"} or not templates or (mode == "recreate" and not number):
         expected = "mode create or recreate, templatePaths, and a number for recreate"
         raise TraceError(operation.where, f"churn: expected {expected}")
-    interval_ns = (operation.number("intervalMilliseconds") or _CHURN_INTERVAL_MS) * _MILLISECOND_NS
+    interval_ns = (operation.number("intervalMilliseconds") or _CHURN_INTERVAL_MS) * MILLISECOND_NS
     slots: dict[tuple[str, int], list[ObjectReference]] = {}
 
     def turn(slot: int) -> Iterator[Record]:

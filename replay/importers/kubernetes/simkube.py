@@ -33,12 +33,13 @@ from replay.importers.records import (
     single_path,
 )
 from replay.importers.rows import SECONDS_MAX
-from replay.kube.changes import SECOND_NS, without_status
+from replay.kube.changes import without_status
 from replay.kube.kinds import CLUSTER_SCOPED, is_carried, metadata, read_object
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Delete, PodLife, Record
+from services.kube.time import SECOND_NS
 
 NAME = "simkube"
 

@@ -25,8 +25,9 @@ import orjson
 from replay import bounds
 from replay.errors import TraceError
 from replay.importers.records import Issues
-from replay.kube.changes import SECOND_NS, meta, part, rfc3339, time_ns, version_number
+from replay.kube.changes import meta, part, rfc3339, time_ns, version_number
 from replay.trace.files import open_plain
+from services.kube.time import SECOND_NS
 
 LIST_END = "k8s.io/initial-events-end"
 COMPLETE_UNTIL = "reprieve/complete-until"

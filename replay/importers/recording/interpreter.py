@@ -16,19 +16,10 @@ from replay.importers.recording.history import ObjectHistory, RecordMaker, Trans
 from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Importer, ImportOptions, Issues, Moment, Recording, new_header
-from replay.kube.changes import (
-    SECOND_NS,
-    Change,
-    ChangeType,
-    disruption,
-    kind,
-    node_name,
-    part,
-    rfc3339,
-    uid,
-)
+from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, rfc3339, uid
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, ImportIssue, Record
+from services.kube.time import SECOND_NS
 
 Changes = Callable[[Issues], Iterable[Change]]
 FOLLOWED_ISSUE = "followed"

@@ -12,13 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from replay.importers.recording.history import RecordMaker, Transition
-from replay.importers.recording.survey import (
-    SIMULATED_OWNERS,
-    TERMINAL_PHASES,
-    ObjectFacts,
-    Survey,
-    pod_life,
-)
+from replay.importers.recording.survey import SIMULATED_OWNERS, ObjectFacts, Survey, pod_life
 from replay.kube.changes import (
     Raw,
     condition,
@@ -42,7 +36,8 @@ from replay.kube.kinds import WORKLOADS
 from replay.world.api.pod_record import holding
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
-from services.kube.pod import SYSTEM_CLASSES
+from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
+from services.kube.taints import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 
 # A binding copies these labels from the node (v1.34); users do not set them.
 _TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
@@ -64,9 +59,7 @@ _SIGNALS = {
 }
 # Conditions of a kubelet under pressure and their taints: a replay decides them.
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
-_PRESSURE_TAINTS = frozenset(
-    f"node.kubernetes.io/{name}-pressure" for name in ("memory", "disk", "pid")
-)
+_PRESSURE_TAINTS = frozenset({MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE})
 
 
 @dataclass(slots=True, kw_only=True)

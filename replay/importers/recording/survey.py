@@ -13,7 +13,6 @@ from replay.hashing import object_uid
 from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
 from replay.kube.changes import (
-    SECOND_NS,
     Change,
     Raw,
     condition,
@@ -33,9 +32,9 @@ from replay.kube.changes import (
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
-from services.kube.pod import SYSTEM_CLASSES
+from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
+from services.kube.time import SECOND_NS
 
-TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 SIMULATED_OWNERS = {
     "Pod": frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"}),
     "ReplicaSet": frozenset({"Deployment"}),

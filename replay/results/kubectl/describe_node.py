@@ -12,9 +12,9 @@ from replay.results import durations
 from replay.results.kubectl import rows
 from replay.results.kubectl.objects import RunObjects
 from replay.results.kubectl.page import Page, pairs, time_text
-from replay.results.run.cluster import TERMINAL_PHASES
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from services.kube import quantity
+from services.kube.pod import TERMINAL_PHASES
 from services.kube.quantity import Format, Quantity
 from services.kube.requests import pod_requests
 from services.rpc.kube import fields

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from replay.results.kubectl.page import Page, pairs, time_text
 from replay.results.kubectl.rows import NONE
-from replay.results.run.cluster import TERMINAL_PHASES
 from reprieve.kube.v1beta1 import affinity_pb2, pod_pb2
+from services.kube.pod import TERMINAL_PHASES
 
 
 def add_pod(page: Page, pod: pod_pb2.Pod) -> None:

@@ -21,13 +21,7 @@ from google.protobuf.message import Message
 from replay.errors import RunError
 from replay.results.kubectl.deployment_conditions import conditions
 from replay.results.kubectl.resources import ALL
-from replay.results.run.cluster import (
-    TERMINAL_PHASES,
-    ChangeType,
-    ClusterObjects,
-    ObjectChange,
-    ObjectKey,
-)
+from replay.results.run.cluster import ChangeType, ClusterObjects, ObjectChange, ObjectKey
 from replay.results.run.directory import RunDirectory
 from replay.world.api.admission.quotas import Quotas
 from replay.world.api.pod_record import JOB_TRACKING, controller_uid
@@ -54,9 +48,10 @@ from reprieve.kube.v1beta1 import (
     workloads_pb2,
 )
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import TERMINAL_PHASES
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns
 
-_SECOND_NS = 1_000_000_000
 _RECORDED = frozenset(each.kind for each in ALL if each.is_recorded)
 _CASES = {
     each.name: each.message_type.name
@@ -412,5 +407,5 @@ def _is_available(pod: pod_pb2.Pod, now_ns: int, min_ready_s: int) -> bool:
     for each in pod.status.conditions:
         if each.type == "Ready" and each.status == "True":
             since_ns = time_ns(each.last_transition_time)
-            return not min_ready_s or since_ns + min_ready_s * _SECOND_NS <= now_ns
+            return not min_ready_s or since_ns + min_ready_s * SECOND_NS <= now_ns
     return False

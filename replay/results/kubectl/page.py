@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from google.protobuf.message import Message
 
 from replay.results.kubectl.rows import NONE
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import optional_time_ns
 from services.terminal import one_line
 
@@ -72,5 +73,5 @@ def time_text(message: Message, name: str) -> str:
     at_ns = optional_time_ns(message, name)
     if at_ns is None:
         return "<unset>"
-    moment = datetime.fromtimestamp(at_ns // 1_000_000_000, UTC)
+    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
     return moment.strftime("%a, %d %b %Y %H:%M:%S +0000")

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from replay.results import durations
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from services.kube.pod import TERMINAL_PHASES
 from services.rpc.kube.fields import optional_time_ns, time_ns
 from services.terminal import one_line
 
@@ -56,7 +57,6 @@ class TableWriter:
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE_LABEL = "kubernetes.io/role"
 
@@ -114,7 +114,7 @@ def _deletion_status(pod: pod_pb2.Pod, *, shows_phase: bool) -> str:
         return ""
     if pod.status.reason == "NodeLost":
         return "Unknown"
-    ended = pod.status.phase in _TERMINAL
+    ended = pod.status.phase in TERMINAL_PHASES
     return "" if ended and shows_phase else "Terminating"
 
 

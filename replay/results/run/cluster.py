@@ -18,12 +18,11 @@ from google.protobuf.message import Message
 from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
-from services.kube.pod import PodSpec
+from services.kube.pod import TERMINAL_PHASES, PodSpec
 from services.kube.requests import PODS, pod_requests
 from services.rpc.kube.codec import apply_patch, node_from_message
 from services.rpc.kube.spec import PodSpecInterner
 
-TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 ObjectKey = tuple[str, str, str]
 """Kind, namespace and name of an object."""
 

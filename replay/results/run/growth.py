@@ -12,11 +12,11 @@ from time import monotonic
 
 from replay.results.durations import simulated
 from replay.results.run.files import SPANS
+from services.kube.time import MINUTE_NS
 
 LARGE_BYTES = 1_000_000_000
 """The size of a run's files that a warning is for."""
 _PERIOD_S = 5.0
-_MINUTE_NS = 60_000_000_000
 
 
 class RunGrowth:
@@ -54,7 +54,7 @@ def warning(size: int, spans: int, began: tuple[int, int], now_ns: int, end_ns: 
         expected = size + (size - before) * (end_ns - now_ns) // passed_ns
         text += f"; about {_gb(expected)} at its end in {simulated(end_ns - now_ns)}"
     else:
-        more = (size - before) * _MINUTE_NS // passed_ns
+        more = (size - before) * MINUTE_NS // passed_ns
         text += f"; about {_gb(more)} more for each simulated minute"
     advice = "--spans 1% keeps those of one pod in a hundred, --spans off none"
     return f"{text}, at this rate; {advice if 2 * spans > size else '--until ends it earlier'}"

@@ -17,22 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.results.run.cluster import (
-    TERMINAL_PHASES,
-    ChangeType,
-    ClusterState,
-    NodeUse,
-    ObjectChange,
-)
+from replay.results.run.cluster import ChangeType, ClusterState, NodeUse, ObjectChange
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import WorkloadVerdict
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
-from services.kube.pod import PodSpec
+from services.kube.pod import TERMINAL_PHASES, PodSpec
 from services.kube.quantity import saturated
 from services.kube.requests import CPU, MEMORY
-from services.kube.taints import Taint, TaintEffect, tolerated
+from services.kube.taints import CORDON, Taint, repels, tolerated
 from services.rpc.kube.codec import node_from_message
 from services.rpc.kube.fields import time_ns
 
@@ -175,8 +169,6 @@ CORDONED = "node is unschedulable"
 TAINTED = "untolerated taint"
 UNSELECTED = "node affinity or selector"
 FITS = "fits: other rules, or not its turn"
-_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
-_HARD = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 _Marks = tuple[bool, tuple[Taint, ...]]
 
 
@@ -273,10 +265,9 @@ class _Moment:
 def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
     """Return the index in the reasons of refusals(); 0 where the marks refuse nothing."""
     unschedulable, taints = marks
-    if unschedulable and not tolerated(_CORDON, spec.tolerations):
+    if unschedulable and not tolerated(CORDON, spec.tolerations):
         return 1
-    repels = any(each.effect in _HARD and not tolerated(each, spec.tolerations) for each in taints)
-    return 2 if repels else 0
+    return 2 if any(repels(taint, spec.tolerations) for taint in taints) else 0
 
 
 def _is_selected(node: Node, spec: PodSpec) -> bool:

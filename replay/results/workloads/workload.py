@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from replay.results.run.cluster import TERMINAL_PHASES
 from replay.results.workloads.verdict import History, Numbers
 from replay.world.api.cluster import replicas
 from replay.world.api.pod_record import controller_uid
 from replay.world.controllers.workloads.job_state import JobState
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import TERMINAL_PHASES
+from services.kube.workloads import WORKLOAD_KINDS
 
-KINDS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job")
-_FIELDS = {
-    "deployment": "Deployment",
-    "stateful_set": "StatefulSet",
-    "daemon_set": "DaemonSet",
-    "replica_set": "ReplicaSet",
-    "replication_controller": "ReplicationController",
-    "job": "Job",
-}
-"""The kinds by their fields of KubernetesObject."""
+_KINDS = {field: kind for field, kind in WORKLOAD_KINDS.items() if kind != "CronJob"}
+"""The kinds whose pods are counted, by their fields of KubernetesObject."""
 _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 
@@ -135,19 +128,19 @@ def workload_change(event: scheduler_pb2.Event) -> WorkloadChange | None:
     """Return the change of a workload; None for that of another object."""
     case = event.WhichOneof("event")
     if case == "remove":
-        if event.remove.kind not in KINDS:
+        if event.remove.kind not in _KINDS.values():
             return None
         return WorkloadChange(event.at_ns, event.remove.uid, None)
     if case not in ("add", "update"):
         return None
     holder = getattr(event, case)
     name = holder.WhichOneof("object") or ""
-    if name not in _FIELDS:
+    if name not in _KINDS:
         return None
     message: Any = getattr(holder, name)
     meta, template = message.metadata, message.spec.template
     workload = Workload(
-        kind=_FIELDS[name],
+        kind=_KINDS[name],
         namespace=meta.namespace,
         name=meta.name,
         owner_uid=controller_uid(meta),

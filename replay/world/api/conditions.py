@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from services.kube.taints import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import set_time, time_ns
 
 TAINTS = {
-    "MemoryPressure": "node.kubernetes.io/memory-pressure",
-    "DiskPressure": "node.kubernetes.io/disk-pressure",
-    "PIDPressure": "node.kubernetes.io/pid-pressure",
+    "MemoryPressure": MEMORY_PRESSURE,
+    "DiskPressure": DISK_PRESSURE,
+    "PIDPressure": PID_PRESSURE,
 }
 """The taint that the node lifecycle controller sets for each pressure condition."""
 

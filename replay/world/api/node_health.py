@@ -14,13 +14,9 @@ from collections.abc import Collection
 
 from replay.world.api.conditions import set_node_condition
 from reprieve.kube.v1beta1 import node_pb2
+from services.kube.taints import NETWORK_UNAVAILABLE, NOT_READY, UNREACHABLE, UNSCHEDULABLE
 from services.rpc.kube.fields import set_time
 
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
 READY_TAINTS = {"False": NOT_READY, "Unknown": UNREACHABLE}
 """The key of the taints of a node that is not ready, by the status of its condition Ready."""

@@ -12,9 +12,9 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import TERMINAL_PHASES
 from services.rpc.kube.fields import set_time, time_ns
 
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of a pod that its Job has not counted yet."""
 _REMOVED_AT_ONCE = frozenset({JOB_TRACKING, "foregroundDeletion", "orphan"})
@@ -76,7 +76,7 @@ class PodRecord:
     @property
     def is_terminal(self) -> bool:
         """Return whether the pod's phase is Succeeded or Failed."""
-        return self.message.status.phase in _TERMINAL
+        return self.message.status.phase in TERMINAL_PHASES
 
     @property
     def is_terminating(self) -> bool:
@@ -90,7 +90,7 @@ class PodRecord:
         Source: kubernetes v1.34 pkg/controller/controller_utils.go, IsPodActive.
         """
         message = self.message
-        return message.status.phase not in _TERMINAL and not message.metadata.HasField(
+        return message.status.phase not in TERMINAL_PHASES and not message.metadata.HasField(
             "deletion_timestamp"
         )
 

@@ -20,11 +20,12 @@ from replay.world.api.cluster import Changed, replicas
 from replay.world.api.conditions import mark_disrupted
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import SECOND_NS, shown
+from replay.world.models import shown
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from services.kube.selector import LabelSelectors
+from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message
 from services.rpc.kube.fields import set_time, time_ns

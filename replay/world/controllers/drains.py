@@ -24,10 +24,10 @@ from replay.world.api.node_order import NodeOrder, ordered_nodes
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.disruption import EvictionApi, EvictionRefusal
 from replay.world.controllers.node_lifecycle import NodeLifecycle
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 
 RETRY_NS = 5 * SECOND_NS
 _MIRROR = "kubernetes.io/config.mirror"

@@ -23,7 +23,6 @@ from replay.world.api.node_health import (
     NO_EXECUTE,
     NO_SCHEDULE,
     READY_TAINTS,
-    UNSCHEDULABLE,
     drop_taints,
     mark_reporting,
     mark_unknown,
@@ -42,6 +41,7 @@ from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.taints import UNSCHEDULABLE
 from services.rpc.kube.codec import node_from_message
 
 _ACTION_KINDS = {

@@ -35,11 +35,11 @@ from replay.world.api.node_health import (
 )
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.zones import Zone, ZoneState, period_ns, zone_state
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from services.kube.node import Node
+from services.kube.time import SECOND_NS
 
 PERIOD_NS = 5 * SECOND_NS
 _EXCLUDED = "node.kubernetes.io/exclude-disruption"

@@ -22,12 +22,13 @@ import heapq
 from collections.abc import Iterator
 
 from replay.world.api.cluster import Changed
-from replay.world.api.node_health import OUT_OF_SERVICE, has_taint, ready_status
+from replay.world.api.node_health import has_taint, ready_status
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
+from services.kube.taints import OUT_OF_SERVICE
+from services.kube.time import SECOND_NS
 
 INTERVAL_NS = 20 * SECOND_NS
 NEVER_NS = 2**63

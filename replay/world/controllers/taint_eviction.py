@@ -19,14 +19,13 @@ from collections.abc import Iterable
 
 from replay.world.api.cluster import Changed
 from replay.world.api.conditions import bound_since_ns, mark_disrupted
-from replay.world.api.node_health import NOT_READY, UNREACHABLE
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2
-from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.taints import NOT_READY, UNREACHABLE, Taint, TaintEffect, Toleration
+from services.kube.time import SECOND_NS
 from services.rpc.kube import fields
 
 _DEFAULTED = (NOT_READY, UNREACHABLE)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from replay.world.models import SECOND_NS
+from services.kube.time import SECOND_NS
 
 PERIOD_NS = 10 * SECOND_NS
 """The time between two taints in a zone."""

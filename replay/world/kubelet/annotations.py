@@ -25,11 +25,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from replay.world.kubelet.usage_curves import Line, as_changes
-from replay.world.models import SECOND_NS, duration_ns
+from replay.world.models import duration_ns
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 from services.kube.selector import LabelSelector
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
 
 if TYPE_CHECKING:

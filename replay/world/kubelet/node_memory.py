@@ -17,10 +17,10 @@ from replay.world.kubelet.memory_limits import KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.kubelet.usage_curves import NodeUsage, SegmentCurve, StartedCurve, UsageLimits
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2
+from services.kube.time import SECOND_NS
 
 SAMPLE_NS = 10 * SECOND_NS
 """The longest time by which a growth that is sampled lags behind the line that it is."""

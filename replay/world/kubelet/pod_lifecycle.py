@@ -35,7 +35,6 @@ from replay.world.kubelet.container_ends import (
 )
 from replay.world.kubelet.images import ImagePulls
 from replay.world.kubelet.readiness import Readiness
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import BEFORE_END_KINDS, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
@@ -44,6 +43,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import PodPhase
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.rpc.kube.fields import time_ns

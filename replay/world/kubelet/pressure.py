@@ -29,12 +29,13 @@ from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.node_memory import NodeMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.usage import UsageProfiles
-from replay.world.models import SECOND_NS, OomKill
+from replay.world.models import OomKill
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import time_ns
 
 INTERVAL_NS = 10 * SECOND_NS

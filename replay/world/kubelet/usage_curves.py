@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from replay.world.models import SECOND_NS
+from services.kube.time import SECOND_NS
 
 if TYPE_CHECKING:
     import numpy as np

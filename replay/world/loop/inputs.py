@@ -16,12 +16,13 @@ from replay.world.api.pod_record import object_ref
 from replay.world.controllers.disruption import DisruptionController
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
-from replay.world.controllers.workloads.workloads import KINDS, Workloads
+from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.errors import FieldError
 
 _RESIZED = (
@@ -226,8 +227,8 @@ class RecordFeed:
                         self._journal.note("not-simulated", note)
                     self._journal.object_put(now_ns, message, is_new=is_new)
                     self._controllers.retry_refused(now_ns)
-                case _ if kind in KINDS:
-                    self._put_controller(now_ns, KINDS[kind], message)
+                case _ if kind in WORKLOAD_KINDS:
+                    self._put_controller(now_ns, WORKLOAD_KINDS[kind], message)
                 case None:
                     self._journal.note("refused", "an object of an unknown kind")
                 case _:
@@ -284,7 +285,7 @@ class RecordFeed:
                 self._admission.remove(ref)
                 self._journal.object_removed(now_ns, ref)
                 self._controllers.retry_refused(now_ns)
-            case _ if ref.kind in KINDS.values():
+            case _ if ref.kind in WORKLOAD_KINDS.values():
                 uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
                 self._controllers.remove(now_ns, uid or ref.uid)
             case _:

@@ -33,12 +33,13 @@ from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, RoundStream, SchedulerBackend
 from replay.world.loop.windows import Windows
-from replay.world.models import SECOND_NS, Models
+from replay.world.models import Models
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 
 ROUNDS_MAX = 1000
 PATIENCE_NS = 600 * SECOND_NS

@@ -26,10 +26,11 @@ from services.eviction.core.signals import ConditionType, Signal, StarvedResourc
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition
 from services.kube.quantity import NANO, Format, Quantity
+from services.kube.time import SECOND_NS
 
-MONITORING_INTERVAL_NS = 10 * 1_000_000_000
-CLEANUP_TIMEOUT_NS = 30 * 1_000_000_000
-CLEANUP_POLL_NS = 1_000_000_000
+MONITORING_INTERVAL_NS = 10 * SECOND_NS
+CLEANUP_TIMEOUT_NS = 30 * SECOND_NS
+CLEANUP_POLL_NS = SECOND_NS
 EVICTED_REASON = "Evicted"
 EVICTED_PHASE = "Failed"
 

@@ -19,11 +19,9 @@ from services.eviction.core.results import EVICTED_REASON, PodAdmitResult, StepD
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Notifications, Threshold
 from services.kube.pod import Condition
-from services.kube.taints import Taint, TaintEffect, tolerated
+from services.kube.taints import MEMORY_PRESSURE, Taint, TaintEffect, tolerated
 
-_MEMORY_PRESSURE_TAINT = Taint(
-    key="node.kubernetes.io/memory-pressure", effect=TaintEffect.NO_SCHEDULE
-)
+_MEMORY_PRESSURE_TAINT = Taint(key=MEMORY_PRESSURE, effect=TaintEffect.NO_SCHEDULE)
 _ADMITTED = PodAdmitResult(admit=True)
 
 

@@ -30,17 +30,8 @@ from dataclasses import dataclass, replace
 from services.eviction.core.observations import Observation
 from services.eviction.core.signals import Signal
 from services.kube.kubelet import EvictionConfig, Statements
-from services.kube.quantity import (
-    NANO,
-    DurationError,
-    Format,
-    Quantity,
-    QuantityError,
-    format_duration,
-    parse,
-    parse_duration_ns,
-    saturated,
-)
+from services.kube.quantity import NANO, Format, Quantity, QuantityError, parse, saturated
+from services.kube.time import SECOND_NS, DurationError, format_duration, parse_duration_ns
 
 _SHARE_MAX = 2.0**64
 """A share that exceeds 64 bits of any capacity; an infinite one counts as this."""
@@ -142,7 +133,7 @@ def _float32(number: float) -> float:
     return float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
-REFRESH_NS = 10 * 1_000_000_000
+REFRESH_NS = 10 * SECOND_NS
 """Upstream waits for more than 10 s, which its loop of 10 s and a bit always is."""
 
 

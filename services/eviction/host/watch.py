@@ -45,9 +45,8 @@ from services.eviction.host.cgroups import (
 from services.eviction.host.pods import RunningPod, kill, running_pods, usage
 from services.kube.kubelet import EvictionConfig
 from services.kube.quantity import Format, Quantity
+from services.kube.time import SECOND_NS
 from services.terminal import one_line
-
-_SECOND_NS = 1_000_000_000
 
 
 class WakeReason(Enum):
@@ -203,7 +202,7 @@ class Watch:
         if report.woken is not WakeReason.NOTIFICATION:
             self._end_ns = report.at_ns + self._settings.interval_ns
         while (left_ns := self._end_ns - self._clock_ns()) > 0:
-            left_s = left_ns / _SECOND_NS
+            left_s = left_ns / SECOND_NS
             if not self._notifiers:
                 time.sleep(left_s)
                 break
@@ -242,7 +241,7 @@ class Watch:
         gone = {each.eviction.uid for each in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
-            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
+            time.sleep(CLEANUP_POLL_NS / SECOND_NS)
             left = {each.pod.uid for each in running_pods(self._settings.root, {})}
             if not gone & left:
                 return

@@ -21,9 +21,10 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import PodKey, QueuedPodInfo
 
-_BACKOFF_WINDOW_NS = 1_000_000_000
+_BACKOFF_WINDOW_NS = SECOND_NS
 _NO_WINDOW_NS = 1
 _NO_BACKOFF_NS = -1
 # Beyond this many doublings every positive duration has passed any int64 limit.
@@ -34,7 +35,7 @@ _DOUBLINGS_MAX = 63
 class BackoffLimits:
     """The first wait and the longest, in ns. The first may be longer than the longest."""
 
-    initial_ns: int = 1_000_000_000
+    initial_ns: int = SECOND_NS
     max_ns: int = 10_000_000_000
 
 
@@ -206,7 +207,7 @@ class PodBackoffMap(BackoffPolicy):
             del self._by_name[oldest.key]
 
 
-_BACKOFF_TICK_NS = 1_000_000_000
+_BACKOFF_TICK_NS = SECOND_NS
 _LEFTOVER_TICK_NS = 30_000_000_000
 _NEVER_NS = -1
 

@@ -32,10 +32,10 @@ from services.kube.selector import (
     as_int64,
 )
 from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent
 from services.rpc.errors import FieldError
 
-SECOND_NS = 1_000_000_000
 _INT32_MAX = 2**31 - 1
 _TIME_NS_MAX = (2**63 // SECOND_NS - 1) * SECOND_NS
 _PERCENT = re.compile(r"[0-9]{1,18}%")

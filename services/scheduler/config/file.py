@@ -27,6 +27,7 @@ from services.framework.profile import (
 )
 from services.framework.runtime.profile_plugins import check_profile
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.time import SECOND_NS
 from services.scheduler.config import extenders as scheduler_extenders
 from services.scheduler.config.extenders import ExtenderConfig, check_extenders
 from services.typed import DataError, Read, Reading
@@ -34,7 +35,6 @@ from services.typed import DataError, Read, Reading
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 _LEGACY_API_VERSION = "kubescheduler.config.k8s.io/v1alpha1"
 KIND = "KubeSchedulerConfiguration"
-SECOND_NS = 1_000_000_000
 _DISABLED = "disablePreemption"
 _GONE = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 _NO_EFFECT = (

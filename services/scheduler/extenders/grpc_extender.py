@@ -14,12 +14,12 @@ from services.framework.preemption.preemptor import ExtenderError
 from services.framework.preemption.victims import Candidate
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.time import SECOND_NS
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler.codec import pod_ref
 from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 
-SECOND_NS = 1_000_000_000
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 """Codes whose details gRPC generates: they contain addresses and times."""
 _A = TypeVar("_A")

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
+from services.kube.time import SECOND_NS
 from services.scheduler.config.extenders import UrlError
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-SECOND_NS = 1_000_000_000
 _OK = 200
 _HEADERS = {"Content-Type": "application/json"}
 

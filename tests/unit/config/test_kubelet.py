@@ -7,10 +7,11 @@ import pytest
 
 from services.config.kubelet import read_kubelet_configuration
 from services.kube.kubelet import EvictionConfig, Mode, default_hard
+from services.kube.time import SECOND_NS
 from services.typed import DataError
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-S = 1_000_000_000
+S = SECOND_NS
 
 
 def _eviction(body: str, *, split_containerfs: bool = False) -> EvictionConfig:

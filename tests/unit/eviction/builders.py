@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from services.kube.time import SECOND_NS
 
 GI = 1 << 30
-S = 1_000_000_000
+S = SECOND_NS
 _NODES = 5
 _PODS = 500
 _STEPS = 4

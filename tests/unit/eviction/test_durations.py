@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.kube.quantity import DurationError, format_duration, parse_duration_ns
-
-SECOND_NS = 1_000_000_000
+from services.kube.time import SECOND_NS, DurationError, format_duration, parse_duration_ns
 
 
 @pytest.mark.parametrize(

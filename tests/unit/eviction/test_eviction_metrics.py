@@ -10,11 +10,12 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
+from services.kube.time import SECOND_NS
 from tests.builders import make_pod
 from tests.scrapes import samples
 
 GI = 1 << 30
-S = 1_000_000_000
+S = SECOND_NS
 NO_CONTEXT: Any = None
 
 

@@ -23,11 +23,12 @@ from services.eviction.core.state import ManagerSnapshot
 from services.kube.kubelet import EvictionConfig, Mode
 from services.kube.pod import Condition
 from services.kube.quantity import parse
+from services.kube.time import SECOND_NS
 from services.typed import Reading, write
 from tests.builders import make_pod
 
 GI = 1 << 30
-S = 1_000_000_000
+S = SECOND_NS
 HARD = EvictionConfig(hard={"memory.available": "1Gi"}, local_storage_isolation=False)
 SOFT = EvictionConfig(
     soft={"memory.available": "1Gi"},

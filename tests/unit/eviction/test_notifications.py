@@ -8,9 +8,10 @@ from services.eviction.core.results import StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Notifications
 from services.kube.kubelet import EvictionConfig
+from services.kube.time import SECOND_NS
 
 GI = 1 << 30
-S = 1_000_000_000
+S = SECOND_NS
 ASKED = EvictionConfig(
     hard={"memory.available": "10%", "nodefs.available": "1Gi"},
     soft={"memory.available": "2Gi"},

@@ -13,6 +13,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError, NotFoundError, PreconditionError
 from services.rpc.parts import MESSAGE_BYTES_MAX, PART_BYTES, merged
 from tests.builders import make_pod
@@ -20,7 +21,7 @@ from tests.scrapes import samples
 from tests.unit.eviction.builders import large_batch
 
 GI = 1 << 30
-S = 1_000_000_000
+S = SECOND_NS
 HARD = ev.EvictionConfig(hard={"memory.available": "1Gi"}, local_storage_isolation=False)
 NO_CONTEXT: Any = None
 

@@ -11,11 +11,12 @@ import orjson
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1beta1.trace_pb2 import Delete, ImportIssue, Observed, Record
+from services.kube.time import SECOND_NS
 
 Raw = dict[str, Any]
 T0 = "2026-01-01T00:00:00Z"
 T0_S = 1767225600
-S = 1_000_000_000
+S = SECOND_NS
 
 
 def at(second: float) -> str:

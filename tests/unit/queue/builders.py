@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import (
     AffinityTerm,
     InFlightPod,
@@ -12,12 +13,10 @@ from services.queue.core.queued_pod import (
 from services.queue.core.rules.versions import V1_20, QueueConfig, QueueVersion
 from services.queue.core.scheduling_queue import SchedulingQueue
 
-NS_PER_S = 1_000_000_000
-
 
 def seconds(count: float) -> int:
     """Return `count` seconds in ns."""
-    return int(count * NS_PER_S)
+    return int(count * SECOND_NS)
 
 
 def make_queued_pod(

@@ -35,7 +35,7 @@ from services.kube.storage import (
     TopologyRequirement,
     VolumeAttachment,
 )
-from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.taints import CORDON, Taint, TaintEffect, Toleration
 from services.kube.volumes import (
     AwsElasticBlockStore,
     ClaimSource,
@@ -54,7 +54,6 @@ ZONED = TopologySpreadConstraint(
     max_skew=1, topology_key=LABEL_ZONE, when_unsatisfiable=HARD, selector=WEB
 )
 NEAR_WEB = PodAffinityTerm(topology_key=LABEL_ZONE, selector=WEB)
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
 
 
 def waiting(spec: PodSpec, labels: dict[str, str] | None = None) -> QueuedPod:

@@ -9,8 +9,7 @@ import duckdb
 from replay.report.section import ReportTables
 from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables
-
-SECOND_NS = 1_000_000_000
+from services.kube.time import SECOND_NS
 
 
 class HandMadeTables(RunTables):

@@ -13,7 +13,8 @@ from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.nodes import PODS_MAX, fragmentation, node_timeline, reasons, refusals
 from replay.report.page import SECTIONS
 from replay.report.section import BUCKETS, GROUPS_MAX, ReportSection, stepped
-from tests.unit.report.tables import SECOND_NS, pod, source
+from services.kube.time import SECOND_NS
+from tests.unit.report.tables import pod, source
 
 _NODE = {"node_name": "n", "added_ns": 0, "allocatable": {"cpu": 4000}, "cpu_milli": 4000}
 

@@ -8,9 +8,9 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import PodPhase
+from services.kube.time import SECOND_NS
 from tests.builders import make_pod
 
-SECOND_NS = 1_000_000_000
 START_NS = 1_571_904_000 * SECOND_NS
 
 

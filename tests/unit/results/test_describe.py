@@ -9,7 +9,8 @@ import pytest
 from replay.errors import RunError
 from replay.results.kubectl.describe import describe
 from replay.results.run.directory import RunDirectory
-from tests.unit.results.messages import SECOND_NS, START_NS
+from services.kube.time import SECOND_NS
+from tests.unit.results.messages import START_NS
 from tests.unit.results.small_run import small_run
 
 _LOW = """\

@@ -10,14 +10,14 @@ from click.testing import CliRunner
 from replay.cli.main import command
 from replay.results.run import growth
 from replay.results.run.growth import RunGrowth, warning
+from services.kube.time import MINUTE_NS
 
-_MINUTE_NS = 60_000_000_000
 _GB = 1_000_000_000
 
 
 def test_a_warning_estimates_the_size_at_the_runs_end() -> None:
     """By what was written since the first look, which a resumed run has at another size."""
-    text = warning(4 * _GB, 3 * _GB, (0, 2 * _GB), 10 * _MINUTE_NS, 60 * _MINUTE_NS)
+    text = warning(4 * _GB, 3 * _GB, (0, 2 * _GB), 10 * MINUTE_NS, 60 * MINUTE_NS)
     assert text == (
         "the run's files have 4.0 GB, 3.0 GB of which are spans; about 14.0 GB at its end in 50m, "
         "at this rate; --spans 1% keeps those of one pod in a hundred, --spans off none"
@@ -26,7 +26,7 @@ def test_a_warning_estimates_the_size_at_the_runs_end() -> None:
 
 def test_without_an_end_the_estimate_is_for_a_minute() -> None:
     """And spans are not blamed for what is not theirs."""
-    text = warning(4 * _GB, _GB, (0, 0), 2 * _MINUTE_NS, None)
+    text = warning(4 * _GB, _GB, (0, 0), 2 * MINUTE_NS, None)
     assert text == (
         "the run's files have 4.0 GB, 1.0 GB of which are spans; about 2.0 GB more for each "
         "simulated minute, at this rate; --until ends it earlier"

@@ -7,6 +7,7 @@ from google.protobuf.empty_pb2 import Empty
 from replay.results.run.cluster import ChangeType, ClusterObjects, ClusterState, object_changes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 from tests.builders import make_node
 from tests.unit.results import messages
 
@@ -65,8 +66,8 @@ def test_changes_come_in_order_with_their_verbs() -> None:
     seen = [(each.at_ns - messages.START_NS, each.type, each.key) for each in changed]
     assert seen == [
         (0, ChangeType.ADDED, _POD_KEY),
-        (5 * messages.SECOND_NS, ChangeType.MODIFIED, _POD_KEY),
-        (9 * messages.SECOND_NS, ChangeType.DELETED, _POD_KEY),
+        (5 * SECOND_NS, ChangeType.MODIFIED, _POD_KEY),
+        (9 * SECOND_NS, ChangeType.DELETED, _POD_KEY),
     ]
 
 

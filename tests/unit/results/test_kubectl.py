@@ -9,6 +9,7 @@ import pytest
 from replay.results import durations
 from replay.results.kubectl import rows
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.kube import json_codec
 from services.rpc.kube.fields import timestamp
 from tests.unit.results import messages
@@ -132,7 +133,7 @@ def test_a_pod_that_is_being_deleted_is_terminating() -> None:
 def test_a_row_shows_none_for_what_is_not_there() -> None:
     """Addresses are not simulated."""
     pod = messages.pod_message("p")
-    row = rows.pod_row(pod, messages.START_NS + 5 * messages.SECOND_NS)
+    row = rows.pod_row(pod, messages.START_NS + 5 * SECOND_NS)
     none = rows.NONE
     assert row == ("p", "0/1", "Pending", "0", "5s", none, none, none, none)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from replay.results.spans.pods import PodSpans, PodSpansState
 from replay.state_codec import dump, load
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling, Span
 from tests.kept_spans import KeptSpans
 from tests.unit.results import messages
@@ -16,7 +17,7 @@ def _played(play: Callable[[PodSpans], None], share: float = 1.0) -> KeptSpans:
     sink = KeptSpans()
     spans = PodSpans(sink, Sampling(share), 7)
     play(spans)
-    spans.close(messages.START_NS + 100 * messages.SECOND_NS)
+    spans.close(messages.START_NS + 100 * SECOND_NS)
     return sink
 
 
@@ -32,7 +33,7 @@ def _life(spans: PodSpans) -> None:
 
 def _seconds(span: Span) -> tuple[float, float]:
     start, end = span.start_ns - messages.START_NS, span.end_ns - messages.START_NS
-    return start / messages.SECOND_NS, end / messages.SECOND_NS
+    return start / SECOND_NS, end / SECOND_NS
 
 
 def test_a_pod_has_a_span_for_each_part_of_its_life() -> None:
@@ -161,7 +162,7 @@ def test_a_continued_run_knows_the_victims_that_terminate() -> None:
     saved = load(PodSpansState, dump(PodSpansState, spans.state()))
     continued = PodSpans(sink, Sampling(1.0), 7, state=saved)
     continued.decided(messages.removed("low", 4))
-    continued.close(messages.START_NS + 100 * messages.SECOND_NS)
+    continued.close(messages.START_NS + 100 * SECOND_NS)
     assert _seconds(sink.of("high")["Terminating"]) == (1, 4)
 
 
@@ -174,7 +175,7 @@ def test_an_eviction_is_linked_to_the_reschedule() -> None:
         spans.decided(messages.evicted("old", "memory.available", 3))
         spans.decided(messages.finished("old", 4, "Failed"))
         new = messages.pod_message("new", owner_uid="rs", created_s=4)
-        spans.created(messages.START_NS + 4 * messages.SECOND_NS, new)
+        spans.created(messages.START_NS + 4 * SECOND_NS, new)
 
     sink = _played(play)
     eviction = sink.of("old")["eviction"]

@@ -15,10 +15,11 @@ from replay.results.run.manifest import Manifest
 from replay.results.run.verification import verify
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import set_time
 from tests.builders import make_node
 from tests.unit.results import messages
-from tests.unit.results.messages import SECOND_NS, START_NS
+from tests.unit.results.messages import START_NS
 from tests.unit.world.builders import World
 from tests.unit.world.workloads.builders import end, make_cron_job, make_daemon_set, make_job
 

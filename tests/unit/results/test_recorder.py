@@ -16,6 +16,7 @@ from replay.results.summary.tally import EvictionLoops, Tally
 from replay.state_codec import dump, load
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.span import Sampling
@@ -126,7 +127,7 @@ def test_waiting_time_is_counted_by_priority(run: RunDirectory) -> None:
     recorder = Recorder(run)
     _play(recorder)
     recorder.close()
-    assert recorder.tally.waited_ns[10].max_ns == 2 * messages.SECOND_NS
+    assert recorder.tally.waited_ns[10].max_ns == 2 * SECOND_NS
 
 
 def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
@@ -149,7 +150,7 @@ def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> Non
     assert len(list(run.decisions())) == 5
     assert [round_.at_ns for round_ in run.rounds()] == [
         messages.START_NS,
-        messages.START_NS + 5 * messages.SECOND_NS,
+        messages.START_NS + 5 * SECOND_NS,
     ]
     steps = run.latencies()["steps"]
     assert steps["queueExchange"]["count"] == 2

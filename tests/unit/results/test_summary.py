@@ -16,6 +16,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.summary.summary import NamedCount, Summary, summarize
 from replay.results.summary.table import render
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 from services.telemetry.span import Delivery
 from tests.unit.results import messages
 
@@ -94,7 +95,7 @@ def test_victims_are_counted_by_both_priorities(summary: Summary) -> None:
 def test_waiting_time_stands_beside_those_that_still_wait(summary: Summary) -> None:
     """Both for one priority."""
     (wait,) = summary.waits
-    assert (wait.waited.max_ns, wait.still_waiting) == (90 * messages.SECOND_NS, 8)
+    assert (wait.waited.max_ns, wait.still_waiting) == (90 * SECOND_NS, 8)
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])

@@ -15,6 +15,7 @@ from replay.results.run.files import TABLES_DRAFT
 from replay.results.run.manifest import Manifest
 from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES
 from replay.results.tables.query import RunTables, ensure_tables
+from services.kube.time import SECOND_NS
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
 
@@ -58,7 +59,7 @@ def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> No
         "SELECT name, priority, requests['cpu'], scheduled_ns, node_name, waited_ns, attempts, "
         "ended_ns, ending, preempted_by, evicted_signal FROM pods",
     )
-    second = messages.SECOND_NS
+    second = SECOND_NS
     assert sorted(rows) == [
         (
             *("high", 9, 2000, start + 11 * second, NODE, 3 * second, 3, start + 20 * second),

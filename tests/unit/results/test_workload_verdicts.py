@@ -9,9 +9,10 @@ from replay.results.workloads.verdict import WorkloadVerdict
 from replay.state_codec import dump, load
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, policy_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.time import SECOND_NS
 from tests.builders import make_node
 from tests.unit.results import messages
-from tests.unit.results.messages import SECOND_NS, START_NS
+from tests.unit.results.messages import START_NS
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
 
 _FIELDS = {

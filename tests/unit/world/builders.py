@@ -33,9 +33,10 @@ from reprieve.kube.v1beta1 import (
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import PodPhase
+from services.kube.time import SECOND_NS
 from tests import builders
 
-S = 1_000_000_000
+S = SECOND_NS
 
 
 def make_pod(

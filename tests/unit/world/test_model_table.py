@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from replay.world.models import MODELS, ModelError, Models, duration_ns, shown, with_values
+from services.kube.time import SECOND_NS
 
-S = 1_000_000_000
+S = SECOND_NS
 
 
 def test_a_value_is_read_by_the_models_name_and_off_switches_it_off() -> None:

@@ -18,9 +18,10 @@ from replay.world.api.admission.resources import aggregated, is_pod_level
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.kube.v1beta1 import pod_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.taints import NOT_READY, UNREACHABLE
 
 DEFAULT_TOLERATION_S = 300
-_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATED = (NOT_READY, UNREACHABLE)
 _NO_EXECUTE = "NoExecute"
 
 

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.admission.resources import ZERO, Amounts, amounts, is_pod_level, of_pod, plus
-from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import admission_pb2, affinity_pb2, pod_pb2
+from services.kube.pod import TERMINAL_PHASES
 from services.kube.quantity import Quantity
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import time_ns
 
 RESYNC_NS = 300 * SECOND_NS
@@ -42,7 +43,6 @@ _BY_POD = frozenset(
         *(f"{side}.{name}" for side in ("requests", "limits") for name in _NATIVE),
     }
 )
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 _ONE = Quantity.from_value(1)
 
 
@@ -154,7 +154,7 @@ class Quotas:
         quotas = self._quotas.get(meta.namespace)
         if not quotas:
             return False
-        if meta.HasField("deletion_timestamp") and pod.status.phase not in _TERMINAL:
+        if meta.HasField("deletion_timestamp") and pod.status.phase not in TERMINAL_PHASES:
             self._terminating.setdefault(meta.namespace, {})[meta.uid] = pod
         usage = usage_of(now_ns, pod)
         released = False
@@ -187,7 +187,7 @@ class Quotas:
 def usage_of(now_ns: int, pod: pod_pb2.Pod) -> Amounts:
     """Return what a pod uses, by the names that quotas have for it."""
     usage = {_COUNT: _ONE}
-    if pod.status.phase in _TERMINAL or (
+    if pod.status.phase in TERMINAL_PHASES or (
         pod.metadata.HasField("deletion_timestamp") and _expiry_ns(pod) < now_ns
     ):
         return usage

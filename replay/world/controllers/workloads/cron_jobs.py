@@ -26,10 +26,10 @@ from replay.hashing import object_uid
 from replay.world.controllers.workloads.job_state import JobState, check_policy
 from replay.world.controllers.workloads.jobs import Jobs
 from replay.world.controllers.workloads.pod_control import ControllerRef
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
 from services.rpc.kube.fields import set_time, time_ns, timestamp
 

@@ -27,12 +27,12 @@ from replay.world.controllers.workloads.pod_control import (
     template_hash,
 )
 from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, UnfinishedRollout
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, workloads_pb2
 from services.kube.node import Node
 from services.kube.taints import TaintEffect, repels
+from services.kube.time import SECOND_NS
 from services.rpc.kube import fields
 from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import spec_from_message

@@ -38,10 +38,10 @@ from replay.world.controllers.workloads.rolling_update import (
     deadline_ns,
 )
 from replay.world.controllers.workloads.unfinished_rollout import UnfinishedRollout
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import set_time, time_ns
 
 HASH_LABEL = "pod-template-hash"

@@ -18,8 +18,8 @@ from enum import Enum
 from itertools import islice
 
 from replay.world.api.pod_record import JOB_TRACKING, PodRecord
-from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
 from services.rpc.kube.fields import set_time, time_ns
 

@@ -18,10 +18,10 @@ from replay.world.controllers.workloads.pod_control import (
     PodControl,
     first_to_go,
 )
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
+from services.kube.time import SECOND_NS
 
 
 class Jobs:

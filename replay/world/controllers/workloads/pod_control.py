@@ -23,12 +23,12 @@ from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.controllers.workloads.refusals import Refusals
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import SECOND_NS
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.quantity import is_same_amount
+from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import time_ns
 
 GENERATED_BASE_MAX = 58

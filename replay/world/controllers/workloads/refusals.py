@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replay.world.models import SECOND_NS
+from services.kube.time import SECOND_NS
 
 _FIRST_NS, _MAX_NS = SECOND_NS // 200, 1000 * SECOND_NS
 _JOB_FIRST_NS, _JOB_MAX_NS = SECOND_NS, 60 * SECOND_NS

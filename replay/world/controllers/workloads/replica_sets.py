@@ -10,8 +10,8 @@ from __future__ import annotations
 from replay.world.api.cluster import Cluster, replicas
 from replay.world.api.pod_record import PodRecord, controller_uid
 from replay.world.controllers.workloads.pod_control import ControllerRef, PodControl, first_to_go
-from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
+from services.kube.time import SECOND_NS
 
 
 class ReplicaSets:

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.world.api.cluster import replicas
-from replay.world.models import SECOND_NS
 from reprieve.kube.v1beta1 import workloads_pb2
+from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent
 from services.rpc.kube import fields
 

@@ -26,20 +26,11 @@ from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.selector import LabelSelector
-
-KINDS = {
-    "replica_set": "ReplicaSet",
-    "replication_controller": "ReplicationController",
-    "deployment": "Deployment",
-    "stateful_set": "StatefulSet",
-    "daemon_set": "DaemonSet",
-    "job": "Job",
-    "cron_job": "CronJob",
-}
-"""The kinds that have a controller here, by their fields of KubernetesObject."""
+from services.kube.workloads import WORKLOAD_KINDS
 
 _SPREAD = {
-    KINDS[field]: field for field in ("replica_set", "replication_controller", "stateful_set")
+    WORKLOAD_KINDS[field]: field
+    for field in ("replica_set", "replication_controller", "stateful_set")
 }
 """The kinds whose pods have default spread constraints, with their fields."""
 
@@ -122,7 +113,7 @@ class Workloads:
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a workload object. Raises FieldError for an invalid one."""
         case = message.WhichOneof("object") or ""
-        kind, selector = KINDS[case], selector_of(message)
+        kind, selector = WORKLOAD_KINDS[case], selector_of(message)
         match case:
             case "replica_set":
                 self._replica_sets.put(message.replica_set)
@@ -362,7 +353,7 @@ class Workloads:
     ) -> None:
         """Keep what is needed of a workload object, which is new or has changed."""
         case = message.WhichOneof("object") or ""
-        kind, meta = KINDS[case], getattr(message, case).metadata
+        kind, meta = WORKLOAD_KINDS[case], getattr(message, case).metadata
         self._journal.object_put(now_ns, message, is_new=meta.uid not in self._objects)
         self._uids[kind, meta.namespace, meta.name] = meta.uid
         self._objects[meta.uid] = (kind, meta)

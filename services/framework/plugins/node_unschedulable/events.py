@@ -9,10 +9,7 @@ from __future__ import annotations
 from services.framework.cluster_event import AnyPod, PendingPod
 from services.framework.hints import events_of, on, spec_of
 from services.kube.node import Node
-from services.kube.taints import Taint, TaintEffect, tolerated
-
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
-"""The taint that a cordoned node has for this plugin."""
+from services.kube.taints import CORDON, tolerated
 
 
 def uncordoned(_pod: PendingPod, old: Node | None, new: Node | None) -> bool:

@@ -9,12 +9,11 @@ from collections.abc import Hashable
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import FilterPlugin, PreFiltered, Scope
-from services.framework.plugins.node_unschedulable.events import CORDON
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.kube.taints import tolerated
+from services.kube.taints import CORDON, tolerated
 
 
 class NodeUnschedulable(FilterPlugin[bool]):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from services.framework.cluster_event import Registration
+from services.kube.time import MINUTE_NS
 from services.queue.core.backoff import (
     AttemptBackoff,
     BackoffLimits,
@@ -23,7 +24,6 @@ from services.queue.core.rules.base import QueueParts, QueueRules
 from services.queue.core.rules.v120 import RulesV120
 from services.queue.core.rules.v134_queueing_hints import RulesV134WithHints, RulesV134WithoutHints
 
-_MINUTE_NS = 60_000_000_000
 _WITHOUT_GATES = frozenset({SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.UNSCHEDULABLE})
 
 
@@ -102,7 +102,7 @@ def _compose_v134(parts: QueueParts, config: QueueConfig) -> QueueRules:
 
 V1_16 = QueueVersion(
     name="v1.16",
-    max_unschedulable_ns=_MINUTE_NS,
+    max_unschedulable_ns=MINUTE_NS,
     backoff=lambda config: PodBackoffMap(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_16_TEXTS),
     ranked=lambda _config: False,
@@ -113,7 +113,7 @@ V1_16 = QueueVersion(
 
 V1_20 = QueueVersion(
     name="v1.20",
-    max_unschedulable_ns=_MINUTE_NS,
+    max_unschedulable_ns=MINUTE_NS,
     backoff=lambda config: AttemptBackoff(config.backoff),
     compose=lambda parts, _config: RulesV120(parts, _V1_20_TEXTS),
     ranked=lambda _config: False,
@@ -123,7 +123,7 @@ V1_20 = QueueVersion(
 
 V1_34 = QueueVersion(
     name="v1.34",
-    max_unschedulable_ns=5 * _MINUTE_NS,
+    max_unschedulable_ns=5 * MINUTE_NS,
     backoff=lambda config: FailureBackoff(config.backoff, aligned=config.pop_from_backoff_q),
     compose=_compose_v134,
     ranked=lambda config: config.pop_from_backoff_q,

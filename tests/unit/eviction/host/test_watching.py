@@ -13,9 +13,9 @@ from services.eviction.host import watch
 from services.eviction.host.cgroups import Cgroup, EventNotifier, Machine, open_notifier
 from services.eviction.host.watch import StepReport, WakeReason, Watch, WatchSettings
 from services.kube.kubelet import EvictionConfig
+from services.kube.time import SECOND_NS
 from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v2
 
-SECOND_NS = 1_000_000_000
 STEADY, HUNGRY = f"pod{UID}", f"pod{OTHER_UID}"
 KIB = 1024
 CONFIG = EvictionConfig(
