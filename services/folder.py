@@ -100,8 +100,7 @@ class Folder:
         After an exception the former file is as it was, and the new one is gone.
         """
         _refuse_others(name, self._descriptor)
-        draft = f"{name}.{secrets.token_hex(_RANDOM_BYTES)}{DRAFT}"
-        file = os.fdopen(self.open(draft, os.O_WRONLY | _NEW), "wb")
+        draft, file = self._draft(name)
         try:
             with file:
                 yield file
@@ -118,6 +117,26 @@ class Folder:
         """Write a whole file; a former one is left where this fails."""
         with self.replacing(name) as file:
             file.write(content)
+
+    def write_private(self, name: str, content: bytes) -> None:
+        """Write a whole file that its owner alone may read and change; a former one stays.
+
+        Of several writers at once, the file is that of the first.
+        """
+        draft, file = self._draft(name)
+        try:
+            with file:
+                os.fchmod(file.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                # Unlike a rename, a link does not replace what has the name.
+                descriptor = self._descriptor
+                os.link(draft, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        finally:
+            os.unlink(draft, dir_fd=self._descriptor)
+        self.sync()
 
     def take(self, source: Folder, name: str) -> None:
         """Move a file from another folder of this file system to here, in place of a former one."""
@@ -171,6 +190,11 @@ class Folder:
         except OSError as error:
             if error.errno not in _CANNOT_SYNC:
                 raise
+
+    def _draft(self, name: str) -> tuple[str, BinaryIO]:
+        """Return the name of a new draft of a file, and the draft, opened for writing."""
+        draft = f"{name}.{secrets.token_hex(_RANDOM_BYTES)}{DRAFT}"
+        return draft, os.fdopen(self.open(draft, os.O_WRONLY | _NEW), "wb")
 
 
 def open_file(path: Path) -> io.BufferedReader:

@@ -51,6 +51,14 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sign runs by a key of the tests, not by that of the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="module", params=[math.inf, 0], ids=["plain", "compiled"])
 def tier(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run kernels as plain Python only, and then compiled only."""

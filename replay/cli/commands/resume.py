@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
 from replay.results.run.resume_point import ASKED, ResumePoint, RunCommand
 from replay.runner import ReplaySettings
-from services.terminal import echo
+from services.terminal import echo, one_line
 
 _RESUMED = "replay.cli.commands.resume"
 """Key of the resumed run's command in click's context, which the replay command reads."""
@@ -25,9 +26,15 @@ _RESUMED = "replay.cli.commands.resume"
 
 @click.command(name="resume")
 @click.argument("run", type=FOLDER)
+@click.option(
+    "--repeat-command",
+    "repeats_any",
+    is_flag=True,
+    help="Repeat the run's command although the run was not begun here by this user.",
+)
 @check_options
 @click.pass_context
-def command(context: click.Context, *, run: Path, checks: Checks) -> None:
+def command(context: click.Context, *, run: Path, repeats_any: bool, checks: Checks) -> None:
     """Go on with a run that broke off: killed, interrupted, or out of disk space.
 
     RUN is the folder of the run. The command that began it is repeated in its working directory,
@@ -36,6 +43,10 @@ def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     must be those of the beginning. Bounds and timeouts of the environment are taken from then, too;
     set REPRIEVE_ACCESS and REPRIEVE_PLUGINS again. A run whose services are lost goes on by itself,
     see --reconnect of `reprieve replay`. Of a run that has its end, a missing report is written.
+
+    The command writes the files and connects to the addresses that it has. It is repeated if your
+    own replays on this machine have signed the run; else it is shown, and --repeat-command repeats
+    it.
 
     The checks of the command are made, and its --junit and --summary are written. The options of
     these names add checks, and name other files.
@@ -48,10 +59,17 @@ def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     main, more = context.find_root().command, checks.arguments()
     assert isinstance(main, click.Group)  # noqa: S101 - `reprieve`
     with refusing(RunError):
-        if RunDirectory.open(run).manifest().finished:
-            _complete(RunDirectory.open(run), context, main, more)
+        directory = RunDirectory.open(run)
+        manifest, doubt = directory.signed_manifest()
+        if manifest.finished:
+            if not repeats_any:
+                _refuse_unsigned(run, RunCommand(argv=manifest.argv, folder=os.curdir), doubt)
+            _complete(directory, context, main, more)
             return
-        begun = ResumePoint.read(run).command
+        point, doubt = ResumePoint.read_signed(run)
+    begun = point.command
+    if not repeats_any:
+        _refuse_unsigned(run, begun, doubt)
     if not begun.argv or begun.argv[0] != "replay":
         problem = f"{run} was not made by `reprieve replay`: repeat the command that made it"
         raise ExitError(REFUSED, problem)
@@ -73,6 +91,19 @@ def command(context: click.Context, *, run: Path, checks: Checks) -> None:
     with main.make_context("reprieve", [*begun.argv, *more]) as repeated:
         repeated.meta[_RESUMED] = begun
         main.invoke(repeated)
+
+
+def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
+    """Raise ExitError with the command where there is a doubt about who began the run."""
+    if doubt:
+        set_there = [f"{name}={shlex.quote(value)}" for name, value in begun.environment.items()]
+        repeated = " ".join([*set_there, shlex.join(["reprieve", *begun.argv])])
+        lines = (
+            f"{run} was not begun here by you: {doubt}",
+            f"its command, which would run in {begun.folder}: {repeated}",
+            "add --repeat-command if you trust all that it reads, writes and connects to",
+        )
+        raise ExitError(REFUSED, "\n".join(map(one_line, lines)))
 
 
 def _complete(

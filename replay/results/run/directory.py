@@ -44,7 +44,7 @@ from replay.results.run.history import (
 )
 from replay.results.run.lock import LOCK, RunLock, held_text, is_held, read_holder
 from replay.results.run.log_file import whole_lines
-from replay.results.run.manifest import Manifest, RunFile, described
+from replay.results.run.manifest import Manifest, RunFile, described, unsigned_manifest
 from replay.results.run.resume_point import RESUME, ResumePoint
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -353,6 +353,11 @@ class RunDirectory:
     def manifest(self) -> Manifest:
         """Read the manifest."""
         return Manifest.from_mapping(self._read_json(MANIFEST))
+
+    def signed_manifest(self) -> tuple[Manifest, str]:
+        """Read the manifest; return also why this user's replays did not write it, "" if so."""
+        mapping = self._read_json(MANIFEST)
+        return Manifest.from_mapping(mapping), unsigned_manifest(mapping)
 
     def made(self) -> dict[str, RunFile]:
         """Return the noted files that were made of this run's, with their digests."""

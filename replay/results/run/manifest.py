@@ -1,7 +1,7 @@
 """The manifest of a run: its inputs, its end, and the digests of its files.
 
-Equal runs have equal manifests but for `files`: spans and wall times are measured, and where the
-frames of the history end depends on wall time.
+Equal runs have equal manifests but for `files`, and so signature and digest: spans and wall times
+are measured, and where the frames of the history end depends on wall time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from typing import Any, Self
 import orjson
 
 from replay.errors import RunError, unreadable
+from replay.results.run.signature import signature, unsigned
 from services.folder import open_file
 
 FORMAT_VERSION = 1
 _DIGEST = "sha256"
 """The manifest's key of its own digest."""
+_SIGNATURE = "signature"
+"""The manifest's key of the signature of all of it but signature and digest, hex."""
+_PURPOSE = "manifest"
 CONTRACT = "v1beta1"
 """Version of the contract whose messages a run holds.
 
@@ -89,8 +93,9 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def encoded(self) -> bytes:
-        """Return the manifest as JSON, with a digest of all of it but the digest."""
+        """Return the manifest as JSON, with its signature, and a digest of all but the digest."""
         plain = asdict(self)
+        plain[_SIGNATURE] = signature(_PURPOSE, orjson.dumps(plain)).hex()
         return orjson.dumps(
             {**plain, _DIGEST: _digest(plain)},
             option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
@@ -129,6 +134,7 @@ class Manifest:
             raise RunError(
                 "the manifest is damaged: it has another digest than when it was written"
             )
+        mapping.pop(_SIGNATURE, None)
         try:
             values = dict(mapping)
             values["traces"] = tuple(ReplayedTrace(**each) for each in values["traces"])
@@ -138,6 +144,16 @@ class Manifest:
             return cls(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"the manifest cannot be read: {error}") from error
+
+
+def unsigned_manifest(mapping: Mapping[str, Any]) -> str:
+    """Return why a manifest, as JSON, is not one that this user's replays wrote; "" if it is."""
+    plain = {name: value for name, value in mapping.items() if name not in {_DIGEST, _SIGNATURE}}
+    try:
+        signed = bytes.fromhex(mapping.get(_SIGNATURE, ""))
+    except (TypeError, ValueError):
+        return "its signature is not hexadecimal"
+    return unsigned(_PURPOSE, orjson.dumps(plain), signed)
 
 
 def _digest(plain: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Where a run can be resumed: its command, and the last checkpoint of everything.
 
 The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
-a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format, and
-what replay/state_codec.py makes of a ResumePoint, whose `world` and `recorder` are the same. The
-services' parts are those of their CheckpointSession.
+a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format with
+a signature, and what replay/state_codec.py makes of a ResumePoint, whose `world` and `recorder` are
+the same. The services' parts are those of their CheckpointSession.
 
 The file may be a stranger's. It names no code; the memory that reading takes is bounded by its
-size; and of a command's environment only the variables in REPEATED are taken from it.
+size; and of a command's environment only the variables in REPEATED are taken from it. Its command
+is repeated where the signature is this user's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from google.protobuf.message import DecodeError
 from replay.bounds import NAMES, variable_name
 from replay.errors import RunError, unreadable
 from replay.results.run.manifest import RunFile
+from replay.results.run.signature import signature, unsigned
 from replay.state_codec import UnreadableStateError, dump, load
 from reprieve.session.v1beta1 import session_pb2
 from services.folder import read_file
@@ -39,8 +41,9 @@ Others are options, too, but name code to run, or files with credentials.
 ASKED = frozenset({"REPRIEVE_ACCESS", "REPRIEVE_PLUGINS"})
 """Such others: where they were set at the beginning, they must be set again by the user."""
 _FORMAT = 2
-_HEAD_BYTES = 32
-"""Enough for the number of a format, in every format."""
+_PURPOSE = "resume point"
+_HEAD_BYTES = 64
+"""Enough for the number of a format, in every format, and for a signature in this one."""
 _LEVEL = 1
 _EXPANSION, _EXPANSION_FROM_BYTES = 32, 1 << 20
 """How many times as large as the file its content may be, beyond 1 MiB; it is 4 times as a rule."""
@@ -102,21 +105,35 @@ class ResumePoint:
 
     def encoded(self) -> bytes:
         """Return the content of the file."""
-        return _compressed(msgpack.packb({"format": _FORMAT}) + dump(ResumePoint, self))
+        point = dump(ResumePoint, self)
+        head = {"format": _FORMAT, "signature": signature(_PURPOSE, point)}
+        return _compressed(msgpack.packb(head) + point)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the file of a run's folder. Raises RunError where it is missing or damaged."""
+        return cls._read(folder)[0]
+
+    @classmethod
+    def read_signed(cls, folder: Path) -> tuple[Self, str]:
+        """Do what `read` does; return also why this user's replays did not write it, "" if so."""
+        point, encoded, signed = cls._read(folder)
+        return point, unsigned(_PURPOSE, encoded, signed)
+
+    @classmethod
+    def _read(cls, folder: Path) -> tuple[Self, bytes, bytes]:
+        """Return the point, its encoding, and the signature of that."""
         path = folder / RESUME
         try:
             content = _expanded(read_file(path))
-            number, size = _format(content[:_HEAD_BYTES])
+            number, signed, size = _head(content)
             if number != _FORMAT:
                 raise RunError(
                     f"{path}: has format {number}, and this version of reprieve reads {_FORMAT} "
                     "only: resume the run with the version that began it, or replay its trace again"
                 )
-            point = load(cls, content[size:])
+            encoded = content[size:]
+            point = load(cls, encoded)
         except FileNotFoundError:
             raise RunError(
                 f"{folder} cannot be resumed: it has no {RESUME}; replay its trace again, with "
@@ -128,7 +145,7 @@ class ResumePoint:
             raise RunError(f"{path}: is damaged: {error}") from error
         if not REPEATED.issuperset(point.command.environment):
             raise RunError(f"{path}: is damaged: its environment has a variable of another kind")
-        return point
+        return point, encoded, signed
 
 
 def _compressed(content: bytes) -> bytes:
@@ -149,21 +166,25 @@ def _expanded(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data)
 
 
-def _format(head: bytes) -> tuple[int, int]:
-    """Return the number of the format at the beginning of a content, and where it ends.
+def _head(content: bytes) -> tuple[int, bytes, int]:
+    """Return the number of the format and the signature, and how many bytes they take.
 
-    In format 1 it is the first entry of a map that has everything else, too.
+    Of another format only the number. In format 1 it is the first entry of a map that has
+    everything else, too. Raises UnreadableStateError.
     """
     reader = msgpack.Unpacker(max_buffer_size=_HEAD_BYTES)
-    reader.feed(head)
+    reader.feed(content[:_HEAD_BYTES])
     try:
         reader.read_map_header()
         name, number = reader.unpack(), reader.unpack()
+        if name == "format" and type(number) is int and number != _FORMAT:
+            return number, b"", 0
+        key, signed = reader.unpack(), reader.unpack()
     except (msgpack.UnpackException, ValueError, TypeError) as error:
         raise UnreadableStateError("it does not begin with a format") from error
-    if name != "format" or type(number) is not int:
-        raise UnreadableStateError("it does not begin with a format")
-    return number, reader.tell()
+    if (name, type(number), key, type(signed)) != ("format", int, "signature", bytes):
+        raise UnreadableStateError("it does not begin with a format and a signature")
+    return number, signed, reader.tell()
 
 
 def packed(chunks: Sequence[session_pb2.CheckpointChunk]) -> list[bytes]:

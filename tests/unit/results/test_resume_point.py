@@ -26,7 +26,7 @@ def _write(folder: Path, content: bytes) -> Path:
 def _point(**command: object) -> bytes:
     """Return the content of a file whose command has these values."""
     made = RunCommand(argv=("replay", "trace"), run="run", folder="/", **command)  # type: ignore[arg-type]  # by name
-    return bytes(msgpack.packb({"format": 2})) + dump(
+    return bytes(msgpack.packb({"format": 2, "signature": b""})) + dump(
         ResumePoint, ResumePoint(version="1", command=made)
     )
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_compresses_well_is_read(tmp_path: Path) -> None:
     assert ResumePoint.read(tmp_path) == point
 
 
-_HEAD = msgpack.packb({"format": 2})
+_HEAD = msgpack.packb({"format": 2, "signature": b""})
 
 
 @pytest.mark.parametrize(
