@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from services.framework.columns.kernels import Kernel
+from services.scheduler.ahead import held
+from services.scheduler.session import SchedulerSession
 
 # How fast a machine is, and how busy, is nothing that a test fails for.
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,3 +67,15 @@ def tier(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "plain_steps", request.param)
         yield
+
+
+@pytest.fixture(params=[True, False], ids=["looks ahead", "asks for everything"])
+def looks_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Open the scheduler's sessions with look-ahead, and then without."""
+    enabled: bool = request.param
+    defaults = SchedulerSession.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "looks_ahead", enabled)
+    if not enabled:
+        monkeypatch.setattr(held, "HELD_MAX", 0)
+    return enabled

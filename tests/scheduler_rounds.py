@@ -10,5 +10,5 @@ async def told(
     session: SchedulerSession, round_: scheduler_pb2.Round
 ) -> scheduler_pb2.RoundOutcomes:
     """Return what a session decides of one round."""
-    [outcomes] = [each async for each in session.run(round_, ())]
+    [outcomes] = [outcomes async for outcomes in session.run(round_)]
     return outcomes

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.runtime.diagnosis import Refused
 from services.rpc.kube.messages import put
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
 from services.scheduler.core.decisions import Binding, Decision, Skipped, Verdict
-from services.scheduler.core.queueing.steps import CommitUnschedulable, WhyFailed
+from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, WhyFailed
 
 _OUTCOME_BYTES = 256
 _POD_BYTES = 24
@@ -45,20 +45,34 @@ class BatchEntry(NamedTuple):
         )
 
 
-class Batch:
-    """Decisions in order, all made at `at_ns`; `operations` commit them.
+class QueueAnswer(NamedTuple):
+    """What follows from a batch for the queue.
 
-    `size` is the approximate size of their outcomes, in bytes. `awaited` is the decision whose
-    effects the next attempt must see, if there is one; it is the last.
+    `heads` are the pods that are next, in order, and `wakeup_ns` is when another one may be.
+    `taken_back` are the batch's decisions that the queue did not accept. `exchange_ns` is the wall
+    time of the exchange; None where the answer followed without one.
     """
 
-    def __init__(self, encoder: StepEncoder, at_ns: int) -> None:
-        self.operations: list[queue_pb2.Operation] = []
+    heads: Sequence[Head]
+    wakeup_ns: int | None = None
+    taken_back: Sequence[Decision] = ()
+    exchange_ns: int | None = None
+
+
+class Batch:
+    """Operations for the queue in order: a round's input, or decisions that were made at `at_ns`.
+
+    `size` is the approximate size of the decisions' outcomes, in bytes.
+    """
+
+    def __init__(
+        self, encoder: StepEncoder, at_ns: int, operations: Iterable[queue_pb2.Operation] = ()
+    ) -> None:
+        self.operations = [*operations]
         self._encoder = encoder
         self._at_ns = at_ns
         self._entries: list[BatchEntry] = []
         self.size = 0
-        self.awaited: Decision | None = None
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
@@ -72,17 +86,12 @@ class Batch:
     @property
     def all_bound(self) -> bool:
         """Return whether every decision binds its pod."""
-        return all(isinstance(each.decision.verdict, Binding) for each in self._entries)
+        return all(isinstance(entry.decision.verdict, Binding) for entry in self._entries)
 
     @property
-    def awaits_effects(self) -> bool:
-        """Return whether `awaited` was made and was not taken back."""
-        return bool(self._entries) and self._entries[-1].decision is self.awaited
-
-    @property
-    def last_cycle(self) -> int:
-        """Return the cycle of the last decision's pop."""
-        return self._entries[-1].decision.head.pop.cycle
+    def last(self) -> Decision | None:
+        """Return the last decision."""
+        return self._entries[-1].decision if self._entries else None
 
     def add(
         self, decision: Decision, wall_ns: int, answers: Sequence[scheduler_pb2.ExtenderAnswer]
@@ -119,31 +128,32 @@ class Batch:
         self._run_pods += 1
         return (len(self.operations) - 1, self._run_pods - 1)
 
-    def take_back(self, answer: queue_service_pb2.ApplyResponse) -> list[Decision]:
-        """Take out and return the decisions that the queue did not go along with."""
-        last = answer.results[-1].pods if answer.results else 0
-        end = (answer.applied, last)
-        kept = [each for each in self._entries if each.begin < end]
-        left = [each.decision for each in self._entries[len(kept) :]]
+    def take_back(self, operations: int, pods: int) -> list[Decision]:
+        """Take out and return the decisions that the queue did not accept.
+
+        It applied the first `operations`, and of the next one the first `pods`.
+        """
+        kept = [entry for entry in self._entries if entry.begin < (operations, pods)]
+        taken_back = [entry.decision for entry in self._entries[len(kept) :]]
         self._entries = kept
-        return left
+        return taken_back
 
     def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> int:
         """Write what was decided, and count the pods that were tried."""
         run: list[BatchEntry] = []
         tried = 0
-        for taken in self._entries:
-            if taken.is_plain_refusal:
-                run.append(taken)
+        for entry in self._entries:
+            if entry.is_plain_refusal:
+                run.append(entry)
                 tried += 1
                 continue
             self._put_run(run, out)
             run = []
-            if not isinstance(taken.decision.verdict, Skipped):
+            if not isinstance(entry.decision.verdict, Skipped):
                 tried += 1
                 outcome = out.outcomes.add()
-                put_outcome(taken.decision, self._at_ns, taken.wall_ns, outcome)
-                outcome.extender_answers.extend(taken.answers)
+                put_outcome(entry.decision, self._at_ns, entry.wall_ns, outcome)
+                outcome.extender_answers.extend(entry.answers)
         self._put_run(run, out)
         return tried
 
@@ -151,21 +161,21 @@ class Batch:
         if not run:
             return
         refusals = out.outcomes.add(at_ns=self._at_ns).refusals
-        decisions = [each.decision for each in run]
+        decisions = [entry.decision for entry in run]
         heads = [decision.head for decision in decisions]
         refusals.first_cycle = heads[0].pop.cycle
         refusals.uids.extend([head.pop.uid for head in heads])
         refusals.attempts.extend([head.attempts for head in heads])
         refusals.first_enqueued_ns.extend([head.first_enqueued_ns for head in heads])
         refusals.queued_ns.extend([head.queued_ns for head in heads])
-        refusals.wall_ns.extend([each.wall_ns for each in run])
+        refusals.wall_ns.extend([entry.wall_ns for entry in run])
         _put_verdicts(decisions, refusals)
         _put_steps(decisions, refusals)
 
 
 def _variable_size(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAnswer]) -> int:
     """Return about what an outcome has beside what each has, in bytes."""
-    size = sum(each.ByteSize() for each in answers)
+    size = sum(answer.ByteSize() for answer in answers)
     verdict = decision.verdict
     if isinstance(verdict, Refused):
         size += len(verdict.message) + len(verdict.preemption_message)
@@ -195,7 +205,7 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
     """
     places: dict[Verdict, int] = {}
     place_of: dict[int, int] = {}
-    found: list[int] = []
+    refused_by: list[int] = []
     for decision in decisions:
         verdict = decision.verdict
         place = place_of.get(id(verdict))
@@ -204,8 +214,8 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
             place = place_of[id(verdict)] = places.setdefault(verdict, len(places))
             if place == len(out.verdicts):
                 put_refused(verdict, out.verdicts.add())
-        found.append(place)
-    out.refused_by.extend(found)
+        refused_by.append(place)
+    out.refused_by.extend(refused_by)
 
 
 def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:

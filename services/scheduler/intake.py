@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import Pod, PodSpec
 from services.kube.requests import names_in_force, requested_names
 from services.kube.time import SECOND_NS
@@ -40,13 +40,28 @@ _SPECS_MAX = 65536
 """Specs that are remembered as counted; a forgotten one is counted again, to no effect."""
 
 
-class WindowRound(NamedTuple):
-    """A round of a window: the confirmations of the round before, at its time, and its changes."""
+ALL_PODS = 2**31
+"""More pods than a round can try."""
 
-    round_: scheduler_pb2.Round
-    before_ns: int
-    confirmed: list[PatchPod]
-    changes: list[TimedChange]
+
+class Answer(NamedTuple):
+    """The world's answer to a decision; `refused` is what it did not carry out, if anything."""
+
+    at_ns: int
+    pop: PopId
+    refused: Stage | None
+
+
+class RoundInput(NamedTuple):
+    """A round as it was read: what is applied before its heads are tried.
+
+    `pods_max` is 0 for a part of a round: events alone, the rest of the round follows.
+    """
+
+    at_ns: int
+    answers: Sequence[Answer]
+    changes: Sequence[TimedChange]
+    pods_max: int = ALL_PODS
 
 
 class Intake:
@@ -76,8 +91,8 @@ class Intake:
             core.reads_objects if queue.registers_events else _never,
         )
 
-    def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[TimedChange]:
-        """Return the changes that a round brings, which begins not before `since_ns`.
+    def read_round(self, round_: scheduler_pb2.Round, since_ns: int) -> RoundInput:
+        """Return what a round brings, which begins not before `since_ns`.
 
         Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
         """
@@ -88,49 +103,25 @@ class Intake:
             raise FieldError("round.max_pods", "must be above 0; leave it out for no limit")
         for index, attempt in enumerate(round_.recorded):
             _check_recorded(attempt, f"round.recorded[{index}]")
-        last_ns = self._check_answers(round_, max(0, since_ns))
-        return self._read_events(round_.events, last_ns, round_.at_ns, "round.events")
+        answers = list(self._read_answers(round_, max(0, since_ns)))
+        last_ns = answers[-1].at_ns if answers else max(0, since_ns)
+        changes = self.read_events(round_.events, last_ns, round_.at_ns, "round.events")
+        pods_max = 0 if round_.events_only else round_.max_pods or ALL_PODS
+        return RoundInput(round_.at_ns, answers, changes, pods_max)
 
-    def read_window(
-        self, window: Sequence[scheduler_service_pb2.Foreseen], since_ns: int
-    ) -> list[WindowRound]:
-        """Return what the rounds of a window bring that follow a round at `since_ns`.
-
-        Raises FieldError and TimeGoesBackwardsError; nothing is changed.
-        """
-        ahead = []
-        for index, foreseen in enumerate(window):
-            field, round_ = f"window[{index}]", foreseen.round
-            if not foreseen.HasField("round"):
-                raise FieldError(f"{field}.round", "is required")
-            if round_.answers or round_.recorded or round_.events_only:
-                raise FieldError(f"{field}.round", "has events alone and takes pods")
-            if round_.at_ns < since_ns:
-                raise _out_of_turn(f"{field}.round", round_.at_ns, since_ns, round_.at_ns)
-            confirmations = foreseen.confirmations
-            confirmed = []
-            for timed in self._read_events(
-                confirmations, since_ns, since_ns, f"{field}.confirmations"
-            ):
-                if not isinstance(timed.change, PatchPod):
-                    raise FieldError(f"{field}.confirmations", "are patches of pods")
-                confirmed.append(timed.change)
-            changes = self._read_events(
-                round_.events, since_ns, round_.at_ns, f"{field}.round.events"
-            )
-            ahead.append(WindowRound(round_, since_ns, confirmed, changes))
-            since_ns = round_.at_ns
-        return ahead
-
-    def _read_events(
+    def read_events(
         self, events: Iterable[scheduler_pb2.Event], last_ns: int, until_ns: int, field: str
     ) -> list[TimedChange]:
+        """Return the changes of events in order, at `last_ns` at the earliest.
+
+        Raises as `read_round`.
+        """
         decode = self.decoder.decode
         changes: list[TimedChange] = []
         for index, event in enumerate(events):
             at_ns = event.at_ns
             if not last_ns <= at_ns <= until_ns:
-                raise _out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
+                raise out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
             try:
                 change = decode(event)
                 if type(change) is PutPod:
@@ -184,86 +175,53 @@ class Intake:
             )
         self._brought[pod.uid] = pod
 
-    def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
-        """Return the earliest time of an event: that of the last answer.
+    def _read_answers(self, round_: scheduler_pb2.Round, last_ns: int) -> Iterator[Answer]:
+        """Yield a round's answers, at `last_ns` at the earliest.
 
         Raises a refusal for a malformed answer; one of an unknown pop may be a retried one.
         """
-        last_ns = since_ns
         for index, answer in enumerate(round_.answers):
             field = f"round.answers[{index}]"
-            at_ns = _time_of(answer, round_)
+            at_ns = answer.at_ns if answer.HasField("at_ns") else round_.at_ns
             if not last_ns <= at_ns <= round_.at_ns:
-                raise _out_of_turn(field, at_ns, last_ns, round_.at_ns)
+                raise out_of_turn(field, at_ns, last_ns, round_.at_ns)
             last_ns = at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
             if answer.pop.cycle < 1:
                 problem = f"{answer.pop.cycle} is not a scheduling cycle: cycles count from 1"
                 raise FieldError(f"{field}.pop.cycle", problem)
-            named = answer.refused or not answer.HasField("refused")
-            if not named or answer.refused not in STAGES:
+            is_stage = answer.refused or not answer.HasField("refused")
+            if not is_stage or answer.refused not in STAGES:
                 raise FieldError(f"{field}.refused", "is not a stage of this service")
-            if STAGES[answer.refused] is not Stage.DELETE_VICTIM:
-                continue
-            deletions = self._deletions(PopId(answer.pop.uid, answer.pop.cycle))
-            if deletions is not None and answer.victim.uid not in deletions:
-                raise FieldError(
-                    f"{field}.victim.uid",
-                    f"{answer.victim.uid!r} is not one of the pods whose deletion was requested",
-                )
-        return last_ns
+            pop, refused = PopId(answer.pop.uid, answer.pop.cycle), STAGES[answer.refused]
+            if refused is Stage.DELETE_VICTIM:
+                self._check_victim(pop, answer.victim.uid, f"{field}.victim.uid")
+            yield Answer(at_ns, pop, refused)
 
-    def take(
-        self, round_: scheduler_pb2.Round, changes: Iterable[TimedChange]
-    ) -> list[queue_pb2.Operation]:
+    def _check_victim(self, pop: PopId, uid: str, field: str) -> None:
+        """Raise FieldError where a decision that awaits its answer did not delete the pod."""
+        for decision in self._core.unanswered():
+            nomination = decision.nomination
+            deletions = nomination.deletions if nomination else ()
+            if decision.head.pop == pop and all(pod.uid != uid for pod in deletions):
+                problem = f"{uid!r} is not one of the pods whose deletion was requested"
+                raise FieldError(field, problem)
+
+    def take_round(self, brought: RoundInput) -> list[queue_pb2.Operation]:
         """Apply a round's answers and changes to the core; return the queue's operations."""
-        operations = list(self._take_answers(round_))
-        for timed in changes:
+        operations = [
+            self.encoder.operation(step, answer.at_ns)
+            for answer in brought.answers
+            for step in self._core.answer(answer.pop, answer.refused)
+        ]
+        for timed in brought.changes:
             operations += self._take_change(timed)
-        return operations
-
-    def confirm(
-        self, at_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], patches: Iterable[PatchPod]
-    ) -> list[queue_pb2.Operation]:
-        """Confirm bindings to the core; return the queue's operations.
-
-        `patches` are the world's patches of the bound pods at `at_ns`, which leave out the nodes.
-        """
-        operations: list[queue_pb2.Operation] = []
-        nodes: dict[str, str] = {}
-        for outcome in outcomes:
-            nodes[outcome.pop.uid] = outcome.bind.node_name
-            pop = PopId(outcome.pop.uid, outcome.pop.cycle)
-            for step in self._core.answer(pop, None):
-                operations.append(self.encoder.operation(step, at_ns))
-        for change in patches:
-            confirms = confirms_binding(change.patch)
-            if confirms:
-                change.patch.node_name = nodes[change.patch.pod.uid]
-            operations += self._take_change(TimedChange(at_ns, change))
-            if confirms:  # the request is kept, for it may come again
-                change.patch.node_name = ""
         return operations
 
     def keep(self, message: object_pb2.KubernetesObject) -> None:
         """Keep the message of an object that the core keeps by its value."""
         self.others[_other_key(message)] = message
-
-    def _take_answers(self, round_: scheduler_pb2.Round) -> Iterator[queue_pb2.Operation]:
-        for answer in round_.answers:
-            pop = PopId(answer.pop.uid, answer.pop.cycle)
-            stage = STAGES[answer.refused]
-            for step in self._core.answer(pop, stage):
-                yield self.encoder.operation(step, _time_of(answer, round_))
-
-    def _deletions(self, pop: PopId) -> list[str] | None:
-        """Return the uids whose deletion a pop's decision requests, None for an unknown pop."""
-        for decision in self._core.unanswered():
-            if decision.head.pop == pop:
-                nomination = decision.nomination
-                return [pod.uid for pod in nomination.deletions] if nomination else []
-        return None
 
     def _take_change(self, timed: TimedChange) -> list[queue_pb2.Operation]:
         steps: Sequence[QueueStep] = ()
@@ -333,10 +291,6 @@ class Intake:
                 return self._core.remove_object(ref.kind, ref.namespace, ref.name)
 
 
-def _time_of(answer: scheduler_pb2.Answer, round_: scheduler_pb2.Round) -> int:
-    return answer.at_ns if answer.HasField("at_ns") else round_.at_ns
-
-
 def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:
     if not attempt.pod.uid:
         raise FieldError(f"{field}.pod.uid", "is required")
@@ -346,12 +300,7 @@ def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:
         )
 
 
-def confirms_binding(patch: scheduler_pb2.PodPatch) -> bool:
-    """Return whether a patch says that a pod was bound, to whatever node was chosen."""
-    return patch.HasField("node_name") and not patch.node_name
-
-
-def _out_of_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> RefusalError:
+def out_of_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> RefusalError:
     """Return the refusal of a time after the round's, or before what came before it."""
     if at_ns > round_ns:
         return FieldError(f"{field}.at_ns", f"{at_ns} ns lies after the round's {round_ns} ns")

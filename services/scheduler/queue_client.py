@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import grpc
@@ -25,11 +26,11 @@ from services.rpc.errors import (
 from services.rpc.interceptors.tracing import outgoing
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
-from services.scheduler.passing import without_passing
+from services.scheduler.ahead.held import Held, without_passing
+from services.scheduler.batch import Batch, QueueAnswer
+from services.scheduler.codec import head_from_message
 from services.scheduler.queue_stream import QueueStream, refusal_of
 
-HELD_MAX = 512
-"""Operations that are held at most until heads are needed."""
 OPERATIONS_MAX = 4096
 """Operations that a queue takes in a batch."""
 UNREAD_MAX = 8
@@ -116,10 +117,10 @@ class QueueLink:
         """Return whether the queue responds to a health check; one without them responds, too."""
         check = health_pb2_grpc.HealthStub(self._channel.current()).Check
         try:
-            found = await check(health_pb2.HealthCheckRequest(), timeout=WATCH_S)
+            reply = await check(health_pb2.HealthCheckRequest(), timeout=WATCH_S)
         except grpc.aio.AioRpcError as error:
             return error.code() not in _NO_RESPONSE
-        serving: bool = found.status == health_pb2.HealthCheckResponse.SERVING
+        serving: bool = reply.status == health_pb2.HealthCheckResponse.SERVING
         return serving
 
     async def close(self) -> None:
@@ -132,8 +133,7 @@ class QueueClientSession:
 
     `traceparent` is the context of the span that the next batches belong to. `resumable` is set
     where the queue supports checkpoints, `foreseeable_heads` where a caller may form the next heads
-    itself while no pod waits. Batches whose answer nothing waits for are held until the next one;
-    of pods that are added and deleted within them the queue receives only the number.
+    itself while no pod waits. `held` are operations whose answer nothing waits for.
     """
 
     def __init__(self, link: QueueLink, opened: queue_service_pb2.Session) -> None:
@@ -141,92 +141,83 @@ class QueueClientSession:
         self.config = opened.config
         self.resumable = opened.resumable
         self.foreseeable_heads = opened.foreseeable_heads
-        self._passes_through = opened.passes_through
+        self.held = Held(without_passing if opened.passes_through else list)
         self._stamp = session_pb2.Stamp(session=opened.session)
         self.traceparent = ""
         self._sequence = 0
         self._unread: deque[_Sent] = deque()
-        self._held: list[queue_pb2.Operation] = []
         self.stream = link.stream()
 
-    async def exchange(
-        self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.ApplyResponse:
-        """Send a batch and return its answer, without that to the batches held before.
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+        """Send a batch, take out of it what the queue does not accept, and return its heads.
 
         Raises UnavailableError.
         """
-        held = self._take_held()
-        applied = 0
-        for request in _requests([*held, *operations] if held else operations, heads):
-            answer = await self._ask(request)
-            applied += answer.applied
-            if answer.applied < len(request.operations):
+        began = perf_counter_ns()
+        held = self.held.take()
+        reply, applied = queue_service_pb2.ApplyResponse(), 0
+        for request in _requests([*held, *batch.operations], heads_max):
+            reply = await self._ask(request, len(held) - applied)
+            applied += reply.applied
+            if reply.applied < len(request.operations):
                 if not request.heads:
-                    answer.MergeFrom(await self._ask(queue_service_pb2.ApplyRequest(heads=heads)))
+                    following = queue_service_pb2.ApplyRequest(heads=heads_max)
+                    reply.MergeFrom(await self._ask(following, 0))
                 break
-        if held:
-            self._check_applied(applied, len(held))
-        answer.applied = applied - len(held)
-        return answer
+        exchange_ns = perf_counter_ns() - began
+        return QueueAnswer(
+            heads=[*map(head_from_message, reply.heads)],
+            wakeup_ns=reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None,
+            taken_back=batch.take_back(
+                applied - len(held), reply.results[-1].pods if reply.results else 0
+            ),
+            exchange_ns=exchange_ns,
+        )
+
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Send operations, or hold them; the queue may refuse none of them.
+
+        A refusal shows later, as does a queue that goes another way after all.
+        """
+        await self._send(self.held.add(operations))
 
     async def _ask(
-        self, request: queue_service_pb2.ApplyRequest
+        self, request: queue_service_pb2.ApplyRequest, applied_min: int
     ) -> queue_service_pb2.ApplyResponse:
-        await self._write(request, is_known=False)
+        await self._write(request, applied_min)
         while len(self._unread) > 1:
             await self._read()
         return await self._read()
 
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Take a batch whose answer nothing waits for: all of it will be applied.
-
-        A refusal shows later, as does a queue that goes another way after all.
-        """
-        self._held += operations
-        if len(self._held) >= HELD_MAX:
-            self._held = self._take_held()
-            if len(self._held) >= HELD_MAX // 2:
-                await self._flush()
-
-    def _take_held(self) -> list[queue_pb2.Operation]:
-        held, self._held = self._held, []
-        return without_passing(held) if self._passes_through else held
-
-    async def _flush(self) -> None:
-        held = self._take_held()
-        if held:
-            for request in _requests(held, 0):
-                await self._write(request, is_known=True)
+    async def _send(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Send operations, and read answers only where too many would be unread."""
+        for request in _requests(operations, 0) if operations else ():
+            await self._write(request, len(request.operations))
         while len(self._unread) > UNREAD_MAX:
             await self._read()
 
-    async def _write(self, request: queue_service_pb2.ApplyRequest, *, is_known: bool) -> None:
+    async def _write(self, request: queue_service_pb2.ApplyRequest, applied_min: int) -> None:
         self._sequence += 1
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
         request.stamp.traceparent = self.traceparent
-        self._unread.append(_Sent(self._sequence, len(request.operations), request.heads, is_known))
+        operations = len(request.operations)
+        applied_min = min(max(0, applied_min), operations)
+        self._unread.append(_Sent(self._sequence, operations, request.heads, applied_min))
         await self.stream.write(request)
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:
         answer = await self.stream.read()
         sent = self._unread.popleft()
+        queue = f"the scheduling queue at {self._link.address}"
         if wrong := _wrong(answer, sent):
+            raise UnavailableError(f"{queue} answers wrongly: {wrong}")
+        if answer.applied < sent.applied_min:
             raise UnavailableError(
-                f"the scheduling queue at {self._link.address} answers wrongly: {wrong}"
+                f"{queue} applied {answer.applied} operations of {sent.applied_min}, "
+                "none of which it may refuse"
             )
-        if sent.is_known:
-            self._check_applied(answer.applied, sent.operations)
         return answer
-
-    def _check_applied(self, applied: int, expected: int) -> None:
-        """Raise UnavailableError where fewer operations were applied than must have been."""
-        if applied < expected:
-            raise UnavailableError(
-                f"the scheduling queue at {self._link.address} applied {applied} operations of "
-                f"{expected}, none of which it may refuse"
-            )
 
     async def state(self) -> queue_pb2.QueueState:
         """Return the queue's whole state, with all that was sent before.
@@ -245,7 +236,7 @@ class QueueClientSession:
 
     async def _settle(self) -> None:
         """Send what is held, and read every answer."""
-        await self._flush()
+        await self._send(self.held.take())
         while self._unread:
             await self._read()
 
@@ -264,7 +255,7 @@ class QueueClientSession:
         """End the stream and delete the session, as far as the queue responds."""
         if not self.stream.is_lost:
             with contextlib.suppress(RefusalError, asyncio.InvalidStateError):
-                await self._flush()
+                await self._send(self.held.take())
                 await self.stream.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
             request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
@@ -275,12 +266,12 @@ class QueueClientSession:
 
 
 class _Sent(NamedTuple):
-    """A request that is not answered yet; `is_known` says that all of it must be applied."""
+    """A request that is not answered yet, of which `applied_min` operations must be applied."""
 
     sequence: int
     operations: int
     heads: int
-    is_known: bool
+    applied_min: int
 
 
 def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
@@ -330,6 +321,6 @@ def _requests(
     if len(operations) <= OPERATIONS_MAX and whole.ByteSize() <= PART_BYTES:
         return (whole,)
     cut = chunks(operations, count=OPERATIONS_MAX)
-    requests = [queue_service_pb2.ApplyRequest(operations=each) for each in cut]
+    requests = [queue_service_pb2.ApplyRequest(operations=part) for part in cut]
     requests[-1].heads = heads
     return requests

@@ -1,8 +1,9 @@
 """One scheduler session: rounds in, outcomes out, the queue behind it.
 
-A round's answers and events become queue steps; then heads are decided in batches, and each batch
-is committed in one exchange. The queue answers how much of it was applied; decisions beyond that
-are undone and made again. A batch's size therefore changes speed and never a decision.
+A round's answers and events change the core and become operations for the queue. The queue returns
+its heads; they are decided in batches, and each batch is committed in one exchange that returns the
+next heads. Decisions that the queue does not accept are undone and made again, so that a batch's
+size changes speed and never a decision. Look-ahead (`services/scheduler/ahead`) saves exchanges.
 
 With extenders a decision may block, so it runs in a thread while health checks and other sessions
 are served. A core runs one decision at a time.
@@ -18,23 +19,23 @@ from time import monotonic, perf_counter_ns
 from typing import TypeVar
 
 from reprieve.kube.v1beta1 import pod_pb2
-from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
+from services.scheduler.ahead.heads import ForeseenHeads, Queue, QueueView
+from services.scheduler.ahead.windows import read_window
 from services.scheduler.batch import Batch
-from services.scheduler.cluster_events import PatchPod
-from services.scheduler.codec import MAY_WAIT, head_from_message
+from services.scheduler.codec import MAY_WAIT
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.queueing.steps import Head
 from services.scheduler.core.session.options import SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.extenders.answers import ExtenderAnswers
 from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
-from services.scheduler.intake import Intake, WindowRound, confirms_binding
+from services.scheduler.intake import Intake, RoundInput
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession
 from services.scheduler.under_way import UnderWay
@@ -70,7 +71,8 @@ class SchedulerSession:
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
     time of the last round, `under_way` the request that is being carried out. `metrics` counts what
-    is decided. `limits` bound what its rounds bring.
+    is decided. `limits` bound what its rounds bring. Without `looks_ahead` the queue is asked for
+    all heads.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class SchedulerSession:
         answers: ExtenderAnswers | None = None,
         metrics: SchedulerMetrics | None = None,
         limits: Limits = UNLIMITED,
+        looks_ahead: bool = True,
     ) -> None:
         self.config = config
         self.extenders = extenders
@@ -92,6 +95,12 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
+        self._heads_of: Queue = queue
+        self._ahead: ForeseenHeads | None = None
+        if looks_ahead:
+            self._heads_of = self._ahead = ForeseenHeads(
+                queue, self.core, foreseeable_heads=queue.foreseeable_heads
+            )
         self._traits = options.queue
         self._metrics = metrics
         self.intake = Intake(self.core, queue=options.queue, limits=limits)
@@ -100,12 +109,7 @@ class SchedulerSession:
             self._sources.pods = self.intake.messages
         self._batch_size = config.batch_size or BATCH_SIZE
         self.at_ns = -(2**63)
-        self._batch = Batch(self.intake.encoder, self.at_ns)
         self._heads: Sequence[Head] = ()
-        self._wakeup_ns: int | None = None
-        self._cycle = 0
-        self._is_empty = True
-        self._is_part = False
         self.broken = ""
         self.under_way: UnderWay[scheduler_service_pb2.RunRoundResponse] | None = None
 
@@ -117,7 +121,7 @@ class SchedulerSession:
     async def run(
         self,
         round_: scheduler_pb2.Round,
-        window: Sequence[scheduler_service_pb2.Foreseen],
+        window: Sequence[scheduler_service_pb2.Foreseen] = (),
         has_room: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[scheduler_pb2.RoundOutcomes]:
         """Run a round, and those of its window while each goes as foreseen and there is room.
@@ -128,160 +132,100 @@ class SchedulerSession:
         """
         if window and self.extenders:
             raise FieldError("window", "is not supported with extenders")
-        changes = self.intake.read(round_, self.at_ns)
-        ahead = self.intake.read_window(window, round_.at_ns)
-        outcomes = await self._run(round_, lambda: self.intake.take(round_, changes))
-        for coming in ahead:
-            if not (has_room() and _is_as_foreseen(outcomes, coming.confirmed)):
+        brought = self.intake.read_round(round_, self.at_ns)
+        foreseen = read_window(self.intake, window, brought.at_ns)
+        if self._sources is not None:
+            self._sources.take(round_)
+        self.answers.load(round_)
+        outcomes = await self._carry_out(brought)
+        for later in foreseen:
+            if not (has_room() and later.follows(outcomes)):
                 break
             outcomes.goes_on = True
             yield outcomes
-            outcomes = await self._run(coming.round_, partial(self._confirm, outcomes, coming))
+            outcomes = await self._carry_out(later.after(outcomes))
         yield outcomes
 
-    def _confirm(
-        self, before: scheduler_pb2.RoundOutcomes, coming: WindowRound
-    ) -> list[queue_pb2.Operation]:
-        """Apply the confirmations of the round before, then the round's changes."""
-        operations = self.intake.confirm(coming.before_ns, before.outcomes, coming.confirmed)
-        return operations + self.intake.take(coming.round_, coming.changes)
-
-    async def _run(
-        self, round_: scheduler_pb2.Round, take: Callable[[], list[queue_pb2.Operation]]
-    ) -> scheduler_pb2.RoundOutcomes:
-        """Apply the round's input to the core, and schedule."""
-        if self._sources is not None:
-            self._sources.take(round_)
-        self.answers.load(round_.recorded, replace=round_.at_ns != self.at_ns and not self._is_part)
-        self.at_ns, self._is_part = round_.at_ns, round_.events_only
-        outcomes = scheduler_pb2.RoundOutcomes()
+    async def _carry_out(self, brought: RoundInput) -> scheduler_pb2.RoundOutcomes:
+        """Apply what a round brings, and schedule."""
+        self.at_ns = brought.at_ns
         try:
-            await self._schedule(round_, take(), outcomes)
+            batch = Batch(self.intake.encoder, brought.at_ns, self.intake.take_round(brought))
+            if brought.pods_max:
+                return await self._schedule(batch, brought.pods_max)
+            await self._heads_of.post(batch.operations)
+            self._heads = ()
+            return scheduler_pb2.RoundOutcomes()
         except BaseException as error:
             self.broken = shown_to_callers(error)
             raise
-        return outcomes
 
-    # What a checkpoint keeps beside the core
-
-    @property
-    def state(self) -> SessionState:
-        """Return the session's own state between rounds."""
-        heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        return SessionState(self.at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
-
-    def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
-        """Restore another session's own state; the core is restored already."""
-        self.intake.messages.update((message.metadata.uid, message) for message in messages)
-        self.intake.uids.update(state.uids)
-        self.at_ns, self._heads = state.at_ns, state.heads
-        self._wakeup_ns = state.wakeup_ns
-        self._cycle, self._is_empty = state.cycle, state.is_empty
-
-    # Scheduling
-
-    async def _schedule(
-        self,
-        round_: scheduler_pb2.Round,
-        operations: list[queue_pb2.Operation],
-        outcomes: scheduler_pb2.RoundOutcomes,
-    ) -> None:
-        if round_.events_only:
-            await self.queue.post(operations)
-            self._heads, self._is_empty = (), False
-            return
-        left = most = round_.max_pods or 2**31
+    async def _schedule(self, batch: Batch, pods_max: int) -> scheduler_pb2.RoundOutcomes:
+        """Commit what a round brings, then decide heads in batches until the answer is complete."""
+        outcomes = scheduler_pb2.RoundOutcomes()
         self.runner.begin()
-        while left > 0:
-            if self._drains_queue():
-                await self.queue.post(operations)
-                self._heads, self._is_empty = (), True
-                self._put_outcomes(outcomes)
+        tried = 0
+        while True:
+            if batch.operations or not self._heads:  # else the last answer's heads are still next
+                tried += await self._commit(batch, outcomes)
+            ends = tried and (outcomes.awaits_effects or self._must_answer(outcomes))
+            if not self._heads or tried >= pods_max or ends:
                 break
-            if operations or not self._heads:
-                foreseen = self._foreseen_heads(operations)
-                if foreseen is not None:
-                    await self.queue.post(operations)
-                    self._heads, self._is_empty = foreseen, not foreseen
-                else:
-                    left -= await self._exchange(operations, outcomes)
-            must_answer = outcomes.awaits_effects or self._must_answer(outcomes)
-            if not self._heads or (left < most and must_answer):
-                break
-            count = min(self._batch_size, left)
-            await self._decide(self._heads[:count], round_.at_ns)
-            operations = self._batch.operations
+            batch = await self._decide(self._heads[: min(self._batch_size, pods_max - tried)])
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.awaits_effects = False
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
+        return outcomes
 
     def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
         """Return whether the time or the size of an answer is reached."""
         return self.runner.is_due or outcomes.ByteSize() > _ANSWER_BYTES
 
-    def _drains_queue(self) -> bool:
-        """Return whether the batch empties the queue, so that nothing waits for its answer.
+    async def _decide(self, heads: Sequence[Head]) -> Batch:
+        """Decide heads in order, up to one whose effects the next one must see."""
+        batch = Batch(self.intake.encoder, self.at_ns)
+        for head in heads:
+            began = perf_counter_ns()
+            if self.runner.blocks:
+                decision, answers = await self.runner.run(
+                    partial(self._decide_with_answers, head, self.at_ns)
+                )
+            else:
+                decision, answers = self.core.decide(head, self.at_ns), ()
+            batch.add(decision, perf_counter_ns() - began, answers)
+            if self.core.awaits_effects(decision) or self.runner.is_due:
+                break
+            if batch.size > _ANSWER_BYTES:
+                break
+            if len(batch) % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        return batch
 
-        That is so where it showed all its pods, has no timer, and every pod of it is bound.
-        """
-        shown = len(self._heads)
-        return (
-            0 < shown < self._batch_size
-            and shown == len(self._batch)
-            and self._wakeup_ns is None
-            and self._batch.all_bound
-        )
+    def _decide_with_answers(
+        self, head: Head, now_ns: int
+    ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
+        self.answers.begin(head.pop.uid, head.attempts)
+        return self.core.decide(head, now_ns), self.answers.recorded()
 
-    def _foreseen_heads(self, operations: Sequence[queue_pb2.Operation]) -> list[Head] | None:
-        """Return the heads that the queue would show, None where only the queue knows them.
-
-        While no pod waits in it they are the pods that are added; pods in flight and gated pods are
-        not among them.
-        """
-        if self._batch or not self._is_empty or not self.queue.foreseeable_heads:
-            return None
-        added: dict[str, int] = {}
-        for operation in operations:
-            match operation.WhichOneof("operation"):
-                case "add" if not (operation.add.gates or operation.add.sort_key):
-                    added[operation.add.pod.metadata.uid] = operation.at_ns
-                case "delete_pod":
-                    added.pop(operation.delete_pod.uid, None)
-                case "done":
-                    pass
-                case _:
-                    return None
-        if len(added) >= self._batch_size or not added.keys().isdisjoint(self._in_flight()):
-            return None
-        pods = self.core.pods
-        order = sorted(added.items(), key=lambda each: (-pods[each[0]].priority, each[1]))
-        return [
-            Head(PopId(uid, cycle), 1, at_ns, at_ns)
-            for cycle, (uid, at_ns) in enumerate(order, self._cycle + 1)
-        ]
-
-    def _in_flight(self) -> Iterable[str]:
-        return (decision.head.pop.uid for decision in self.core.unanswered())
-
-    async def _exchange(
-        self, operations: list[queue_pb2.Operation], outcomes: scheduler_pb2.RoundOutcomes
-    ) -> int:
-        """Commit the batch, get the next heads, and return the number of pods that were tried."""
-        began = perf_counter_ns()
-        reply = await self.queue.exchange(operations, self._batch_size)
-        taken_ns = perf_counter_ns() - began
-        outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
-        outcomes.queue_exchanges += 1
-        self._heads = [*map(head_from_message, reply.heads)]
+    async def _commit(self, batch: Batch, outcomes: scheduler_pb2.RoundOutcomes) -> int:
+        """Commit a batch, write its outcomes, and return the number of pods that were tried."""
+        answer = await self._heads_of.commit(batch, self._batch_size)
+        self._heads = answer.heads
         self._check_heads()
-        self._wakeup_ns = reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None
+        self.core.undo(answer.taken_back)
+        if answer.exchange_ns is not None:
+            decided = len(batch) + len(answer.taken_back)
+            outcomes.phases.add(name="queueExchange", wall_ns=answer.exchange_ns, pods=decided)
+            outcomes.queue_exchanges += 1
         outcomes.ClearField("next_wakeup_ns")
-        if self._wakeup_ns is not None:
-            outcomes.next_wakeup_ns = self._wakeup_ns
-        self._is_empty = not reply.heads and self._wakeup_ns is None
-        self.core.undo(self._batch.take_back(reply))
-        return self._put_outcomes(outcomes)
+        if answer.wakeup_ns is not None:
+            outcomes.next_wakeup_ns = answer.wakeup_ns
+        outcomes.awaits_effects = batch.last is not None and self.core.awaits_effects(batch.last)
+        if self._metrics is not None:
+            for entry in batch:
+                self._metrics.absorb(entry.decision, entry.wall_ns, self.at_ns)
+        return batch.put_outcomes(outcomes)
 
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session."""
@@ -294,54 +238,23 @@ class SchedulerSession:
                     f"{head.pop.uid!r}: no pod has this uid"
                 )
 
-    async def _decide(self, heads: Sequence[Head], now_ns: int) -> None:
-        """Decide heads in order, in a batch of their own, up to one whose effects others await."""
-        self._batch = batch = Batch(self.intake.encoder, now_ns)
-        for head in heads:
-            began = perf_counter_ns()
-            if self.runner.blocks:
-                decision, answers = await self.runner.run(
-                    partial(self._decide_with_answers, head, now_ns)
-                )
-            else:
-                decision, answers = self.core.decide(head, now_ns), ()
-            batch.add(decision, perf_counter_ns() - began, answers)
-            if self.core.awaits_effects(decision):
-                batch.awaited = decision
-                break
-            if self.runner.is_due or batch.size > _ANSWER_BYTES:
-                break
-            if len(batch) % YIELD_EVERY == 0:
-                await asyncio.sleep(0)
+    # What a checkpoint keeps beside the core
 
-    def _decide_with_answers(
-        self, head: Head, now_ns: int
-    ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
-        self.answers.begin(head.pop.uid, head.attempts)
-        return self.core.decide(head, now_ns), self.answers.recorded()
+    @property
+    def state(self) -> SessionState:
+        """Return the session's own state between rounds."""
+        heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
+        view = self._ahead.view if self._ahead is not None else QueueView(None)
+        return SessionState(self.at_ns, heads, uids, view.wakeup_ns, view.cycle, view.is_empty)
 
-    def _put_outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> int:
-        """Write the outcomes of the batch, and return the number of pods that were tried."""
-        batch = self._batch
-        tried = batch.put_outcomes(outcomes)
-        outcomes.awaits_effects = batch.awaits_effects
-        if self._metrics is not None:
-            for entry in batch:
-                self._metrics.absorb(entry.decision, entry.wall_ns, self.at_ns)
-        if len(batch):
-            self._cycle = batch.last_cycle
-        self._batch = Batch(self.intake.encoder, self.at_ns)
-        return tried
-
-
-def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[PatchPod]) -> bool:
-    """Return whether a round went as its confirmations say: all pods bound and none pending."""
-    if outcomes.more or outcomes.may_wait != scheduler_pb2.MAY_WAIT_ALL:
-        return False
-    if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):
-        return False
-    bound = [each.patch.pod.uid for each in confirmed if confirms_binding(each.patch)]
-    return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
+    def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
+        """Restore another session's own state; the core is restored already."""
+        self.intake.messages.update((message.metadata.uid, message) for message in messages)
+        self.intake.uids.update(state.uids)
+        self.at_ns, self._heads = state.at_ns, state.heads
+        if self._ahead is not None:
+            shown = len(state.heads) if state.heads or state.is_empty else None
+            self._ahead.view = QueueView(shown, state.wakeup_ns, state.cycle)
 
 
 _T = TypeVar("_T")

@@ -11,6 +11,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.scheduler.ahead import held
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import EventLabel
 from services.scheduler.core.session.options import RULES, SchedulerOptions
@@ -50,15 +51,21 @@ def test_a_queue_that_gets_everything_shows_the_same_heads(
 
 
 @pytest.mark.parametrize("seed", range(40, 48))
-def test_heads_that_are_foreseen_are_those_that_the_queue_shows(
-    services: EmbeddedServices, seed: int
+def test_look_ahead_changes_no_decision(
+    services: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Of gated pods, of several priorities, beside pods that wait; asking less often."""
+    """Of gated pods, of several priorities, beside pods that wait; with fewer exchanges."""
     address = services.addresses["queue"]
-    asking, foreseeing = [
-        asyncio.run(_decided(address, seed, foresees=foresees)) for foresees in (False, True)
-    ]
-    assert foreseeing == asking
+    asked: dict[bool, int] = {}
+    decided = {}
+    for looks_ahead in (True, False):
+        if not looks_ahead:
+            monkeypatch.setattr(held, "HELD_MAX", 0)
+        outcomes = asyncio.run(_outcomes(address, seed, looks_ahead=looks_ahead))
+        asked[looks_ahead] = sum(one_round.queue_exchanges for one_round in outcomes)
+        decided[looks_ahead] = [*map(_plain, outcomes)]
+    assert decided[True] == decided[False]
+    assert asked[True] < asked[False]
 
 
 def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
@@ -94,22 +101,31 @@ def _round(second: int, kind: str, meta: Json, **rest: Json) -> scheduler_pb2.Ro
     return scheduler_pb2.Round(at_ns=at_ns, events=[event])
 
 
-async def _decided(
-    address: str, seed: int, *, foresees: bool = True
+async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]:
+    return [*map(_plain, await _outcomes(address, seed))]
+
+
+async def _outcomes(
+    address: str, seed: int, *, looks_ahead: bool = True
 ) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
     queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     assert queue.foreseeable_heads
-    queue.foreseeable_heads = foresees
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
-    session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig(seed=seed))
+    config = scheduler_pb2.SchedulerConfig(seed=seed)
+    session = SchedulerSession(options, queue, config, looks_ahead=looks_ahead)
     world, answers = RandomWorld(seed), []
     for round_ in world.rounds(120):
         outcomes = await told(session, round_)
         world.decided(outcomes)
-        forget_times(outcomes)
-        outcomes.queue_exchanges = 0
         answers.append(outcomes)
     await queue.close()
     await link.close()
     return answers
+
+
+def _plain(outcomes: scheduler_pb2.RoundOutcomes) -> scheduler_pb2.RoundOutcomes:
+    """Return outcomes without their wall times, and without what they took to make."""
+    forget_times(outcomes)
+    outcomes.queue_exchanges = 0
+    return outcomes

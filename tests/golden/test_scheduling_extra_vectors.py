@@ -29,7 +29,7 @@ def evaluated(scenario: Json) -> scheduler_pb2.Evaluation:
     scheduler = scheduler_of(scenario, "v1.34")
     round_ = round_of(scenario)
     intake = Intake(scheduler, queue=QUEUE_TRAITS["v1.34"])
-    intake.take(round_, intake.read(round_, 0))
+    intake.take_round(intake.read_round(round_, 0))
     request = EvaluatePodRequest(new_pod=parse(Pod, scenario["pending"]))
     return evaluate_pod(scheduler, request, NOW_NS)
 

@@ -9,7 +9,7 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.time import SECOND_NS
-from services.scheduler.passing import without_passing
+from services.scheduler.ahead.held import without_passing
 from tests.scrapes import samples
 from tests.unit.queue.test_servicer import FIT, Harness
 

@@ -7,7 +7,7 @@ recorded response lets every node pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.preemptor import ExtenderError
@@ -39,12 +39,18 @@ class ExtenderAnswers:
         self._recorded: dict[tuple[str, int], Sequence[Answer]] = {}
         self._replayed: dict[tuple[str, int], int] = {}
         self._current: Sequence[Answer] = ()
+        self._instant_ns: int | None = None
 
-    def load(self, attempts: Iterable[scheduler_pb2.RecordedAttempt], *, replace: bool) -> None:
-        """Load recorded responses of cycles; `replace` drops those loaded before."""
-        if replace:
+    def load(self, round_: scheduler_pb2.Round) -> None:
+        """Load the recorded responses that a round brings; those of earlier instants are dropped.
+
+        A round of events alone is a part of the one that follows, whatever the time of either.
+        """
+        if self._instant_ns not in {None, round_.at_ns}:
             self._recorded.clear()
-        self._recorded.update(((each.pod.uid, each.attempt), each.answers) for each in attempts)
+        self._instant_ns = None if round_.events_only else round_.at_ns
+        for attempt in round_.recorded:
+            self._recorded[attempt.pod.uid, attempt.attempt] = attempt.answers
 
     def begin(self, uid: str, attempt: int) -> None:
         """Begin a pod's cycle."""

@@ -24,6 +24,7 @@ from tests.builders import make_pod
 from tests.scheduler_rounds import told
 from tests.unit.scheduler.test_session import PODS, Fifo, bound, first_round
 
+pytestmark = pytest.mark.usefixtures("looks_ahead")
 NAMED = tuple(make_pod(f"{number}-{'x' * 200}", "y" * 60).priority(5).obj() for number in range(40))
 PREEMPTION = Nominate(
     node="n",

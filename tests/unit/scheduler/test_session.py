@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
@@ -17,13 +17,16 @@ from services.rpc.errors import LimitError
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.rpc.limits import Limits
 from services.scheduler import session as deciding
+from services.scheduler.batch import Batch, QueueAnswer
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
+from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_node, make_pod
 from tests.scheduler_rounds import told
 
+pytestmark = pytest.mark.usefixtures("looks_ahead")
 PODS = 5
 
 
@@ -64,19 +67,16 @@ class Fifo:
         """Apply everything."""
         self._apply(operations)
 
-    async def exchange(
-        self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.ApplyResponse:
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
         """Apply everything and show the next pods."""
         self.exchanges += 1
-        self._apply(operations)
-        answer = queue_service_pb2.ApplyResponse(
-            applied=len(operations), next_wakeup_ns=self.wakeup_ns
-        )
-        for cycle, uid in enumerate(self.uids[:heads], 1):
-            head = answer.heads.add(attempts=1)
-            head.pop.uid, head.pop.cycle = uid, cycle
-        return answer
+        self._apply(batch.operations)
+        return QueueAnswer(self.heads(heads_max, 1), self.wakeup_ns, exchange_ns=1)
+
+    def heads(self, heads_max: int, cycle: int) -> list[Head]:
+        """Return the next pods, the first of which has that cycle."""
+        uids = enumerate(self.uids[:heads_max], cycle)
+        return [Head(PopId(uid, number), 1, 0, 0) for number, uid in uids]
 
     def _apply(self, operations: Sequence[queue_pb2.Operation]) -> None:
         for operation in operations:
@@ -157,10 +157,10 @@ def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made(
 @pytest.mark.parametrize(
     ("batch_size", "wakeup_ns", "exchanges"), [(256, None, 1), (PODS, None, 2), (256, 7, 2)]
 )
-def test_a_queue_is_not_waited_for_where_its_answer_is_known(
-    batch_size: int, wakeup_ns: int | None, exchanges: int
+def test_look_ahead_saves_the_exchange_whose_answer_is_empty(
+    batch_size: int, wakeup_ns: int | None, exchanges: int, *, looks_ahead: bool
 ) -> None:
-    """It is where the queue may have more to show, or waits for something."""
+    """Not where the queue may have more to show, or waits for something."""
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     queue = Fifo()
     queue.wakeup_ns = wakeup_ns
@@ -170,7 +170,8 @@ def test_a_queue_is_not_waited_for_where_its_answer_is_known(
     outcomes = asyncio.run(told(session, first_round()))
     uids = [f"uid-default-p{index}" for index in range(PODS)]
     assert sorted(uid for uid, _ in bound(outcomes)) == uids
-    assert (queue.exchanges, queue.uids, outcomes.more) == (exchanges, [], False)
+    assert queue.exchanges == (exchanges if looks_ahead else 2)
+    assert (queue.uids, outcomes.more) == ([], False)
     assert outcomes.HasField("next_wakeup_ns") == (wakeup_ns is not None)
     assert outcomes.next_wakeup_ns == (wakeup_ns or 0)
 
@@ -182,29 +183,25 @@ class Halting(Fifo):
         super().__init__()
         self.given_back: list[tuple[int, list[str], list[list[str]]]] = []
 
-    async def exchange(
-        self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.ApplyResponse:
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
         """Apply operations until that one, and show what is next with the cycles that follow."""
-        runs = [each for each in operations if each.HasField("commit_unschedulable")]
-        taken = 0
-        for run in (each.commit_unschedulable for each in runs):
+        applied, pods = len(batch.operations), 0
+        for place, operation in enumerate(batch.operations):
+            if not operation.HasField("commit_unschedulable"):
+                continue
+            run = operation.commit_unschedulable
+            names = [list(failure.unschedulable_plugins) for failure in run.failures]
             halts = not self.given_back and len(run.uids) > 1
-            taken = 1 if halts else len(run.uids)
-            names = [list(each.unschedulable_plugins) for each in run.failures]
             self.given_back.append((run.first_cycle, list(run.uids), names))
-            del self.uids[:taken]
             if halts:
+                applied, pods = place, 1
+                del self.uids[:1]
                 break
-        self._apply(operations)
-        answer = queue_service_pb2.ApplyResponse(applied=len(operations))
-        if len(self.given_back) == 1 and runs:
-            answer.applied = operations.index(runs[0])
-            answer.results.add(index=answer.applied, pods=taken)
-        for cycle, uid in enumerate(self.uids[:heads], 1 + bool(self.given_back)):
-            head = answer.heads.add(attempts=1)
-            head.pop.uid, head.pop.cycle = uid, cycle
-        return answer
+            del self.uids[: len(run.uids)]
+        self._apply(batch.operations[:applied])
+        taken_back = batch.take_back(applied, pods)
+        heads = self.heads(heads_max, 1 + bool(self.given_back))
+        return QueueAnswer(heads, None, taken_back, exchange_ns=1)
 
 
 def test_what_the_queue_left_of_several_refusals_is_decided_again() -> None:

@@ -1,11 +1,45 @@
-"""Pods that come and go while no other pod is active: the queue needs their number only."""
+"""Operations whose answer nothing waits for, held until an exchange that something waits for.
+
+Pods that are added, popped and done among them, all while no other pod is active, leave nothing in
+the queue but its scheduling cycle and its counts. Of those the queue receives the number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reprieve.queue.v1beta1 import queue_pb2
+
+HELD_MAX = 512
+"""Operations that are held at most; with 0 each is sent at once."""
+
+Operations = Sequence[queue_pb2.Operation]
+
+
+class Held:
+    """Operations that go along with the next exchange; `shorten` returns some of equal effect."""
+
+    def __init__(self, shorten: Callable[[Operations], Operations]) -> None:
+        self._shorten = shorten
+        self._operations: list[queue_pb2.Operation] = []
+
+    def add(self, operations: Operations) -> Operations:
+        """Hold operations, and return what has to be sent now: all where they are too many."""
+        self._operations += operations
+        if len(self._operations) < HELD_MAX:
+            return ()
+        operations = self.take()
+        if len(operations) >= HELD_MAX // 2:
+            return operations
+        self._operations = [*operations]  # short again: most of them were of pods that have gone
+        return ()
+
+    def take(self) -> Operations:
+        """Return what is held; nothing is from then on."""
+        operations, self._operations = self._operations, []
+        return self._shorten(operations)
+
 
 _OF_NO_PENDING_POD = frozenset(
     {
@@ -91,14 +125,14 @@ def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2
                     active.discard(uid)
             case kind if kind not in _OF_NO_PENDING_POD:
                 return list(operations)
-    passing = [life for each in stretches if each.passes for life in each.ended]
-    return list(_left(operations, passing)) if passing else list(operations)
+    passing = [life for stretch in stretches if stretch.passes for life in stretch.ended]
+    return list(_without(passing, operations)) if passing else list(operations)
 
 
-def _left(
-    operations: Iterable[queue_pb2.Operation], lives: Sequence[_Life]
+def _without(
+    lives: Sequence[_Life], operations: Iterable[queue_pb2.Operation]
 ) -> Iterator[queue_pb2.Operation]:
-    """Yield what is left without `lives`, whose pops are PassThrough operations."""
+    """Yield the operations without those of `lives`, whose pops are PassThrough operations."""
     dropped = {place for life in lives for place in life.places}
     popped = {life.places[1]: life.cycle for life in lives}
     passing: queue_pb2.Operation | None = None

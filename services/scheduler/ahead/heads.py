@@ -1,0 +1,123 @@
+"""The queue's heads without an exchange, where they follow from what the queue was sent.
+
+Two things follow. A batch that binds every pod that waits leaves nothing, unless a timer of the
+queue is running. And while nothing waits, the next heads are the pods that are added, in
+QueueSort's order, each with attempt 1 and the next scheduling cycle. Everything else is asked for:
+an update may open a gate, a move may wake a pod, a flush may end a backoff.
+
+What the queue is sent names each pop with its cycle, so that a queue with other heads ends the
+session with an error and never leads to another decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from reprieve.queue.v1beta1 import queue_pb2
+from services.scheduler.batch import Batch, QueueAnswer
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.scheduler import Scheduler
+
+NOTHING_WAITS = QueueAnswer(heads=())
+
+
+class Queue(Protocol):
+    """A queue's session as rounds use it."""
+
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+        """Apply a batch, take out of it what is not accepted, and return up to `heads_max` heads.
+
+        Raises UnavailableError.
+        """
+
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Apply operations of which none may be refused. Raises UnavailableError, also later."""
+
+
+class QueueView(NamedTuple):
+    """What is known of the queue after what it was sent last.
+
+    `shown` is the number of heads that it has, and None where only the queue knows them. They are
+    all that may be popped, unless it showed as many as it was asked for. `wakeup_ns` is when
+    another pod may become one, None where no pod waits for that. `cycle` is that of the last pop.
+    """
+
+    shown: int | None = 0
+    wakeup_ns: int | None = None
+    cycle: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no pod waits."""
+        return self.shown == 0 and self.wakeup_ns is None
+
+
+class ForeseenHeads:
+    """A queue's session that is asked only for what does not follow from its last answer.
+
+    `foreseeable_heads` says whether the queue promises its next heads while no pod waits.
+    """
+
+    def __init__(self, queue: Queue, core: Scheduler, *, foreseeable_heads: bool) -> None:
+        self._queue = queue
+        self._core = core
+        self._foreseeable_heads = foreseeable_heads
+        self.view = QueueView()
+
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+        """Commit a batch as the queue's session does, without an exchange if that is possible."""
+        answer = self._foreseen(batch, heads_max)
+        if answer is None:
+            answer = await self._queue.commit(batch, heads_max)
+        else:
+            await self._queue.post(batch.operations)
+        last = batch.last
+        cycle = last.head.pop.cycle if last is not None else self.view.cycle
+        self.view = QueueView(len(answer.heads), answer.wakeup_ns, cycle)
+        return answer
+
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Send a part of a round: what it leaves in the queue is not known."""
+        await self._queue.post(operations)
+        self.view = QueueView(None, None, self.view.cycle)
+
+    def _foreseen(self, batch: Batch, heads_max: int) -> QueueAnswer | None:
+        """Return the answer to a batch where it follows."""
+        if self.view.wakeup_ns is not None:
+            return None
+        if batch.last is not None:
+            empties = self.view.shown == len(batch) < heads_max and batch.all_bound
+            return NOTHING_WAITS if empties else None
+        if self.view.shown != 0 or not self._foreseeable_heads:
+            return None
+        return self._after_adding(batch.operations, heads_max)
+
+    def _after_adding(
+        self, operations: Sequence[queue_pb2.Operation], heads_max: int
+    ) -> QueueAnswer | None:
+        """Return the answer to a round's operations while no pod waits, where it follows."""
+        added: dict[str, int] = {}
+        for operation in operations:
+            match operation.WhichOneof("operation"):
+                # A gated pod is no head, and only the queue compares sort keys.
+                case "add" if not (operation.add.gates or operation.add.sort_key):
+                    added[operation.add.pod.metadata.uid] = operation.at_ns
+                case "delete_pod":
+                    added.pop(operation.delete_pod.uid, None)
+                case "done":
+                    pass
+                case _:
+                    return None
+        # A pod in flight waits for its pop to be done: it was deleted and has come again.
+        in_flight = (decision.head.pop.uid for decision in self._core.unanswered())
+        if len(added) >= heads_max or not added.keys().isdisjoint(in_flight):
+            return None
+        pods = self._core.pods
+        order = sorted(added.items(), key=lambda pod: (-pods[pod[0]].priority, pod[1]))
+        return QueueAnswer(
+            [
+                Head(PopId(uid, cycle), 1, at_ns, at_ns)
+                for cycle, (uid, at_ns) in enumerate(order, self.view.cycle + 1)
+            ]
+        )

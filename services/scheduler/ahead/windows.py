@@ -1,0 +1,93 @@
+"""Rounds of later moments that came with a request: which may follow, and what they bring.
+
+The world sends a round ahead only if no decision can change its events. What it cannot know are the
+nodes that its pods are bound to, so that its confirmations of the bindings leave them out. With the
+nodes filled in, the round is what the world would have sent at its time: the same answers, patches
+and events, applied by the same code in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from services.rpc.errors import FieldError
+from services.scheduler.cluster_events import PatchPod, TimedChange
+from services.scheduler.core.queueing.steps import PopId
+from services.scheduler.intake import Answer, Intake, RoundInput, out_of_turn
+
+
+class ForeseenRound(NamedTuple):
+    """A round at `at_ns` that follows if all pods of the one before, at `before_ns`, are bound.
+
+    `confirmed` are the world's patches of those pods. One whose node is set and empty confirms a
+    binding, to whatever node was chosen.
+    """
+
+    before_ns: int
+    confirmed: Sequence[PatchPod]
+    at_ns: int
+    changes: Sequence[TimedChange]
+
+    def follows(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
+        """Return whether the pods were bound that are confirmed, in that order, and none waits."""
+        if outcomes.more or outcomes.may_wait != scheduler_pb2.MAY_WAIT_ALL:
+            return False
+        if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):
+            return False
+        bound = [change.patch.pod.uid for change in self.confirmed if _confirms(change)]
+        return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
+
+    def after(self, outcomes: scheduler_pb2.RoundOutcomes) -> RoundInput:
+        """Return the round's input, with the confirmations of `outcomes` before its events."""
+        answers: list[Answer] = []
+        nodes: dict[str, str] = {}
+        for outcome in outcomes.outcomes:
+            pop = outcome.pop
+            answers.append(Answer(self.before_ns, PopId(pop.uid, pop.cycle), None))
+            nodes[pop.uid] = outcome.bind.node_name
+        confirmed = [_with_node(c, nodes) if _confirms(c) else c for c in self.confirmed]
+        changes = [TimedChange(self.before_ns, change) for change in confirmed]
+        return RoundInput(self.at_ns, answers, [*changes, *self.changes])
+
+
+def read_window(
+    intake: Intake, window: Sequence[scheduler_service_pb2.Foreseen], since_ns: int
+) -> list[ForeseenRound]:
+    """Return the rounds of a window that follows a round at `since_ns`.
+
+    Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
+    """
+    rounds = []
+    for index, foreseen in enumerate(window):
+        field, round_ = f"window[{index}]", foreseen.round
+        if not foreseen.HasField("round"):
+            raise FieldError(f"{field}.round", "is required")
+        if round_.answers or round_.recorded or round_.events_only:
+            raise FieldError(f"{field}.round", "has events alone and takes pods")
+        if round_.at_ns < since_ns:
+            raise out_of_turn(f"{field}.round", round_.at_ns, since_ns, round_.at_ns)
+        confirmed = []
+        for _, change in intake.read_events(
+            foreseen.confirmations, since_ns, since_ns, f"{field}.confirmations"
+        ):
+            if not isinstance(change, PatchPod):
+                raise FieldError(f"{field}.confirmations", "are patches of pods")
+            confirmed.append(change)
+        changes = intake.read_events(round_.events, since_ns, round_.at_ns, f"{field}.round.events")
+        rounds.append(ForeseenRound(since_ns, confirmed, round_.at_ns, changes))
+        since_ns = round_.at_ns
+    return rounds
+
+
+def _confirms(change: PatchPod) -> bool:
+    return change.patch.HasField("node_name") and not change.patch.node_name
+
+
+def _with_node(change: PatchPod, nodes: dict[str, str]) -> PatchPod:
+    """Return the patch to the chosen node; the request keeps its own, for it may come again."""
+    patch = scheduler_pb2.PodPatch()
+    patch.CopyFrom(change.patch)
+    patch.node_name = nodes[patch.pod.uid]
+    return PatchPod(patch, change.status)
