@@ -1,48 +1,59 @@
-"""The decisions of one exchange: their operations for the queue, and their outcomes for the world.
+"""What a scheduler sends its queue in one exchange: operations, and the decisions that they commit.
 
-Consecutive refusals change nothing but their pods' place in the queue: they share one operation and
-one outcome, which hold each reason once.
+Consecutive refusals change nothing but their pods' place in the queue: they share one operation,
+which holds each reason once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.framework.runtime.diagnosis import Refused
-from services.rpc.kube.messages import put
-from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
-from services.scheduler.core.decisions import Binding, Decision, Skipped, Verdict
-from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, WhyFailed
-
-_OUTCOME_BYTES = 256
-_POD_BYTES = 24
-"""What an outcome has, and what a pod that it names has beside its names, at most."""
+from reprieve.session.v1beta1 import session_pb2
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.rpc.kube.messages import node_to_message, pod_to_message, put
+from services.scheduler.core.decisions import Binding, Decision
+from services.scheduler.core.queueing.steps import (
+    Activate,
+    AddUnschedulable,
+    AssignedPodAdd,
+    AssignedPodUpdate,
+    CommitPop,
+    CommitUnschedulable,
+    DeleteNomination,
+    Done,
+    EventLabel,
+    Flush,
+    Head,
+    Move,
+    Nominate,
+    PopId,
+    QueueAdd,
+    QueueDelete,
+    QueueStep,
+    QueueUpdate,
+    WhyFailed,
+)
 
 Place = tuple[int, int]
 """Where in a batch a decision begins: the place of its operation, and of its pod within that."""
 
 
 class BatchEntry(NamedTuple):
-    """A decision, its place in the batch and its wall time; `answers` are the extenders'."""
+    """A decision that was made at `at_ns`, and its place in the batch.
+
+    `wall_ns` is what its whole cycle took, `answers` are the extenders'.
+    """
 
     decision: Decision
+    at_ns: int
     begin: Place
     wall_ns: int
     answers: Sequence[scheduler_pb2.ExtenderAnswer]
-
-    @property
-    def is_plain_refusal(self) -> bool:
-        """Return whether the outcome has only a reason, a time and an attempt number."""
-        verdict = self.decision.verdict
-        return (
-            type(verdict) is Refused
-            and verdict.nomination is None
-            and not self.answers
-            and not self.decision.warnings
-        )
 
 
 class QueueAnswer(NamedTuple):
@@ -60,19 +71,14 @@ class QueueAnswer(NamedTuple):
 
 
 class Batch:
-    """Operations for the queue in order: a round's input, or decisions that were made at `at_ns`.
-
-    `size` is the approximate size of the decisions' outcomes, in bytes.
-    """
+    """Operations for the queue, in order: what a round brings, or what commits decisions."""
 
     def __init__(
-        self, encoder: StepEncoder, at_ns: int, operations: Iterable[queue_pb2.Operation] = ()
+        self, encoder: StepEncoder, operations: Iterable[queue_pb2.Operation] = ()
     ) -> None:
         self.operations = [*operations]
         self._encoder = encoder
-        self._at_ns = at_ns
         self._entries: list[BatchEntry] = []
-        self.size = 0
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
@@ -94,27 +100,28 @@ class Batch:
         return self._entries[-1].decision if self._entries else None
 
     def add(
-        self, decision: Decision, wall_ns: int, answers: Sequence[scheduler_pb2.ExtenderAnswer]
+        self,
+        decision: Decision,
+        at_ns: int,
+        wall_ns: int = 0,
+        answers: Sequence[scheduler_pb2.ExtenderAnswer] = (),
     ) -> None:
-        """Append a decision."""
+        """Append a decision that was made at `at_ns`."""
         steps = decision.steps
         first = steps[0]
         if type(first) is CommitUnschedulable:
-            begin, steps = self._add_unschedulable(first), steps[1:]
+            begin, steps = self._add_unschedulable(first, at_ns), steps[1:]
         else:
             begin = (len(self.operations), 0)
         for step in steps:
-            self.operations.append(self._encoder.operation(step, self._at_ns))
+            self.operations.append(self._encoder.operation(step, at_ns))
             self._run = None
-        self._entries.append(BatchEntry(decision, begin, wall_ns, answers))
-        self.size += _OUTCOME_BYTES
-        if answers or type(decision.verdict) is Refused:
-            self.size += _variable_size(decision, answers)
+        self._entries.append(BatchEntry(decision, at_ns, begin, wall_ns, answers))
 
-    def _add_unschedulable(self, step: CommitUnschedulable) -> Place:
+    def _add_unschedulable(self, step: CommitUnschedulable, at_ns: int) -> Place:
         run = self._run
         if run is None:
-            operation = queue_pb2.Operation(at_ns=self._at_ns)
+            operation = queue_pb2.Operation(at_ns=at_ns)
             self.operations.append(operation)
             run = self._run = operation.commit_unschedulable
             run.first_cycle, self._run_pods = step.pop.cycle, 0
@@ -138,56 +145,134 @@ class Batch:
         self._entries = kept
         return taken_back
 
-    def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> int:
-        """Write what was decided, and count the pods that were tried."""
-        run: list[BatchEntry] = []
-        tried = 0
-        for entry in self._entries:
-            if entry.is_plain_refusal:
-                run.append(entry)
-                tried += 1
-                continue
-            self._put_run(run, out)
-            run = []
-            if not isinstance(entry.decision.verdict, Skipped):
-                tried += 1
-                outcome = out.outcomes.add()
-                put_outcome(entry.decision, self._at_ns, entry.wall_ns, outcome)
-                outcome.extender_answers.extend(entry.answers)
-        self._put_run(run, out)
-        return tried
 
-    def _put_run(self, run: Sequence[BatchEntry], out: scheduler_pb2.RoundOutcomes) -> None:
-        if not run:
+class StepEncoder:
+    """Queue steps to operations; `messages` holds the pods as they came, by UID.
+
+    `sort_key` returns QueueSort's key of a pending pod, `namespace_labels` a namespace's labels.
+    `old` is a pod's message before the change that caused the step. A move carries its objects only
+    where `reads_objects` returns that a hint may read them.
+    """
+
+    def __init__(
+        self,
+        messages: Mapping[str, pod_pb2.Pod],
+        sort_key: Callable[[Pod], bytes],
+        namespace_labels: Callable[[str], Mapping[str, str]],
+        reads_objects: Callable[[EventLabel], bool],
+    ) -> None:
+        self._messages = messages
+        self._sort_key = sort_key
+        self._namespace_labels = namespace_labels
+        self._reads_objects = reads_objects
+        self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
+            QueueAdd: self._add,
+            QueueDelete: self._delete,
+            AssignedPodAdd: self._assigned_add,
+            AssignedPodUpdate: self._assigned_update,
+            Move: self._move,
+            CommitPop: _commit_pop,
+            AddUnschedulable: _add_unschedulable,
+            Done: _done,
+            Nominate: self._nominate,
+            DeleteNomination: self._delete_nomination,
+            Activate: self._activate,
+            Flush: _flush,
+        }
+
+    def operation(
+        self, step: QueueStep, at_ns: int, old: pod_pb2.Pod | None = None
+    ) -> queue_pb2.Operation:
+        """Return the operation of `step` at `at_ns`."""
+        operation = queue_pb2.Operation(at_ns=at_ns)
+        if isinstance(step, QueueUpdate):
+            if old is not None:
+                operation.update.old_pod.CopyFrom(old)
+            operation.update.pod.CopyFrom(self._messages[step.new.uid])
+            operation.update.sort_key = self._sort_key(step.new)
+            operation.update.gates.extend(step.gates)
+        else:
+            self._encode[type(step)](step, operation)
+        return operation
+
+    def ref(self, uid: str) -> meta_pb2.ObjectReference:
+        """Return a pod's name; a pod that has gone has its UID only."""
+        message = self._messages.get(uid)
+        if message is None:
+            return meta_pb2.ObjectReference(uid=uid)
+        meta = message.metadata
+        return meta_pb2.ObjectReference(uid=uid, namespace=meta.namespace, name=meta.name)
+
+    def _add(self, step: QueueAdd, operation: queue_pb2.Operation) -> None:
+        operation.add.pod.CopyFrom(self._messages[step.pod.uid])
+        operation.add.sort_key = self._sort_key(step.pod)
+        operation.add.gates.extend(step.gates)
+
+    def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
+        _put_ref(step.pod, operation.delete_pod)
+
+    def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
+        self._put_metadata(step.pod.uid, operation.assigned_pod_add.pod)
+
+    def _assigned_update(self, step: AssignedPodUpdate, operation: queue_pb2.Operation) -> None:
+        self._put_metadata(step.new.uid, operation.assigned_pod_update.pod)
+
+    def _put_metadata(self, uid: str, out: pod_pb2.Pod) -> None:
+        """Write what a queue reads of an assigned pod: its labels and its namespace."""
+        out.metadata.CopyFrom(self._messages[uid].metadata)
+
+    def _nominate(self, step: Nominate, operation: queue_pb2.Operation) -> None:
+        operation.nominate.pod.CopyFrom(self.ref(step.uid))
+        operation.nominate.node_name = step.node_name
+
+    def _delete_nomination(self, step: DeleteNomination, operation: queue_pb2.Operation) -> None:
+        operation.delete_nomination.CopyFrom(self.ref(step.uid))
+
+    def _move(self, step: Move, operation: queue_pb2.Operation) -> None:
+        event = operation.move.event
+        event.label = step.label
+        if step.priority_at_most is not None:
+            operation.move.priority_at_most = step.priority_at_most
+        if step.all_but_uid:
+            operation.move.all_but.uid = step.all_but_uid
+        if not self._reads_objects(step.event):
             return
-        refusals = out.outcomes.add(at_ns=self._at_ns).refusals
-        decisions = [entry.decision for entry in run]
-        heads = [decision.head for decision in decisions]
-        refusals.first_cycle = heads[0].pop.cycle
-        refusals.uids.extend([head.pop.uid for head in heads])
-        refusals.attempts.extend([head.attempts for head in heads])
-        refusals.first_enqueued_ns.extend([head.first_enqueued_ns for head in heads])
-        refusals.queued_ns.extend([head.queued_ns for head in heads])
-        refusals.wall_ns.extend([entry.wall_ns for entry in run])
-        _put_verdicts(decisions, refusals)
-        _put_steps(decisions, refusals)
+        for value, out in ((step.old, event.old_object), (step.new, event.new_object)):
+            if isinstance(value, Pod):
+                out.pod.CopyFrom(self._pod(value, is_new=value is step.new))
+                event.namespace_labels.update(self._namespace_labels(value.namespace))
+            elif isinstance(value, Node):
+                out.node.CopyFrom(node_to_message(value))
+
+    def _pod(self, pod: Pod, *, is_new: bool) -> pod_pb2.Pod:
+        """Return a pod's message: as it came, where that is the pod as it is now."""
+        message = self._messages.get(pod.uid) if is_new else None
+        return message if message is not None else pod_to_message(pod)
+
+    def _activate(self, step: Activate, operation: queue_pb2.Operation) -> None:
+        operation.activate.pods.append(self.ref(step.uid))
 
 
-def _variable_size(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAnswer]) -> int:
-    """Return about what an outcome has beside what each has, in bytes."""
-    size = sum(answer.ByteSize() for answer in answers)
-    verdict = decision.verdict
-    if isinstance(verdict, Refused):
-        size += len(verdict.message) + len(verdict.preemption_message)
-        nomination = verdict.nomination
-        named = (
-            ()
-            if nomination is None
-            else (*nomination.victims, *nomination.reprieved, *nomination.cleared_nominations)
-        )
-        size += sum(len(pod.uid) + len(pod.namespace) + len(pod.name) for pod in named)
-        size += len(named) * _POD_BYTES
-    return size
+def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:
+    _put_pop(step.pop, operation.commit_pop.pop)
+
+
+def _done(step: Done, operation: queue_pb2.Operation) -> None:
+    _put_pop(step.pop, operation.done)
+
+
+def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
+    message = operation.add_unschedulable
+    _put_pop(step.pop, message.pop)
+    message.failure.error, message.cycle = True, step.cycle
+
+
+def _flush(step: Flush, operation: queue_pb2.Operation) -> None:
+    (operation.flush_leftover if step.leftover else operation.flush_backoff).SetInParent()
+
+
+def _put_pop(pop: PopId, message: session_pb2.PopId) -> None:
+    message.uid, message.cycle = pop.uid, pop.cycle
 
 
 def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
@@ -198,32 +283,5 @@ def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
         put(why.spread_selector, out.default_spread_selector)
 
 
-def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
-    """Write each verdict once, and for each decision the place of its own.
-
-    A verdict that holds for several pods is mostly one object.
-    """
-    places: dict[Verdict, int] = {}
-    place_of: dict[int, int] = {}
-    refused_by: list[int] = []
-    for decision in decisions:
-        verdict = decision.verdict
-        place = place_of.get(id(verdict))
-        if place is None:
-            assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
-            place = place_of[id(verdict)] = places.setdefault(verdict, len(places))
-            if place == len(out.verdicts):
-                put_refused(verdict, out.verdicts.add())
-        refused_by.append(place)
-    out.refused_by.extend(refused_by)
-
-
-def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
-    steps: dict[str, tuple[list[int], list[int]]] = {}
-    for place, decision in enumerate(decisions):
-        for name, taken_ns in decision.phases_ns.items():
-            places, walls_ns = steps.setdefault(name, ([], []))
-            places.append(place)
-            walls_ns.append(taken_ns)
-    for name, (places, walls_ns) in steps.items():
-        out.steps.add(name=PHASES.get(name, name), places=places, wall_ns=walls_ns)
+def _put_ref(pod: Pod, out: meta_pb2.ObjectReference) -> None:
+    out.uid, out.namespace, out.name = pod.uid, pod.namespace, pod.name

@@ -16,9 +16,9 @@ from services.rpc.errors import FieldError, NotFoundError
 from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.messages import budget_to_message, node_to_message
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.codec import pod_ref, victims
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, PodEvaluation
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.outcomes import pod_ref, victims
 from services.scheduler.session import SchedulerSession
 
 PODS_PER_NOMINATION = 1000

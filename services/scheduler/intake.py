@@ -18,6 +18,7 @@ from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube.codec import apply_patch
 from services.rpc.limits import UNLIMITED, Limits
 from services.scheduler import cluster_events
+from services.scheduler.batch import Batch, StepEncoder
 from services.scheduler.cluster_events import (
     PatchPod,
     PutBudget,
@@ -29,7 +30,6 @@ from services.scheduler.cluster_events import (
     TimedChange,
     UnreadObject,
 )
-from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
 from services.scheduler.core.queueing.mirror import QueueTraits
 from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
@@ -40,6 +40,12 @@ _SPECS_MAX = 65536
 """Specs that are remembered as counted; a forgotten one is counted again, to no effect."""
 
 
+_STAGES = {
+    scheduler_pb2.REFUSAL_STAGE_UNSPECIFIED: None,
+    scheduler_pb2.REFUSAL_STAGE_BIND: Stage.BIND,
+    scheduler_pb2.REFUSAL_STAGE_NOMINATE: Stage.NOMINATE,
+    scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM: Stage.DELETE_VICTIM,
+}
 ALL_PODS = 2**31
 """More pods than a round can try."""
 
@@ -192,9 +198,9 @@ class Intake:
                 problem = f"{answer.pop.cycle} is not a scheduling cycle: cycles count from 1"
                 raise FieldError(f"{field}.pop.cycle", problem)
             is_stage = answer.refused or not answer.HasField("refused")
-            if not is_stage or answer.refused not in STAGES:
+            if not is_stage or answer.refused not in _STAGES:
                 raise FieldError(f"{field}.refused", "is not a stage of this service")
-            pop, refused = PopId(answer.pop.uid, answer.pop.cycle), STAGES[answer.refused]
+            pop, refused = PopId(answer.pop.uid, answer.pop.cycle), _STAGES[answer.refused]
             if refused is Stage.DELETE_VICTIM:
                 self._check_victim(pop, answer.victim.uid, f"{field}.victim.uid")
             yield Answer(at_ns, pop, refused)
@@ -208,8 +214,8 @@ class Intake:
                 problem = f"{uid!r} is not one of the pods whose deletion was requested"
                 raise FieldError(field, problem)
 
-    def take_round(self, brought: RoundInput) -> list[queue_pb2.Operation]:
-        """Apply a round's answers and changes to the core; return the queue's operations."""
+    def take_round(self, brought: RoundInput) -> Batch:
+        """Apply a round's answers and changes to the core; return what they are for the queue."""
         operations = [
             self.encoder.operation(step, answer.at_ns)
             for answer in brought.answers
@@ -217,7 +223,7 @@ class Intake:
         ]
         for timed in brought.changes:
             operations += self._take_change(timed)
-        return operations
+        return Batch(self.encoder, operations)
 
     def keep(self, message: object_pb2.KubernetesObject) -> None:
         """Keep the message of an object that the core keeps by its value."""

@@ -19,9 +19,9 @@ from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.kube.time import SECOND_NS
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
-from services.scheduler.codec import PHASES
 from services.scheduler.core.decisions import Binding, Decision, Failed, Skipped
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.outcomes import PHASES
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -28,7 +28,7 @@ from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
 from services.scheduler.ahead.held import Held, without_passing
 from services.scheduler.batch import Batch, QueueAnswer
-from services.scheduler.codec import head_from_message
+from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.queue_stream import QueueStream, refusal_of
 
 OPERATIONS_MAX = 4096
@@ -166,7 +166,7 @@ class QueueClientSession:
                 break
         exchange_ns = perf_counter_ns() - began
         return QueueAnswer(
-            heads=[*map(head_from_message, reply.heads)],
+            heads=[*map(_head, reply.heads)],
             wakeup_ns=reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None,
             taken_back=batch.take_back(
                 applied - len(held), reply.results[-1].pods if reply.results else 0
@@ -297,6 +297,14 @@ def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
 
 
 _CODES = frozenset(queue_pb2.OutcomeCode.values()) - {queue_pb2.OUTCOME_CODE_UNSPECIFIED}
+
+
+def _head(message: queue_pb2.Head) -> Head:
+    pop = message.pop
+    # By place: by keyword this takes longer, and there is one for each attempt.
+    return Head(
+        PopId(pop.uid, pop.cycle), message.attempts, message.first_enqueued_ns, message.queued_ns
+    )
 
 
 def _wrong_head(head: queue_pb2.Head) -> str:

@@ -27,7 +27,6 @@ from services.rpc.parts import PART_BYTES
 from services.scheduler.ahead.heads import ForeseenHeads, Queue, QueueView
 from services.scheduler.ahead.windows import read_window
 from services.scheduler.batch import Batch
-from services.scheduler.codec import MAY_WAIT
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.steps import Head
 from services.scheduler.core.session.options import SchedulerOptions
@@ -37,6 +36,7 @@ from services.scheduler.extenders.connect import ConnectedExtender
 from services.scheduler.extenders.grpc_extender import ExtenderObjects
 from services.scheduler.intake import Intake, RoundInput
 from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.outcomes import MAY_WAIT, outcome_bytes, put_outcomes
 from services.scheduler.queue_client import QueueClientSession
 from services.scheduler.under_way import UnderWay
 
@@ -150,7 +150,7 @@ class SchedulerSession:
         """Apply what a round brings, and schedule."""
         self.at_ns = brought.at_ns
         try:
-            batch = Batch(self.intake.encoder, brought.at_ns, self.intake.take_round(brought))
+            batch = self.intake.take_round(brought)
             if brought.pods_max:
                 return await self._schedule(batch, brought.pods_max)
             await self._heads_of.post(batch.operations)
@@ -184,7 +184,7 @@ class SchedulerSession:
 
     async def _decide(self, heads: Sequence[Head]) -> Batch:
         """Decide heads in order, up to one whose effects the next one must see."""
-        batch = Batch(self.intake.encoder, self.at_ns)
+        batch, size = Batch(self.intake.encoder), 0
         for head in heads:
             began = perf_counter_ns()
             if self.runner.blocks:
@@ -193,10 +193,9 @@ class SchedulerSession:
                 )
             else:
                 decision, answers = self.core.decide(head, self.at_ns), ()
-            batch.add(decision, perf_counter_ns() - began, answers)
-            if self.core.awaits_effects(decision) or self.runner.is_due:
-                break
-            if batch.size > _ANSWER_BYTES:
+            batch.add(decision, self.at_ns, perf_counter_ns() - began, answers)
+            size += outcome_bytes(decision, answers)
+            if self.runner.is_due or size > _ANSWER_BYTES or self.core.awaits_effects(decision):
                 break
             if len(batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -224,8 +223,8 @@ class SchedulerSession:
         outcomes.awaits_effects = batch.last is not None and self.core.awaits_effects(batch.last)
         if self._metrics is not None:
             for entry in batch:
-                self._metrics.absorb(entry.decision, entry.wall_ns, self.at_ns)
-        return batch.put_outcomes(outcomes)
+                self._metrics.absorb(entry.decision, entry.wall_ns, entry.at_ns)
+        return put_outcomes(batch, outcomes)
 
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session."""

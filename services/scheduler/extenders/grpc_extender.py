@@ -16,9 +16,9 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.time import SECOND_NS
 from services.rpc.kube.messages import node_to_message, pod_to_message
-from services.scheduler.codec import pod_ref
 from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
+from services.scheduler.outcomes import pod_ref
 
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 """Codes whose details gRPC generates: they contain addresses and times."""

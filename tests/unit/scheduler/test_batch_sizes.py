@@ -13,12 +13,12 @@ from services.framework.preemption.outcome import Nominate
 from services.framework.preemption.pick import DecidedBy
 from services.framework.runtime.diagnosis import Refused
 from services.scheduler import session as session_module
-from services.scheduler.batch import Batch
-from services.scheduler.codec import StepEncoder
+from services.scheduler.batch import BatchEntry
 from services.scheduler.core.decisions import Binding, Decision, Verdict
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId, WhyFailed
 from services.scheduler.core.session.options import RULES, SchedulerOptions
+from services.scheduler.outcomes import outcome_bytes, put_outcomes
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_pod
 from tests.scheduler_rounds import told
@@ -58,16 +58,16 @@ def test_a_size_is_never_less_than_what_is_written(
     verdict: Verdict, answers: Sequence[scheduler_pb2.ExtenderAnswer]
 ) -> None:
     """Names, messages and extenders' answers count; where there are none, it is little more."""
-    batch = Batch(StepEncoder({}, lambda _pod: b"", lambda _name: {}, lambda _event: False), 1)
+    entries, size = [], 0
     for cycle in range(1, 11):
         pop = PopId(f"uid-{cycle}", cycle)
         steps = (CommitUnschedulable(pop, WhyFailed()),)
         decision = Decision(head=Head(pop, 1, 1, 1), pod=None, verdict=verdict, steps=steps)
-        batch.add(decision, 10**6, answers)
+        entries.append(BatchEntry(decision, 1, (cycle, 0), 10**6, answers))
+        size += outcome_bytes(decision, answers)
     out = scheduler_pb2.RoundOutcomes()
-    assert batch.put_outcomes(out) == 10
-    assert out.ByteSize() <= batch.size
-    assert len(batch) == 10
+    assert put_outcomes(entries, out) == 10
+    assert out.ByteSize() <= size
 
 
 def test_a_batch_ends_where_its_outcomes_have_become_large(monkeypatch: pytest.MonkeyPatch) -> None:

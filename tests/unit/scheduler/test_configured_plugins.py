@@ -26,7 +26,7 @@ from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
-from services.scheduler.codec import StepEncoder
+from services.scheduler.batch import StepEncoder
 from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError, ScheduleResult
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice

@@ -16,8 +16,7 @@ from services.kube.selector import LabelSelector, TopologySpreadConstraint, Unsa
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
 from services.queue.core.queued_pod import QueuedPod
-from services.scheduler.batch import Batch
-from services.scheduler.codec import StepEncoder
+from services.scheduler.batch import Batch, StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
@@ -111,8 +110,8 @@ def test_a_refusal_by_default_constraints_says_which_pods_were_counted() -> None
     counted = LabelSelector(requirements=(requirement("app", "In", "web"),))
     assert step.why.spread_selector == counted
     encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, lambda _: True)
-    batch = Batch(encoder, 0)
-    batch.add(decision, 0, ())
+    batch = Batch(encoder)
+    batch.add(decision, 0)
     (message,) = batch.operations[0].commit_unschedulable.failures
     (told,) = message.default_spread_selector.match_expressions
     assert (told.key, told.operator, list(told.values)) == ("app", "In", ["web"])
