@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from services.framework.columns.kernels import Kernel
-from services.scheduler.ahead import held
-from services.scheduler.session import SchedulerSession
+from tests.scheduler_rounds import ask_for_everything
 
 # How fast a machine is, and how busy, is nothing that a test fails for.
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,11 +70,8 @@ def tier(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(params=[True, False], ids=["looks ahead", "asks for everything"])
 def looks_ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Open the scheduler's sessions with look-ahead, and then without."""
+    """Let the scheduler's sessions look ahead, and then do without it."""
     enabled: bool = request.param
-    defaults = SchedulerSession.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "looks_ahead", enabled)
     if not enabled:
-        monkeypatch.setattr(held, "HELD_MAX", 0)
+        ask_for_everything(monkeypatch)
     return enabled

@@ -1,8 +1,12 @@
-"""Rounds told to a scheduler's session."""
+"""Rounds of a scheduler's session, with look-ahead and without."""
 
 from __future__ import annotations
 
+import pytest
+
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.scheduler.ahead import held
+from services.scheduler.ahead.heads import ForeseenHeads
 from services.scheduler.session import SchedulerSession
 
 
@@ -12,3 +16,9 @@ async def told(
     """Return what a session decides of one round."""
     [outcomes] = [outcomes async for outcomes in session.run(round_)]
     return outcomes
+
+
+def ask_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the scheduler's sessions ask their queue for all heads, and send it all at once."""
+    monkeypatch.setattr(ForeseenHeads, "_foreseen", lambda *_: None)
+    monkeypatch.setattr(held, "HELD_MAX", 0)

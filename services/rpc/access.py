@@ -98,13 +98,13 @@ class Access:
         """Return who may use a service. Raises AccessError where the file leaves it out."""
         if not self.services:
             return Rights()
-        found = self.services.get(service)
-        if found is None:
+        access = self.services.get(service)
+        if access is None:
             raise AccessError(
                 f"{self.source}: services[{service}]: is required: list who may drive and look, "
                 f"such as {{drive: [replay.example], look: []}}"
             )
-        return found
+        return access
 
     def client(self, *, insecure: bool) -> ClientTls:
         """Return what a client uses."""
@@ -150,8 +150,8 @@ def read_access(path: Path) -> Access:
     except (OSError, UnicodeDecodeError) as error:
         raise AccessError(f"{path}: {problem_of(error)}") from None
     rights = {
-        name: Rights(drive=frozenset(each.drive), look=frozenset(each.look))
-        for name, each in file.services.items()
+        name: Rights(drive=frozenset(service.drive), look=frozenset(service.look))
+        for name, service in file.services.items()
     }
     return Access(
         certificate=_beside(path, file.certificate),

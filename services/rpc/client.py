@@ -27,8 +27,8 @@ def channel_options(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[tuple[str, in
     Proxies in the environment are not used for services. A channel's connection is its own: one
     that is opened after a loss does not share a connection that is dead, too.
     """
-    own = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
-    return [*own, *timeouts.keepalive_options]
+    options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
+    return [*options, *timeouts.keepalive_options]
 
 
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -88,8 +88,8 @@ class LastingChannel:
 
     async def close(self) -> None:
         """Close all channels."""
-        for each in self._channels:
-            await each.close()
+        for channel in self._channels:
+            await channel.close()
 
 
 def check_plaintext(address: str, tls: ClientTls) -> None:
@@ -156,7 +156,7 @@ def tls_options(
 
 def _options(prefix: str, server: str) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
     shown = f"PEM certificate to show; needs --{prefix}tls-key."
-    found: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
+    wrappers: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         click.option(
             f"--{prefix}tls-ca",
             "shown_ca",
@@ -167,7 +167,7 @@ def _options(prefix: str, server: str) -> list[Callable[[Callable[..., Any]], Ca
         click.option(f"--{prefix}tls-key", "shown_key", type=_PEM, help="PEM private key."),
     ]
     if prefix:
-        return found
+        return wrappers
     return [
         click.option(
             "--access",
@@ -176,7 +176,7 @@ def _options(prefix: str, server: str) -> list[Callable[[Callable[..., Any]], Ca
             envvar="REPRIEVE_ACCESS",
             help=f"Access file: TLS for {server}, and who calls (docs/security.md).",
         ),
-        *found,
+        *wrappers,
         click.option(
             "--insecure",
             "client_insecure",

@@ -28,7 +28,7 @@ class Watched(Generic[_Value]):
     """A value made from files; `load` makes it, and raises AccessError for wrong ones."""
 
     def __init__(self, paths: Iterable[Path | None], load: Callable[[], _Value]) -> None:
-        self._paths = [each for each in paths if each is not None]
+        self._paths = [path for path in paths if path is not None]
         self._load = load
         self._seen = self._state()
         self._value = load()
@@ -49,15 +49,15 @@ class Watched(Generic[_Value]):
         return self._state() != self._seen
 
     def _state(self) -> list[tuple[int, ...] | None]:
-        return [_file_state(each) for each in self._paths]
+        return [_file_state(path) for path in self._paths]
 
 
 def _file_state(path: Path) -> tuple[int, ...] | None:
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +79,13 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 
     chain_pem, key_pem = _bytes(certificate), _bytes(key)
     chain = _certificates(certificate, chain_pem)
-    for each in chain:
-        _check_dates(certificate, each)
+    for member in chain:
+        _check_dates(certificate, member)
     private = _private_key(key, key_pem)
     der = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if private.public_key().public_bytes(*der) != chain[0].public_key().public_bytes(*der):
         raise AccessError(f"{key}: is not the key of the certificate in {certificate}: pair them")
-    expires = min(each.not_valid_after_utc for each in chain)
+    expires = min(certificate.not_valid_after_utc for certificate in chain)
     return Pair(certificate=chain_pem, key=key_pem, expires=expires)
 
 
@@ -93,9 +93,9 @@ def read_authority(path: Path) -> bytes:
     """Read the certificates of authorities. Raises AccessError where none of them is valid."""
     pem = _bytes(path)
     problem: AccessError | None = None
-    for each in _certificates(path, pem):
+    for certificate in _certificates(path, pem):
         try:
-            _check_dates(path, each)
+            _check_dates(path, certificate)
         except AccessError as error:
             problem = error
         else:
@@ -109,7 +109,7 @@ def read_token(path: Path) -> str:
     token = _bytes(path).strip()
     if not token:
         raise AccessError(f"{path}: is empty: write the token into it")
-    if not all(0x21 <= each <= 0x7E for each in token):
+    if not all(0x21 <= byte <= 0x7E for byte in token):
         raise AccessError(f"{path}: is not a token: one line of printable ASCII without spaces")
     return token.decode("ascii")
 
@@ -161,12 +161,14 @@ def _private_key(path: Path, pem: bytes) -> Any:
 
 def warnings(pair: Pair, certificate: Path, key: Path) -> list[str]:
     """Return what is unsafe about files that can be used."""
-    found = []
+    problems = []
     if pair.expires - datetime.now(UTC) < EXPIRES_SOON:
-        found.append(f"{certificate}: the certificate expires on {pair.expires:%Y-%m-%d}: renew it")
+        problems.append(
+            f"{certificate}: the certificate expires on {pair.expires:%Y-%m-%d}: renew it"
+        )
     if os.name == "posix" and key.stat().st_mode & 0o004:
-        found.append(f"{key}: every user of this machine can read the key: chmod o-r {key}")
-    return found
+        problems.append(f"{key}: every user of this machine can read the key: chmod o-r {key}")
+    return problems
 
 
 def server_credentials(access: Access) -> grpc.ServerCredentials:
@@ -180,8 +182,8 @@ def server_credentials(access: Access) -> grpc.ServerCredentials:
 
     def load() -> grpc.ServerCertificateConfiguration:
         pair = read_pair(certificate, key)
-        for each in warnings(pair, certificate, key):
-            _LOG.warning("%s", each)
+        for warning in warnings(pair, certificate, key):
+            _LOG.warning("%s", warning)
         return grpc.ssl_server_certificate_configuration(
             [(pair.key, pair.certificate)],
             root_certificates=read_authority(authority) if authority else None,

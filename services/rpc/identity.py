@@ -158,11 +158,11 @@ class TokenNames:
 
     def _name_of(self, token: str) -> str:
         digest = token_digest(token)
-        found = ""
+        matching = ""
         for name, expected in self.digests.items():
             if hmac.compare_digest(digest, expected):
-                found = name
-        return found
+                matching = name
+        return matching
 
 
 def token_digest(token: str) -> str:

@@ -88,7 +88,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-NAMES = tuple(each.name for each in fields(Limits) if each.name != "idle_s")
+NAMES = tuple(limit.name for limit in fields(Limits) if limit.name != "idle_s")
 UNLIMITED = Limits(**dict.fromkeys(NAMES, 0) | {"message_bytes": ACCEPTED_BYTES_MAX}, idle_s=0)
 """The limits within a process, and of services that one replay has for itself."""
 

@@ -61,13 +61,13 @@ def check_can_listen(option: str, address: str) -> None:
     """Raise ListenError where no server can listen at HOST:PORT."""
     host, port = host_and_port(option, address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise ListenError(
             f"{option} {address}: the host name has no address: check it, or use an IP address"
         ) from None
-    problems = [_problem(family, where) for family, _, _, _, where in found]
-    problem = next((each for each in problems if each == errno.EADDRINUSE), min(problems))
+    problems = [_problem(family, where) for family, _, _, _, where in addresses]
+    problem = next((number for number in problems if number == errno.EADDRINUSE), min(problems))
     if problem:
         raise ListenError(f"{option} {address}: {_advice(problem, option)}")
 

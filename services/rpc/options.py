@@ -173,7 +173,7 @@ def _options(port: int) -> list[_Decorator]:
         ),
         click.option(
             "--log-format",
-            type=click.Choice([each.value for each in LogFormat]),
+            type=click.Choice([form.value for form in LogFormat]),
             default=LogFormat.TEXT.value,
             show_default=True,
             envvar="REPRIEVE_LOG_FORMAT",

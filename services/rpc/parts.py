@@ -34,9 +34,9 @@ def split(message: _M, most: int = PART_BYTES) -> Iterator[_M]:
     for field, value in message.ListFields():
         if not field.is_repeated and field.message_type is not None:
             inner: Iterator[Any] = split(value, most)
-            pieces: Iterable[_M] = (_holding(message, field.name, each) for each in inner)
+            pieces: Iterable[_M] = (_holding(message, field.name, part) for part in inner)
         elif field.is_repeated and not _is_map(field):
-            pieces = (_holding(message, field.name, [each]) for each in value)
+            pieces = (_holding(message, field.name, [element]) for element in value)
         else:
             pieces = (_holding(message, field.name, value),)
         for piece in pieces:
@@ -62,12 +62,12 @@ def chunks(
     """Yield the elements in lists of at most `count` and `most` bytes, or of one larger element."""
     chunk: list[_M] = []
     taken = 0
-    for each in elements:
-        size = each.ByteSize() + _ELEMENT_BYTES
+    for element in elements:
+        size = element.ByteSize() + _ELEMENT_BYTES
         if chunk and (taken + size > most or len(chunk) == count):
             yield chunk
             chunk, taken = [], 0
-        chunk.append(each)
+        chunk.append(element)
         taken += size
     if chunk:
         yield chunk

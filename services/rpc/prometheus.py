@@ -96,8 +96,8 @@ def histogram(
     from prometheus_client.metrics_core import HistogramMetricFamily  # noqa: PLC0415 - when scraped
 
     family = HistogramMetricFamily(name, text, labels=labels)
-    for series, each in sorted(counts.items()):
-        family.add_metric(series, buckets=each.buckets(), sum_value=each.sum)
+    for series, observed in sorted(counts.items()):
+        family.add_metric(series, buckets=observed.buckets(), sum_value=observed.sum)
     return family
 
 

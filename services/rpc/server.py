@@ -91,7 +91,7 @@ async def serve(
         options=server_options(limits, listen.timeouts),
     )
     register(server)
-    sources = (collect, *(each.collect for each in calls), process)
+    sources = (collect, *(counts.collect for counts in calls), process)
 
     def collect_all() -> Iterable[Metric]:
         return chain(*(source() for source in sources))

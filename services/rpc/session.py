@@ -143,7 +143,7 @@ class Session(Generic[Core]):
         acknowledged = stamp.acknowledged if stamp.HasField("acknowledged") else self.sequence
         if self.sequence > acknowledged and self.answer is not None:
             parts = self.answer if isinstance(self.answer, list) else [self.answer]
-            size = sum(each.ByteSize() for each in parts)
+            size = sum(part.ByteSize() for part in parts)
             kept[self.sequence] = (_digest(self.request), self.answer, size)
             self.kept_bytes += size
         while kept:

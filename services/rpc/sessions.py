@@ -228,7 +228,7 @@ class Sessions(Generic[Core]):
         (services/rpc/server.py, `calm`). So it costs a fixed share of what the requests have cost.
         """
         self._uncollected += _SESSION_OBJECTS + session.held.objects
-        held = sum(_SESSION_OBJECTS + each.held.objects for each in self._sessions.values())
+        held = sum(_SESSION_OBJECTS + session.held.objects for session in self._sessions.values())
         if self._uncollected < max(_COLLECT_OBJECTS, held):
             return
         with suppress(RuntimeError):  # without a loop: the next end of a session looks

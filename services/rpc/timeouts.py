@@ -67,7 +67,7 @@ class Timeouts:
 
 
 _MOST_S = 24 * 3600
-NAMES = tuple(each.name for each in fields(Timeouts))
+NAMES = tuple(timeout.name for timeout in fields(Timeouts))
 DEFAULT_TIMEOUTS = Timeouts()
 
 

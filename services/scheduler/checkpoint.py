@@ -90,7 +90,7 @@ def session_to_json(
         queue=queue,
         session=session.state,
         objects=tuple(intake.others.values()),
-        budgets=[budget_to_message(each) for each in core.snapshot.budgets.values()],
+        budgets=[budget_to_message(budget) for budget in core.snapshot.budgets.values()],
         state=_SavedState(snapshot=_saved_snapshot(core.snapshot), scheduler=core.state()),
         pods=tuple(intake.messages.values()),
         versions=pods.rows,
@@ -113,12 +113,12 @@ def fill(session: SchedulerSession, saved: SavedSession) -> None:
     `saved` is not what session_to_json wrote.
     """
     core, interner = session.core, session.intake.decoder.interner
-    received = [pod_from_message(each, interner) for each in saved.pods]
+    received = [pod_from_message(message, interner) for message in saved.pods]
     pods = [*received, *_versions(saved.versions, received, interner)]
     reading = Reading({Pod: pods.__getitem__, Decision: lambda plain: _decision(plain, reading)})
     state = reading.read(_SavedState, saved.state)
-    for each in saved.objects:
-        _put_object(session, each)
+    for message in saved.objects:
+        _put_object(session, message)
     for budget in saved.budgets:
         core.snapshot.set_budget(budget_from_message(budget))
     session.intake.check_resources(state.snapshot.layout.resources)

@@ -118,14 +118,14 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> SchedulerRules:
     if not config.HasField("ties"):
         return RULES[name]
     if config.ties not in TIES:
-        names = " or ".join(scheduler_pb2.TieBreak.Name(each) for each in TIES)
+        names = " or ".join(scheduler_pb2.TieBreak.Name(tie) for tie in TIES)
         raise FieldError("config.ties", f"{config.ties} is not a tie-break: use {names}")
     return replace(RULES[name], host_choice=TIES[config.ties])
 
 
 def hint_profiles(profiles: Iterable[Profile]) -> list[queue_pb2.HintProfile]:
     """Return the added node affinity and default spread constraints of profiles that have some."""
-    found: list[queue_pb2.HintProfile] = []
+    hint_profiles: list[queue_pb2.HintProfile] = []
     for profile in profiles:
         added = pod_spec_to_message(_added_spec(profile))
         if added.HasField("affinity") or added.topology_spread_constraints:
@@ -133,8 +133,8 @@ def hint_profiles(profiles: Iterable[Profile]) -> list[queue_pb2.HintProfile]:
             if added.HasField("affinity"):
                 message.added_affinity.CopyFrom(added.affinity.node_affinity)
             message.default_constraints.extend(added.topology_spread_constraints)
-            found.append(message)
-    return found
+            hint_profiles.append(message)
+    return hint_profiles
 
 
 def _added_spec(profile: Profile) -> PodSpec:

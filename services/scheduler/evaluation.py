@@ -98,27 +98,27 @@ def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerSt
     return state
 
 
-def _encode(found: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
+def _encode(judged: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
     out = scheduler_pb2.Evaluation(
-        profile=found.profile,
-        skipped_filters=sorted(found.verdicts.skipped_filters),
-        skipped_scores=sorted(found.verdicts.skipped_scores),
-        filter_order=found.filter_order,
-        weights=found.weights,
-        best_nodes=found.verdicts.best,
-        host=found.host or None,
-        fast_path=_FAST_PATHS.get(found.fast_path),
-        fit_error=found.fit_error,
-        error=found.error,
-        feasible_nodes=len(found.verdicts.feasible),
-        unschedulable_plugins=found.unschedulable_plugins,
+        profile=judged.profile,
+        skipped_filters=sorted(judged.verdicts.skipped_filters),
+        skipped_scores=sorted(judged.verdicts.skipped_scores),
+        filter_order=judged.filter_order,
+        weights=judged.weights,
+        best_nodes=judged.verdicts.best,
+        host=judged.host or None,
+        fast_path=_FAST_PATHS.get(judged.fast_path),
+        fit_error=judged.fit_error,
+        error=judged.error,
+        feasible_nodes=len(judged.verdicts.feasible),
+        unschedulable_plugins=judged.unschedulable_plugins,
     )
-    out.nodes.extend(_node_verdicts(found.verdicts, top_k))
-    if found.pre_filter is not None:
-        out.pre_filter.CopyFrom(_refusal(found.pre_filter, pre_filter=True))
-    if found.preemption is not None:
-        _put_preemption(found.preemption, out.preemption)
-    elif found.preemption_disabled and found.fit_error:
+    out.nodes.extend(_node_verdicts(judged.verdicts, top_k))
+    if judged.pre_filter is not None:
+        out.pre_filter.CopyFrom(_refusal(judged.pre_filter, pre_filter=True))
+    if judged.preemption is not None:
+        _put_preemption(judged.preemption, out.preemption)
+    elif judged.preemption_disabled and judged.fit_error:
         out.preemption.disabled = True
     return out
 
@@ -155,19 +155,21 @@ def _refusal(status: Status, *, pre_filter: bool = False) -> scheduler_pb2.Refus
     )
 
 
-def _put_preemption(found: PreemptionEvaluation, out: scheduler_pb2.PreemptionEvaluation) -> None:
-    out.eligible = not found.ineligible
-    out.reason = found.ineligible
-    out.potential_nodes.extend(sorted(found.potential_nodes))
-    judged = [_candidate(each) for each in found.candidates]
-    refused = [_non_candidate(each) for each in found.non_candidates]
-    out.candidates.extend(sorted([*judged, *refused], key=lambda each: each.node_name))
-    if found.picked is not None:
-        out.picked = found.picked.candidate.node
-        out.decided_by = found.picked.decided_by.value
-        if len(found.picked.ties) > 1:
-            out.picked_ties.extend(sorted(found.picked.ties))
-    match found.outcome:
+def _put_preemption(
+    evaluation: PreemptionEvaluation, out: scheduler_pb2.PreemptionEvaluation
+) -> None:
+    out.eligible = not evaluation.ineligible
+    out.reason = evaluation.ineligible
+    out.potential_nodes.extend(sorted(evaluation.potential_nodes))
+    judged = [_candidate(candidate) for candidate in evaluation.candidates]
+    refused = [_non_candidate(node) for node in evaluation.non_candidates]
+    out.candidates.extend(sorted([*judged, *refused], key=lambda candidate: candidate.node_name))
+    if evaluation.picked is not None:
+        out.picked = evaluation.picked.candidate.node
+        out.decided_by = evaluation.picked.decided_by.value
+        if len(evaluation.picked.ties) > 1:
+            out.picked_ties.extend(sorted(evaluation.picked.ties))
+    match evaluation.outcome:
         case Nomination() as nomination:
             out.nominated_node_name = nomination.node
             out.cleared_nominations.extend(map(pod_ref, nomination.cleared_nominations))

@@ -42,7 +42,7 @@ class SchedulerMetrics:
         # first value of a series, and a replay may end within two scrapes.
         usual = [(result, DEFAULT_SCHEDULER) for result in _RESULTS.values()]
         self._attempts: Counter[tuple[str, str]] = Counter(dict.fromkeys(usual, 0))
-        self._durations = {each: HistogramCounts(_ATTEMPT_SECONDS) for each in usual}
+        self._durations = {labels: HistogramCounts(_ATTEMPT_SECONDS) for labels in usual}
         self._algorithm = HistogramCounts(_ATTEMPT_SECONDS)
         self._extension_points = {
             (point, "Success", DEFAULT_SCHEDULER): HistogramCounts(_EXTENSION_POINT_SECONDS)

@@ -37,16 +37,16 @@ def registry_with(named: Iterable[str]) -> Registry:
 
     Raises PluginLoadError, also for a name that two plugins have.
     """
-    found: dict[str, Callable[..., Plugin]] = dict(SERVED)
+    registry: dict[str, Callable[..., Plugin]] = dict(SERVED)
     for name, factory in (*_installed(), *map(_named, named)):
-        if name in found or name in IN_TREE:
+        if name in registry or name in IN_TREE:
             raise PluginLoadError(f'plugin "{name}": another plugin has that name')
-        found[name] = _maker(name, factory)
-    return MappingProxyType(found)
+        registry[name] = _maker(name, factory)
+    return MappingProxyType(registry)
 
 
 def _installed() -> Iterable[tuple[str, PluginFactory]]:
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda each: each.name):
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         try:
             yield point.name, point.load()
         except Exception as error:

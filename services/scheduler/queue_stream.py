@@ -183,5 +183,5 @@ def _is_lost(error: Exception) -> bool:
         return True
     if reason_of(error) not in {"", "UNAVAILABLE"}:
         return False
-    reset = any(each in (error.details() or "") for each in _RESET)
+    reset = any(sign in (error.details() or "") for sign in _RESET)
     return error.code() in _LOST or reset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
+WHOLE_BYTES = PART_BYTES // 2
+"""Outcomes after which an answer that is one message has no further round of a window."""
 _FREE_S = 0.01
 """How often a call that waits for the end of a round checks for it, s."""
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -115,7 +118,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.RunRoundResponse:
         whole = service_pb2.RunRoundResponse()
         with self._sessions.call() as call:
-            async for answer in self._round(call, request, in_one=True):
+            async for answer in self._round(call, request, WHOLE_BYTES):
                 whole.MergeFrom(answer)
         return whole
 
@@ -124,7 +127,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> AsyncIterator[service_pb2.RunRoundResponse]:
         with self._sessions.call() as call:
             async for request in request_iterator:
-                async for answer in self._round(call, request):
+                async for answer in self._round(call, request, sys.maxsize):
                     yield answer
 
     async def EvaluatePod(
@@ -132,10 +135,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
         with self._sessions.call() as call:
             async with self._alone(call, request.stamp) as session:
-                found = await session.core.runner.run(lambda: _evaluated(session, request))
+                judged = await session.core.runner.run(lambda: _evaluated(session, request))
                 state = await session.core.queue.state()
-            entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
-            answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
+            entry = next(
+                (entry for entry in state.entries if entry.pod.uid == request.pod.uid), None
+            )
+            answer = service_pb2.EvaluatePodResponse(evaluation=judged, entry=entry)
             for part in split(answer):
                 yield part
 
@@ -204,7 +209,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         except RefusalError:
             _close(extenders)
             raise
-        binds_elsewhere = any(each.bind_verb for each in file.extenders)
+        binds_elsewhere = any(extender.bind_verb for extender in file.extenders)
         batch_size = 1 if binds_elsewhere else config.batch_size or BATCH_SIZE
         return SchedulerSession(
             options,
@@ -236,20 +241,18 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> tuple[ConnectedExtender, ...]:
         """Return the session's extenders: recorded ones, or those that the service may call."""
         if config.recorded_extenders:
-            return tuple(ReplayedExtender(terms_of(each), answers) for each in file.extenders)
+            return tuple(
+                ReplayedExtender(terms_of(extender), answers) for extender in file.extenders
+            )
         connected = connected_extenders(file, self._allowed, sources)
-        return tuple(RecordingExtender(each, answers) for each in connected)
+        return tuple(RecordingExtender(extender, answers) for extender in connected)
 
     async def _round(
-        self,
-        call: Call[SchedulerSession],
-        request: service_pb2.RunRoundRequest,
-        *,
-        in_one: bool = False,
+        self, call: Call[SchedulerSession], request: service_pb2.RunRoundRequest, window_bytes: int
     ) -> AsyncIterator[service_pb2.RunRoundResponse]:
         """Run a round alone in its session, and those of its window; answer in parts.
 
-        With `in_one` the window ends where they would be too large for one message.
+        The window ends with the round whose outcomes complete `window_bytes`.
         """
         session = call.get(request.stamp)
         under_way = session.core.under_way
@@ -262,7 +265,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
                 for answer in repeated:
                     yield answer
                 return
-            under_way = self._begin(session, request, in_one=in_one)
+            under_way = self._begin(session, request, window_bytes)
         async for answer in under_way.follow():
             yield answer
 
@@ -270,8 +273,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self,
         session: Session[SchedulerSession],
         request: service_pb2.RunRoundRequest,
-        *,
-        in_one: bool,
+        window_bytes: int,
     ) -> UnderWay[service_pb2.RunRoundResponse]:
         """Return the request as one under way. Raises a refusal."""
         core = session.core
@@ -284,7 +286,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self._sessions.make_room(session, core.object_count, events, events)
         core.queue.traceparent = request.stamp.traceparent
         under_way = UnderWay[service_pb2.RunRoundResponse](
-            request, lambda own: _rounds(session, request, own, in_one=in_one)
+            request, lambda begun: _rounds(session, request, begun.answers, window_bytes)
         )
         core.under_way, core.queue.stream.on_trouble = under_way, under_way.interrupt
         return under_way
@@ -320,30 +322,29 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
 async def _rounds(
     session: Session[SchedulerSession],
     request: service_pb2.RunRoundRequest,
-    own: UnderWay[service_pb2.RunRoundResponse],
-    *,
-    in_one: bool,
+    answers: list[service_pb2.RunRoundResponse],
+    window_bytes: int,
 ) -> AsyncIterator[None]:
-    """Run a request's rounds; yield where there is a further answer."""
-    core, answers = session.core, own.answers
+    """Run a request's rounds and add to `answers`; yield where there is a further one."""
+    core = session.core
     answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
-    taken = 0
+    answer_bytes = run_bytes = 0
 
     def has_room() -> bool:
-        return not in_one or taken < PART_BYTES // 2
+        return run_bytes < window_bytes
 
     try:
         async for outcomes in core.run(request.round, request.window, has_room):
             size = outcomes.ByteSize()
             count = len(answer.outcomes)
-            is_full = count == ROUNDS_PER_ANSWER or taken + size > PART_BYTES
-            if count and is_full and not in_one:
+            if count and (count == ROUNDS_PER_ANSWER or answer_bytes + size > PART_BYTES):
                 answers.append(answer)
                 yield
                 answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
-                taken = 0
+                answer_bytes = 0
             answer.outcomes.append(outcomes)
-            taken += size
+            answer_bytes += size
+            run_bytes += size
         answers.append(answer)
         session.advance(request, core.at_ns, answers)
     finally:

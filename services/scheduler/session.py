@@ -24,7 +24,7 @@ from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
-from services.scheduler.ahead.heads import ForeseenHeads, Queue, QueueView
+from services.scheduler.ahead.heads import ForeseenHeads, QueueView
 from services.scheduler.ahead.windows import read_window
 from services.scheduler.batch import Batch
 from services.scheduler.core.decisions import Decision
@@ -71,8 +71,7 @@ class SchedulerSession:
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
     `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
     time of the last round, `under_way` the request that is being carried out. `metrics` counts what
-    is decided. `limits` bound what its rounds bring. Without `looks_ahead` the queue is asked for
-    all heads.
+    is decided. `limits` bound what its rounds bring.
     """
 
     def __init__(
@@ -87,7 +86,6 @@ class SchedulerSession:
         answers: ExtenderAnswers | None = None,
         metrics: SchedulerMetrics | None = None,
         limits: Limits = UNLIMITED,
-        looks_ahead: bool = True,
     ) -> None:
         self.config = config
         self.extenders = extenders
@@ -95,12 +93,7 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
-        self._heads_of: Queue = queue
-        self._ahead: ForeseenHeads | None = None
-        if looks_ahead:
-            self._heads_of = self._ahead = ForeseenHeads(
-                queue, self.core, foreseeable_heads=queue.foreseeable_heads
-            )
+        self._heads_of = ForeseenHeads(queue, self.core)
         self._traits = options.queue
         self._metrics = metrics
         self.intake = Intake(self.core, queue=options.queue, limits=limits)
@@ -243,7 +236,7 @@ class SchedulerSession:
     def state(self) -> SessionState:
         """Return the session's own state between rounds."""
         heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        view = self._ahead.view if self._ahead is not None else QueueView(None)
+        view = self._heads_of.view
         return SessionState(self.at_ns, heads, uids, view.wakeup_ns, view.cycle, view.is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
@@ -251,9 +244,8 @@ class SchedulerSession:
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
         self.intake.uids.update(state.uids)
         self.at_ns, self._heads = state.at_ns, state.heads
-        if self._ahead is not None:
-            shown = len(state.heads) if state.heads or state.is_empty else None
-            self._ahead.view = QueueView(shown, state.wakeup_ns, state.cycle)
+        shown = len(state.heads) if state.heads or state.is_empty else None
+        self._heads_of.view = QueueView(shown, state.wakeup_ns, state.cycle)
 
 
 _T = TypeVar("_T")

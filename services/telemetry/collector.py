@@ -49,7 +49,7 @@ def collector_of(signal: Signal, environment: Mapping[str, str]) -> Collector | 
     try:
         protocol = Protocol(asked or Protocol.GRPC.value)
     except ValueError:
-        served = " or ".join(each.value for each in Protocol)
+        served = " or ".join(protocol.value for protocol in Protocol)
         raise TelemetryError(
             f"OTEL_EXPORTER_OTLP_PROTOCOL={asked} is not served: use {served}"
         ) from None
@@ -59,7 +59,7 @@ def collector_of(signal: Signal, environment: Mapping[str, str]) -> Collector | 
 def _is_off(signal: Signal, environment: Mapping[str, str]) -> bool:
     exporter = environment.get(f"OTEL_{signal.value}_EXPORTER", "") or "otlp"
     disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return disabled or "otlp" not in [each.strip() for each in exporter.split(",")]
+    return disabled or "otlp" not in [name.strip() for name in exporter.split(",")]
 
 
 def _first(environment: Mapping[str, str], names: list[str]) -> str:

@@ -96,7 +96,7 @@ def _span(span: Span) -> str:
     if span.parent_id:
         optional = f',"parentSpanId":"{span.parent_id}"'
     if span.links:
-        links = ",".join([f'{{"traceId":"{each[0]}","spanId":"{each[1]}"}}' for each in span.links])
+        links = ",".join([f'{{"traceId":"{link[0]}","spanId":"{link[1]}"}}' for link in span.links])
         optional += f',"links":[{links}]'
     if span.error:
         optional += f',"status":{{"code":{_STATUS_ERROR},"message":{_string(span.error)}}}'
@@ -132,7 +132,7 @@ def _value(value: Attribute) -> str:
         return f'{{"intValue":"{value}"}}'
     if isinstance(value, float):
         return f'{{"doubleValue":{orjson.dumps(value).decode()}}}'
-    listed = ",".join(f'{{"stringValue":{_string(each)}}}' for each in value)
+    listed = ",".join(f'{{"stringValue":{_string(text)}}}' for text in value)
     return f'{{"arrayValue":{{"values":[{listed}]}}}}'
 
 

@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        found = {
+        line = {
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(
                 timespec="milliseconds"
             ),
@@ -62,10 +62,10 @@ class JsonFormatter(logging.Formatter):
         }
         context = CURRENT.get()
         if context is not None:
-            found |= {"trace_id": context.trace_id, "span_id": context.span_id}
+            line |= {"trace_id": context.trace_id, "span_id": context.span_id}
         if record.exc_info:
-            found["exception"] = "".join(traceback.format_exception(*record.exc_info))
-        return orjson.dumps(found, default=str).decode()
+            line["exception"] = "".join(traceback.format_exception(*record.exc_info))
+        return orjson.dumps(line, default=str).decode()
 
 
 def severity(record: logging.LogRecord) -> str:

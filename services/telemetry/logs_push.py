@@ -29,11 +29,11 @@ def start(collector: Collector, version: str, service: str) -> Callable[[], None
     provider = LoggerProvider(resource(version, service), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(_exporter(collector)))
     handler = _Handler(provider.get_logger(NAME, version))
-    own = logging.getLogger(NAME)
-    own.addHandler(handler)
+    logger = logging.getLogger(NAME)
+    logger.addHandler(handler)
 
     def close() -> None:
-        own.removeHandler(handler)
+        logger.removeHandler(handler)
         provider.shutdown()
 
     return close

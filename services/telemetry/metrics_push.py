@@ -117,12 +117,12 @@ def metrics_data(
     """Translate metrics; counts began at `began_ns`, times are ns since the Unix epoch."""
     metrics = [
         Metric(
-            name=_name(each),
-            description=each.documentation,
-            unit=_unit(each),
-            data=_data(each, began_ns, now_ns),
+            name=_name(family),
+            description=family.documentation,
+            unit=_unit(family),
+            data=_data(family, began_ns, now_ns),
         )
-        for each in families
+        for family in families
     ]
     of_scope = ScopeMetrics(scope=scope(described), metrics=metrics, schema_url="")
     of_resource = ResourceMetrics(resource=described, scope_metrics=[of_scope], schema_url="")
@@ -145,13 +145,13 @@ def _data(family: Family, began_ns: int, now_ns: int) -> Sum | Gauge | Histogram
         return Histogram(data_points=points, aggregation_temporality=_CUMULATIVE)
     numbers = [
         NumberDataPoint(
-            attributes=each.labels,
+            attributes=sample.labels,
             start_time_unix_nano=began_ns,
             time_unix_nano=now_ns,
-            value=float(each.value),
+            value=float(sample.value),
         )
-        for each in family.samples
-        if not each.name.endswith("_created")
+        for sample in family.samples
+        if not sample.name.endswith("_created")
     ]
     if family.type == "gauge":
         return Gauge(data_points=numbers)
@@ -161,14 +161,14 @@ def _data(family: Family, began_ns: int, now_ns: int) -> Sum | Gauge | Histogram
 def _histogram_points(family: Family, began_ns: int, now_ns: int) -> Iterator[HistogramDataPoint]:
     """Yield a point for each series: Prometheus counts up to a bound, OTLP between two."""
     series: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
-    for each in family.samples:
-        labels = tuple((key, value) for key, value in each.labels.items() if key != "le")
-        series.setdefault(labels, []).append(each)
+    for sample in family.samples:
+        labels = tuple((key, value) for key, value in sample.labels.items() if key != "le")
+        series.setdefault(labels, []).append(sample)
     for labels, samples in series.items():
-        buckets = [each for each in samples if each.name.endswith("_bucket")]
-        cumulative = [int(each.value) for each in buckets]
-        bounds = [float(each.labels["le"]) for each in buckets]
-        total = next(each.value for each in samples if each.name.endswith("_sum"))
+        buckets = [sample for sample in samples if sample.name.endswith("_bucket")]
+        cumulative = [int(bucket.value) for bucket in buckets]
+        bounds = [float(bucket.labels["le"]) for bucket in buckets]
+        total = next(sample.value for sample in samples if sample.name.endswith("_sum"))
         yield HistogramDataPoint(
             attributes=dict(labels),
             start_time_unix_nano=began_ns,
@@ -176,9 +176,9 @@ def _histogram_points(family: Family, began_ns: int, now_ns: int) -> Iterator[Hi
             count=cumulative[-1],
             sum=total,
             bucket_counts=[
-                each - before for before, each in zip([0, *cumulative], cumulative, strict=False)
+                count - before for before, count in zip([0, *cumulative], cumulative, strict=False)
             ],
-            explicit_bounds=[each for each in bounds if each != math.inf],
+            explicit_bounds=[bound for bound in bounds if bound != math.inf],
             min=_NOT_KEPT,
             max=_NOT_KEPT,
         )

@@ -18,14 +18,14 @@ def resource(version: str, service: str = "") -> Resource:
     OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it.
     Source: OpenTelemetry semantic conventions 1.37, resource/service.md and README.md.
     """
-    own = Resource(
+    resource = Resource(
         {
             "service.name": f"reprieve-{service}" if service else "reprieve",
             "service.version": version,
             "service.instance.id": _INSTANCE,
         }
     )
-    return own.merge(OTELResourceDetector().detect())
+    return resource.merge(OTELResourceDetector().detect())
 
 
 def scope(described: Resource) -> InstrumentationScope:

@@ -70,12 +70,12 @@ class ServiceSpans:
 
         Without a sink, or with an invalid `parent`, the yielded traceparent is `parent` itself.
         """
-        found = _TRACEPARENT.match(parent)
-        if found is None or not self.are_needed:
+        traced = _TRACEPARENT.match(parent)
+        if traced is None or not self.are_needed:
             yield OpenSpan(parent, {**attributes})
             return
-        own_id = found[2] if self._sink is None else os.urandom(8).hex()
-        context = SpanContext(found[1], own_id)
+        own_id = traced[2] if self._sink is None else os.urandom(8).hex()
+        context = SpanContext(traced[1], own_id)
         began_ns = time.time_ns()
         under_way = OpenSpan(traceparent(context), {**attributes})
         CURRENT.set(context)
@@ -88,7 +88,7 @@ class ServiceSpans:
                 span = Span(
                     name=name,
                     context=context,
-                    parent_id=found[2],
+                    parent_id=traced[2],
                     start_ns=began_ns,
                     end_ns=time.time_ns(),
                     attributes=under_way.attributes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from replay.backends.processes import EmbeddedServices
 from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.scheduler.ahead import held
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import EventLabel
 from services.scheduler.core.session.options import RULES, SchedulerOptions
@@ -19,7 +19,7 @@ from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import SchedulerSession
 from tests.e2e.random_world import RandomWorld, forget_times
-from tests.scheduler_rounds import told
+from tests.scheduler_rounds import ask_for_everything, told
 
 pytestmark = pytest.mark.e2e
 Json = dict[str, Any]
@@ -56,16 +56,11 @@ def test_look_ahead_changes_no_decision(
 ) -> None:
     """Of gated pods, of several priorities, beside pods that wait; with fewer exchanges."""
     address = services.addresses["queue"]
-    asked: dict[bool, int] = {}
-    decided = {}
-    for looks_ahead in (True, False):
-        if not looks_ahead:
-            monkeypatch.setattr(held, "HELD_MAX", 0)
-        outcomes = asyncio.run(_outcomes(address, seed, looks_ahead=looks_ahead))
-        asked[looks_ahead] = sum(one_round.queue_exchanges for one_round in outcomes)
-        decided[looks_ahead] = [*map(_plain, outcomes)]
-    assert decided[True] == decided[False]
-    assert asked[True] < asked[False]
+    ahead = asyncio.run(_outcomes(address, seed))
+    ask_for_everything(monkeypatch)
+    asking = asyncio.run(_outcomes(address, seed))
+    assert _exchanges(ahead) < _exchanges(asking)
+    assert [*map(_plain, ahead)] == [*map(_plain, asking)]
 
 
 def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
@@ -105,15 +100,13 @@ async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]
     return [*map(_plain, await _outcomes(address, seed))]
 
 
-async def _outcomes(
-    address: str, seed: int, *, looks_ahead: bool = True
-) -> list[scheduler_pb2.RoundOutcomes]:
+async def _outcomes(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
     queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     assert queue.foreseeable_heads
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     config = scheduler_pb2.SchedulerConfig(seed=seed)
-    session = SchedulerSession(options, queue, config, looks_ahead=looks_ahead)
+    session = SchedulerSession(options, queue, config)
     world, answers = RandomWorld(seed), []
     for round_ in world.rounds(120):
         outcomes = await told(session, round_)
@@ -122,6 +115,10 @@ async def _outcomes(
     await queue.close()
     await link.close()
     return answers
+
+
+def _exchanges(outcomes: Iterable[scheduler_pb2.RoundOutcomes]) -> int:
+    return sum(of_round.queue_exchanges for of_round in outcomes)
 
 
 def _plain(outcomes: scheduler_pb2.RoundOutcomes) -> scheduler_pb2.RoundOutcomes:

@@ -89,8 +89,8 @@ def node_from_message(message: node_pb2.Node, *, field: str = "node") -> Node:
         taints=fields.taints(message.spec.taints, f"{field}.spec.taints"),
         unschedulable=message.spec.unschedulable,
         images=tuple(
-            ContainerImage(names=tuple(each.names), size_bytes=each.size_bytes)
-            for each in status.images
+            ContainerImage(names=tuple(image.names), size_bytes=image.size_bytes)
+            for image in status.images
         ),
         conditions=fields.conditions(status.conditions),
         resource_version=meta.resource_version,

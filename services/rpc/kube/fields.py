@@ -154,8 +154,8 @@ def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector
         Requirement(key=key, operator=Operator.IN, values=(text,))
         for key, text in sorted(message.match_labels.items())
     ]
-    for index, each in enumerate(message.match_expressions):
-        requirements.append(_label_requirement(each, f"{field}.matchExpressions[{index}]"))
+    for index, expression in enumerate(message.match_expressions):
+        requirements.append(_label_requirement(expression, f"{field}.matchExpressions[{index}]"))
     return LabelSelector(requirements=tuple(requirements))
 
 
@@ -219,11 +219,11 @@ def _node_requirements(
 ) -> tuple[Requirement, ...]:
     return tuple(
         Requirement(
-            key=each.key,
-            operator=choice(Operator, each.operator, f"{field}[{index}].operator"),
-            values=tuple(each.values),
+            key=expression.key,
+            operator=choice(Operator, expression.operator, f"{field}[{index}].operator"),
+            values=tuple(expression.values),
         )
-        for index, each in enumerate(messages)
+        for index, expression in enumerate(messages)
     )
 
 
@@ -231,18 +231,20 @@ def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
     """Return a node's taints. Raises FieldError for an unknown effect."""
     return tuple(
         Taint(
-            key=each.key,
-            value=each.value,
-            effect=choice(TaintEffect, each.effect, f"{field}[{index}].effect"),
-            time_added_ns=optional_time_ns(each, "time_added"),
+            key=taint.key,
+            value=taint.value,
+            effect=choice(TaintEffect, taint.effect, f"{field}[{index}].effect"),
+            time_added_ns=optional_time_ns(taint, "time_added"),
         )
-        for index, each in enumerate(messages)
+        for index, taint in enumerate(messages)
     )
 
 
 def tolerations(messages: Iterable[pod_pb2.Toleration], field: str) -> tuple[Toleration, ...]:
     """Return a pod's tolerations. Raises FieldError for an unknown operator or effect."""
-    return tuple(_toleration(each, f"{field}[{index}]") for index, each in enumerate(messages))
+    return tuple(
+        _toleration(message, f"{field}[{index}]") for index, message in enumerate(messages)
+    )
 
 
 def _toleration(message: pod_pb2.Toleration, field: str) -> Toleration:
@@ -266,13 +268,13 @@ def conditions(
         return ()
     return tuple(
         Condition(
-            type=each.type,
-            status=each.status,
-            reason=each.reason,
-            message=each.message,
-            last_transition_ns=optional_time_ns(each, "last_transition_time"),
+            type=condition.type,
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
+            last_transition_ns=optional_time_ns(condition, "last_transition_time"),
         )
-        for each in messages
+        for condition in messages
     )
 
 
@@ -282,13 +284,13 @@ def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference,
         return ()
     return tuple(
         OwnerReference(
-            api_version=each.api_version,
-            kind=each.kind,
-            name=each.name,
-            uid=each.uid,
-            controller=each.controller,
+            api_version=owner.api_version,
+            kind=owner.kind,
+            name=owner.name,
+            uid=owner.uid,
+            controller=owner.controller,
         )
-        for each in messages
+        for owner in messages
     )
 
 
@@ -301,17 +303,17 @@ def container_resources(status: pod_pb2.PodStatus, field: str) -> tuple[Containe
     if not status.container_statuses and not status.init_container_statuses:
         return ()
     statuses = [
-        each
-        for each in (*status.container_statuses, *status.init_container_statuses)
-        if each.HasField("resources")
+        status
+        for status in (*status.container_statuses, *status.init_container_statuses)
+        if status.HasField("resources")
     ]
     return tuple(
         ContainerResources(
-            name=each.name,
-            actual=_pairs(each.resources.requests, f"{field}.containerStatuses.resources"),
-            allocated=_pairs(each.allocated_resources, f"{field}.containerStatuses"),
+            name=status.name,
+            actual=_pairs(status.resources.requests, f"{field}.containerStatuses.resources"),
+            allocated=_pairs(status.allocated_resources, f"{field}.containerStatuses"),
         )
-        for each in statuses
+        for status in statuses
     )
 
 

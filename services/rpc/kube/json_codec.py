@@ -186,8 +186,8 @@ def _list_of(plain: type | None, convert: _Convert) -> _Convert:
             _refuse(value, "a list")
         result = []
         try:
-            for each in value:
-                result.append(each if type(each) is plain else convert(each))
+            for item in value:
+                result.append(item if type(item) is plain else convert(item))
         except _RefusedError as refused:
             refused.path.append(f"[{len(result)}]")
             raise
@@ -203,10 +203,10 @@ def _map_of(plain: type | None, convert: _Convert) -> _Convert:
         result = {}
         key: object = ""
         try:
-            for key, each in value.items():
+            for key, item in value.items():
                 if type(key) is not str:
                     _refuse(key, "a string as key")
-                result[key] = each if type(each) is plain else convert(each)
+                result[key] = item if type(item) is plain else convert(item)
         except _RefusedError as refused:
             refused.path.append(f"[{key}]")
             raise

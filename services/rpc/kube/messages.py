@@ -125,18 +125,18 @@ def put(value: Any, out: Any) -> None:
 
 def put_all(values: Iterable[Any], out: Any) -> None:
     """Write values, or texts, into a repeated field."""
-    for each in values:
-        if isinstance(each, str):
-            out.append(each)
+    for value in values:
+        if isinstance(value, str):
+            out.append(value)
         else:
-            _PUT.get(type(each), put)(each, out.add())
+            _PUT.get(type(value), put)(value, out.add())
 
 
 @cache
 def _columns(kind: type, descriptor: Descriptor) -> tuple[tuple[str, str, bool], ...]:
     """Return the fields of a value that its message has: each name, the name there, if a time."""
     has = descriptor.fields_by_name
-    named = [(each.name, _NAMES.get(each.name, _TERMS.get(kind, ""))) for each in fields(kind)]
+    named = [(field.name, _NAMES.get(field.name, _TERMS.get(kind, ""))) for field in fields(kind)]
     pairs = [(own, own if own in has else name) for own, name in named]
     return tuple(
         (own, name, has[name].message_type is Timestamp.DESCRIPTOR)

@@ -72,7 +72,7 @@ def _key(message: pod_pb2.PodSpec) -> bytes:
         bare = pod_pb2.PodSpec()
         bare.CopyFrom(message)
         bare.node_name = ""
-        kept = [each for each in bare.volumes if not each.HasField("projected")]
+        kept = [volume for volume in bare.volumes if not volume.HasField("projected")]
         if len(kept) != len(bare.volumes):
             del bare.volumes[:]
             bare.volumes.extend(kept)
@@ -134,7 +134,9 @@ def _check_resources(containers: Iterable[Container], field: str) -> None:
 
 
 def _containers(messages: Iterable[pod_pb2.Container], field: str) -> tuple[Container, ...]:
-    return tuple(_container(each, f"{field}[{index}]") for index, each in enumerate(messages))
+    return tuple(
+        _container(container, f"{field}[{index}]") for index, container in enumerate(messages)
+    )
 
 
 def _container(message: pod_pb2.Container, field: str) -> Container:
@@ -145,7 +147,7 @@ def _container(message: pod_pb2.Container, field: str) -> Container:
         requests=fields.resources(resources.requests, f"{field}.resources.requests"),
         limits=fields.resources(resources.limits, f"{field}.resources.limits"),
         ports=tuple(
-            _port(each, f"{field}.ports[{index}]") for index, each in enumerate(message.ports)
+            _port(port, f"{field}.ports[{index}]") for index, port in enumerate(message.ports)
         ),
         restart_policy=message.restart_policy,
     )
@@ -175,12 +177,12 @@ def _node_affinity(message: affinity_pb2.NodeAffinity, field: str) -> NodeAffini
         ),
         preferred=tuple(
             PreferredSchedulingTerm(
-                weight=each.weight,
+                weight=term.weight,
                 term=fields.node_selector_term(
-                    each.preference, f"{field}.{preferred_name}[{index}].preference"
+                    term.preference, f"{field}.{preferred_name}[{index}].preference"
                 ),
             )
-            for index, each in enumerate(preferred)
+            for index, term in enumerate(preferred)
         ),
     )
 
@@ -197,16 +199,16 @@ def pod_affinity(
     preferred = message.preferred_during_scheduling_ignored_during_execution
     return PodAffinity(
         required=tuple(
-            _term(each, f"{field}.{_REQUIRED}[{index}]") for index, each in enumerate(required)
+            _term(term, f"{field}.{_REQUIRED}[{index}]") for index, term in enumerate(required)
         ),
         preferred=tuple(
             WeightedPodAffinityTerm(
-                weight=each.weight,
+                weight=term.weight,
                 term=_term(
-                    each.pod_affinity_term, f"{field}.{_PREFERRED}[{index}].podAffinityTerm"
+                    term.pod_affinity_term, f"{field}.{_PREFERRED}[{index}].podAffinityTerm"
                 ),
             )
-            for index, each in enumerate(preferred)
+            for index, term in enumerate(preferred)
         ),
     )
 
@@ -229,7 +231,8 @@ def spread_constraints(
 ) -> tuple[TopologySpreadConstraint, ...]:
     """Return a pod's constraints; raises FieldError for a skew or a number of domains below 1."""
     return tuple(
-        spread_constraint(each, f"{field}[{index}]") for index, each in enumerate(messages)
+        spread_constraint(constraint, f"{field}[{index}]")
+        for index, constraint in enumerate(messages)
     )
 
 

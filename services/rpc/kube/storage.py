@@ -100,12 +100,12 @@ def csi_node_from_message(message: storage_pb2.CSINode, _field: str = "") -> sto
         annotations=fields.strings(message.metadata.annotations),
         drivers=tuple(
             storage.CsiNodeDriver(
-                name=each.name,
-                node_id=each.node_id,
-                topology_keys=tuple(each.topology_keys),
-                allocatable_count=fields.optional(each.allocatable, "count"),
+                name=driver.name,
+                node_id=driver.node_id,
+                topology_keys=tuple(driver.topology_keys),
+                allocatable_count=fields.optional(driver.allocatable, "count"),
             )
-            for each in message.spec.drivers
+            for driver in message.spec.drivers
         ),
     )
 
@@ -157,8 +157,8 @@ def _topologies(
 ) -> tuple[storage.TopologyTerm, ...]:
     return tuple(
         tuple(
-            storage.TopologyRequirement(key=each.key, values=tuple(each.values))
-            for each in term.match_label_expressions
+            storage.TopologyRequirement(key=requirement.key, values=tuple(requirement.values))
+            for requirement in term.match_label_expressions
         )
         for term in messages
     )
@@ -201,7 +201,7 @@ def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
     """Return the volumes that a scheduler's plugin reads."""
     if not messages:
         return ()
-    found = ((each.name, _pod_source(each)) for each in messages)
+    found = ((message.name, _pod_source(message)) for message in messages)
     return tuple(Volume(name=name, source=source) for name, source in found if source is not None)
 
 

@@ -23,7 +23,12 @@ NOTHING_WAITS = QueueAnswer(heads=())
 
 
 class Queue(Protocol):
-    """A queue's session as rounds use it."""
+    """A queue's session as rounds use it.
+
+    `foreseeable_heads` says whether it promises its next heads while no pod waits.
+    """
+
+    foreseeable_heads: bool
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
         """Apply a batch, take out of it what is not accepted, and return up to `heads_max` heads.
@@ -54,15 +59,11 @@ class QueueView(NamedTuple):
 
 
 class ForeseenHeads:
-    """A queue's session that is asked only for what does not follow from its last answer.
+    """A queue's session that is asked only for what does not follow from its last answer."""
 
-    `foreseeable_heads` says whether the queue promises its next heads while no pod waits.
-    """
-
-    def __init__(self, queue: Queue, core: Scheduler, *, foreseeable_heads: bool) -> None:
+    def __init__(self, queue: Queue, core: Scheduler) -> None:
         self._queue = queue
         self._core = core
-        self._foreseeable_heads = foreseeable_heads
         self.view = QueueView()
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
@@ -89,7 +90,7 @@ class ForeseenHeads:
         if batch.last is not None:
             empties = self.view.shown == len(batch) < heads_max and batch.all_bound
             return NOTHING_WAITS if empties else None
-        if self.view.shown != 0 or not self._foreseeable_heads:
+        if self.view.shown != 0 or not self._queue.foreseeable_heads:
             return None
         return self._after_adding(batch.operations, heads_max)
 

@@ -74,7 +74,7 @@ def check_extenders(extenders: Sequence[ExtenderConfig]) -> None:
                 path = f"extenders[{index}].managedResources[{number}].name"
                 raise DataError(path, "duplicate extender managed resource name")
             managed.add(resource.name)
-    binders = sum(bool(each.bind_verb) for each in extenders)
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
     if binders > 1:
         text = f"found {binders} extenders implementing bind, only one extender can implement bind"
         raise DataError("extenders", text)

@@ -184,13 +184,14 @@ def _reading(registry: Registry) -> Reading:
 
     def plugin_set(data: object) -> PluginSet:
         config = made.read(_PluginSet, data)
-        for index, each in enumerate(config.enabled):
-            _check_enabled(each, f"enabled[{index}]", names)
+        for index, plugin in enumerate(config.enabled):
+            _check_enabled(plugin, f"enabled[{index}]", names)
         return PluginSet(
             enabled=tuple(
-                PluginSetting(name=each.name, weight=each.weight or 1) for each in config.enabled
+                PluginSetting(name=plugin.name, weight=plugin.weight or 1)
+                for plugin in config.enabled
             ),
-            disabled=tuple(each.name for each in config.disabled),
+            disabled=tuple(plugin.name for plugin in config.disabled),
         )
 
     def plugin_config(data: object) -> _PluginConfig:
@@ -202,12 +203,12 @@ def _reading(registry: Registry) -> Reading:
         except DataError as error:
             raise error.below("args") from None
 
-    arguments = [each.arguments for each in IN_TREE.values() if each.arguments is not None]
+    arguments = [plugin.arguments for plugin in IN_TREE.values() if plugin.arguments is not None]
     names_of_fields = dict(scheduler_extenders.NAMES)
     hooks: dict[Any, Read] = {PluginSet: plugin_set, _Config: plugin_config}
-    for each in arguments:
-        names_of_fields.update(each.names)
-        hooks.update(each.hooks)
+    for accepted in arguments:
+        names_of_fields.update(accepted.names)
+        hooks.update(accepted.hooks)
     made = reading(names_of_fields, hooks)
     return made
 
@@ -268,9 +269,9 @@ def _profiles(
 ) -> Iterator[Profile]:
     paths: dict[str, str] = {}
     sorting: object = None
-    for index, each in enumerate(profiles):
+    for index, entry in enumerate(profiles):
         path = f"profiles[{index}]"
-        name = each.scheduler_name
+        name = entry.scheduler_name
         if name is None and len(profiles) == 1:
             name = DEFAULT_SCHEDULER
         if not name:
@@ -280,7 +281,7 @@ def _profiles(
             raise DataError(f"{path}.schedulerName", text)
         paths[name] = f"{path}.schedulerName"
         try:
-            profile = _profile(name, each, registry)
+            profile = _profile(name, entry, registry)
         except DataError as error:
             raise error.below(path) from None
         queue_sort = profile.at.get(ExtensionPoint.QUEUE_SORT, EMPTY_PLUGIN_SET)
@@ -289,7 +290,7 @@ def _profiles(
             raise DataError(f"{path}.plugins.queueSort", "must be the same for all profiles")
         warnings.extend(
             f"{path}.pluginConfig[{number}]: the arguments of {config.name} have no effect here."
-            for number, config in enumerate(each.plugin_config)
+            for number, config in enumerate(entry.plugin_config)
             if _has_no_effect(config.name)
         )
         yield profile
@@ -303,7 +304,7 @@ def _has_no_effect(name: str) -> bool:
 def _profile(name: str, config_profile: _Profile, registry: Registry) -> Profile:
     args: dict[str, object] = {}
     for index, config in enumerate(config_profile.plugin_config):
-        if config.name in [each.name for each in config_profile.plugin_config[:index]]:
+        if config.name in [other.name for other in config_profile.plugin_config[:index]]:
             raise DataError(f"pluginConfig[{index}]", f'duplicate value: "{config.name}"')
         if config.args is not None:
             args[config.name] = config.args
@@ -347,5 +348,5 @@ def _merged(defaults: tuple[PluginSetting, ...], custom: PluginSet) -> tuple[Plu
             custom.enabled[latest[setting.name]] if setting.name in latest else setting
             for setting in kept
         ),
-        *(each for index, each in enumerate(custom.enabled) if index not in replaced),
+        *(plugin for index, plugin in enumerate(custom.enabled) if index not in replaced),
     )

@@ -68,7 +68,9 @@ class ExtenderAnswers:
 
     def next(self, extender: str, call: scheduler_pb2.ExtenderCall.ValueType) -> Answer | None:
         """Return the response to an extender's next call in the cycle, None without one."""
-        kept = [each for each in self._current if (each.extender, each.call) == (extender, call)]
+        kept = [
+            answer for answer in self._current if (answer.extender, answer.call) == (extender, call)
+        ]
         if not kept:
             return None
         place = self._replayed.get((extender, call), 0)
@@ -123,12 +125,12 @@ class RecordingExtender:
         answer = self._record(PROCESS_PREEMPTION, response)
         if not isinstance(response, ExtenderError):
             answer.candidates.SetInParent()
-            for each in response:
-                left = answer.candidates.candidates.add(
-                    node_name=each.node_name, budget_violations=each.budget_violations
+            for victims in response:
+                candidate = answer.candidates.candidates.add(
+                    node_name=victims.node_name, budget_violations=victims.budget_violations
                 )
-                for uid in each.pod_uids:
-                    left.victims.add(uid=uid)
+                for uid in victims.pod_uids:
+                    candidate.victims.add(uid=uid)
         return response
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
@@ -181,7 +183,7 @@ class ReplayedExtender:
             return ()
         if answer.HasField("error"):
             return ExtenderError(message=answer.error)
-        return [(each.node_name, each.score) for each in answer.scores.scores]
+        return [(host.node_name, host.score) for host in answer.scores.scores]
 
     def process_preemption(
         self,
@@ -193,11 +195,11 @@ class ReplayedExtender:
         if answer is None:
             return [
                 NodeVictims(
-                    node_name=each.node,
-                    pod_uids=tuple(victim.uid for victim in each.victims),
-                    budget_violations=each.violations,
+                    node_name=candidate.node,
+                    pod_uids=tuple(victim.uid for victim in candidate.victims),
+                    budget_violations=candidate.violations,
                 )
-                for each in candidates
+                for candidate in candidates
             ]
         if answer.HasField("error"):
             return ExtenderError(message=answer.error)

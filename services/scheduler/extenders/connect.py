@@ -70,7 +70,10 @@ def without_ignored(
     Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildExtenders.
     """
     ignored = frozenset(
-        each.name for config in configs for each in config.managed_resources if each.ignored
+        resource.name
+        for config in configs
+        for resource in config.managed_resources
+        if resource.ignored
     )
     if not ignored:
         return tuple(profiles)
@@ -126,7 +129,7 @@ def terms_of(config: ExtenderConfig) -> ExtenderTerms:
         binds=bool(config.bind_verb),
         weight=config.weight,
         ignorable=config.ignorable,
-        managed_resources=frozenset(each.name for each in config.managed_resources),
+        managed_resources=frozenset(resource.name for resource in config.managed_resources),
     )
 
 

@@ -38,11 +38,11 @@ def node_victims(messages: Iterable[Any]) -> list[NodeVictims]:
     """Return the candidates that ProcessPreemption left."""
     return [
         NodeVictims(
-            node_name=each.node_name,
-            pod_uids=tuple(victim.uid for victim in each.victims),
-            budget_violations=each.budget_violations,
+            node_name=message.node_name,
+            pod_uids=tuple(victim.uid for victim in message.victims),
+            budget_violations=message.budget_violations,
         )
-        for each in messages
+        for message in messages
     ]
 
 
@@ -100,20 +100,20 @@ class GrpcExtender:
         )
         if isinstance(answer, ExtenderError):
             return answer
-        return [(each.node_name, each.score) for each in answer.scores]
+        return [(host.node_name, host.score) for host in answer.scores]
 
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
     ) -> Sequence[NodeVictims] | ExtenderError:
         """Call ProcessPreemption."""
         request = service_pb2.ProcessPreemptionRequest(pod=self._sources.pod(pod))
-        for each in candidates:
+        for offered in candidates:
             candidate = request.candidates.add(
-                node_name=each.node, budget_violations=each.violations
+                node_name=offered.node, budget_violations=offered.violations
             )
-            candidate.victims.extend(map(pod_ref, each.victims))
+            candidate.victims.extend(map(pod_ref, offered.victims))
             if not self._config.node_cache_capable:
-                candidate.pods.extend(self._sources.pod(pod) for pod in each.victims)
+                candidate.pods.extend(self._sources.pod(pod) for pod in offered.victims)
         answer = self._call(self._stub.ProcessPreemption, request)
         if isinstance(answer, ExtenderError):
             return answer

@@ -145,7 +145,7 @@ def _body(response: BaseHTTPResponse) -> bytes:
 def _cause(error: Exception) -> Exception:
     """Return what urllib3's error wraps: in its arguments, or as its cause."""
     while isinstance(error, HTTPError):
-        inner = [each for each in (*error.args, error.__cause__) if isinstance(each, Exception)]
+        inner = [cause for cause in (*error.args, error.__cause__) if isinstance(cause, Exception)]
         if not inner:
             return error
         error = inner[-1]

@@ -75,11 +75,11 @@ class HttpExtender:
         """Call the preempt verb; the response holds UIDs, whatever was sent."""
         brief = self._config.node_cache_capable
         victims = {
-            each.node: {
-                "Pods": [{"UID": v.uid} if brief else self._pod(v) for v in each.victims],
-                "NumPDBViolations": each.violations,
+            candidate.node: {
+                "Pods": [{"UID": v.uid} if brief else self._pod(v) for v in candidate.victims],
+                "NumPDBViolations": candidate.violations,
             }
-            for each in candidates
+            for candidate in candidates
         }
         args = {
             "Pod": self._pod(pod),
@@ -96,8 +96,8 @@ class HttpExtender:
             "PodUID": pod.uid,
             "Node": node_name,
         }
-        found = self._ask(self._config.bind_verb, args, read_binding_result)
-        return found if isinstance(found, ExtenderError) else None
+        error = self._ask(self._config.bind_verb, args, read_binding_result)
+        return error if isinstance(error, ExtenderError) else None
 
     def _ask(self, verb: str, args: object, read: Callable[[object], _T]) -> _T | ExtenderError:
         try:
@@ -151,10 +151,10 @@ def read_filter_result(answer: object, sent: frozenset[str], *, by_name: bool) -
     passed: tuple[str, ...] = ()
     names, nodes = fields.get("nodenames"), fields.get("nodes")
     if by_name and names is not None:
-        passed = tuple(_text(each, "NodeNames") for each in _list(names, "NodeNames"))
+        passed = tuple(_text(name, "NodeNames") for name in _list(names, "NodeNames"))
     elif nodes is not None:
         items = _list(_fields(nodes, "Nodes").get("items"), "Nodes.items")
-        passed = tuple(_node_name(each) for each in items)
+        passed = tuple(_node_name(item) for item in items)
     for name in passed:
         if name not in sent:
             shown = name[:_SHOWN_MAX]
@@ -169,29 +169,29 @@ def read_filter_result(answer: object, sent: frozenset[str], *, by_name: bool) -
 
 def read_priorities(answer: object) -> list[tuple[str, int]]:
     """Read a HostPriorityList. Raises AnswerError."""
-    found: list[tuple[str, int]] = []
-    for each in _list(answer, "the answer"):
-        fields = _fields(each, "a host's priority")
+    scores: list[tuple[str, int]] = []
+    for item in _list(answer, "the answer"):
+        fields = _fields(item, "a host's priority")
         host = _text(fields.get("host"), "Host")
-        found.append((host, _integer(fields.get("score"), "Score")))
-    return found
+        scores.append((host, _integer(fields.get("score"), "Score")))
+    return scores
 
 
 def read_preemption_result(answer: object) -> list[NodeVictims]:
     """Read an ExtenderPreemptionResult. Raises AnswerError."""
     by_node = _fields(answer, "the answer").get("nodenametometavictims")
-    found: list[NodeVictims] = []
-    for name, each in _mapping(by_node, "NodeNameToMetaVictims").items():
-        fields = _fields(each, "a node's victims")
+    candidates: list[NodeVictims] = []
+    for name, victims in _mapping(by_node, "NodeNameToMetaVictims").items():
+        fields = _fields(victims, "a node's victims")
         pods = [_fields(pod, "a victim") for pod in _list(fields.get("pods"), "Pods")]
-        found.append(
+        candidates.append(
             NodeVictims(
                 node_name=name,
                 pod_uids=tuple(_text(pod.get("uid"), "UID") for pod in pods),
                 budget_violations=_integer(fields.get("numpdbviolations"), "NumPDBViolations"),
             )
         )
-    return found
+    return candidates
 
 
 def read_binding_result(answer: object) -> None:
@@ -215,7 +215,7 @@ def _mapping(value: object, name: str) -> dict[str, object]:
 
 def _fields(value: object, name: str) -> dict[str, object]:
     """Return an object's fields under their names in lower case, the last of equal ones."""
-    return {key.lower(): each for key, each in _mapping(value, name).items()}
+    return {key.lower(): member for key, member in _mapping(value, name).items()}
 
 
 def _list(value: object, name: str) -> list[object]:
@@ -244,7 +244,7 @@ def _integer(value: object, name: str) -> int:
 
 def _texts(fields: Mapping[str, object], name: str) -> dict[str, str]:
     texts = _mapping(fields.get(name.lower()), name)
-    return {key: _text(each, f"{name}[{key}]") for key, each in texts.items()}
+    return {key: _text(text, f"{name}[{key}]") for key, text in texts.items()}
 
 
 def _node_name(node: object) -> str:
