@@ -291,7 +291,7 @@ class ComparisonReport:
 
     def of(self, outcome: FindingOutcome) -> int:
         """Return the number of decisions with an outcome."""
-        return sum(count for (_, each), count in self.outcomes.items() if each is outcome)
+        return sum(count for (_, counted), count in self.outcomes.items() if counted is outcome)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report as JSON data."""
@@ -300,7 +300,9 @@ class ComparisonReport:
             "kubernetes_version": self.kubernetes_version,
             "order": self.order,
             "decisions": {
-                kind.value: {each.value: self.outcomes[kind, each] for each in FindingOutcome}
+                kind.value: {
+                    outcome.value: self.outcomes[kind, outcome] for outcome in FindingOutcome
+                }
                 for kind in DecisionKind
             },
             "agreements": {
@@ -311,10 +313,12 @@ class ComparisonReport:
                 f"{outcome.value}: {reason.value}": count
                 for (outcome, reason), count in self.reasons.items()
             },
-            "one_feasible_or_unique_best": {each.value: self.sole[each] for each in FindingOutcome},
+            "one_feasible_or_unique_best": {
+                outcome.value: self.sole[outcome] for outcome in FindingOutcome
+            },
             "logged_bindings": self.logged,
             "logged_bindings_with_as_many_feasible_nodes": self.same_feasible,
-            "findings": [each.to_mapping() for each in self.notable],
+            "findings": [finding.to_mapping() for finding in self.notable],
             "notes": list(self.notes),
         }
 

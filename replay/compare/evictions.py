@@ -53,18 +53,18 @@ def compare_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionV
     if low is None:
         return _by_own_limit(pod, message, expected)
     rivals = [
-        each
-        for each in others
-        if each.status.phase not in TERMINAL_PHASES and not _is_critical(each)
+        other
+        for other in others
+        if other.status.phase not in TERMINAL_PHASES and not _is_critical(other)
     ]
     if not rivals:
         return _agrees(Match.ALONE, expected)
     own = pod.spec.priority
-    lower = [each for each in rivals if each.spec.priority < own]
+    lower = [rival for rival in rivals if rival.spec.priority < own]
     if low[1] == _PIDS and lower:
         first = lower[0].metadata
         return _differs(expected, f"{first.namespace}/{first.name} first: its priority is lower")
-    higher = all(each.spec.priority > own for each in rivals)
+    higher = all(rival.spec.priority > own for rival in rivals)
     goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
     if higher and goes_first and not _is_reclaimed(message):
         return _agrees(Match.FIRST, expected)
@@ -76,18 +76,26 @@ def compare_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionV
 
 def _by_own_limit(pod: Pod, message: str, expected: str) -> EvictionVerdict:
     if match := _VOLUME.search(message):
-        limits = [each.empty_dir.size_limit for each in pod.spec.volumes if each.name == match[1]]
+        limits = [
+            volume.empty_dir.size_limit for volume in pod.spec.volumes if volume.name == match[1]
+        ]
         limit = match[2]
     elif match := _CONTAINER.search(message):
-        named = (each for each in pod.spec.containers if each.name == match[1])
-        limits, limit = [each.resources.limits.get(_STORAGE, "") for each in named], match[2]
+        named = (container for container in pod.spec.containers if container.name == match[1])
+        limits, limit = (
+            [container.resources.limits.get(_STORAGE, "") for container in named],
+            match[2],
+        )
     elif match := _POD.search(message):
-        total = sum(_bytes(each.resources.limits.get(_STORAGE, "")) for each in pod.spec.containers)
+        total = sum(
+            _bytes(container.resources.limits.get(_STORAGE, ""))
+            for container in pod.spec.containers
+        )
         limits, limit = [str(total)], match[1]
     else:
         text = "the kubelet's message does not name the resource that the node was low on"
         return _unknown(expected, "not known", text)
-    if any(_bytes(each) == _bytes(limit) for each in limits):
+    if any(_bytes(stated) == _bytes(limit) for stated in limits):
         return _agrees(Match.LIMIT, expected)
     return _differs(expected, "kept: the pod has no such limit")
 
@@ -95,7 +103,9 @@ def _by_own_limit(pod: Pod, message: str, expected: str) -> EvictionVerdict:
 def _exceeds(pod: Pod, resource: str, message: str) -> bool:
     """Return whether the message shows that every container used more than it requests."""
     offending = set(_OFFENDING.findall(message))
-    return resource in _COUNTED and {each.name for each in pod.spec.containers} <= offending
+    return (
+        resource in _COUNTED and {container.name for container in pod.spec.containers} <= offending
+    )
 
 
 def _is_reclaimed(message: str) -> bool:

@@ -76,7 +76,9 @@ class VisibilityExplainer:
         self._state = state
         self._events = recording.events
         self._evaluator = evaluator
-        self._binds = [each for each in recording.decisions if each.kind is DecisionKind.BIND]
+        self._binds = [
+            decision for decision in recording.decisions if decision.kind is DecisionKind.BIND
+        ]
         self._came: dict[str, int] = {}
         for place, event in enumerate(recording.events):
             if event.ref.kind == "Pod":
@@ -120,15 +122,15 @@ class VisibilityExplainer:
     ) -> Iterator[tuple[DifferenceReason, str, Visibility]]:
         here = decision.position
         near = self._concurrent(decision)
-        before = [each for each in near if each.pod.uid in decided]
-        after = [each for each in near if each.pod.uid not in decided]
+        before = [bind for bind in near if bind.pod.uid in decided]
+        after = [bind for bind in near if bind.pod.uid not in decided]
         if near:
             own = self._queue_key(decision)
-            first = [each for each in after if self._queue_key(each) < own]
+            first = [bind for bind in after if self._queue_key(bind) < own]
             last = frozenset(e.pod.uid for e in before if self._queue_key(e) > own)
             if first or last:
                 text = "agrees where the pods bound within 1 s were decided in the queue's order"
-                assumed = {**decided, **{each.pod.uid: each.node for each in first}}
+                assumed = {**decided, **{bind.pod.uid: bind.node for bind in first}}
                 yield (
                     DifferenceReason.ORDER,
                     text,
@@ -141,13 +143,13 @@ class VisibilityExplainer:
                 text += f", and {count - 1} later ones"
             yield DifferenceReason.LATE, text, Visibility(position=late, assumed=decided)
         assumed = dict(decided)
-        for each in after[:_GREEDY_MAX]:
-            assumed[each.pod.uid] = each.node
-            text = f"agrees where pods bound after it, up to {each.pod.name}, were decided before"
+        for bind in after[:_GREEDY_MAX]:
+            assumed[bind.pod.uid] = bind.node
+            text = f"agrees where pods bound after it, up to {bind.pod.name}, were decided before"
             yield DifferenceReason.ORDER, text, Visibility(position=here, assumed=dict(assumed))
-        for each in reversed(before[-_GREEDY_MAX:]):
-            text = f"agrees where {each.pod.name}, bound before it, was decided after"
-            undecided = frozenset({each.pod.uid})
+        for bind in reversed(before[-_GREEDY_MAX:]):
+            text = f"agrees where {bind.pod.name}, bound before it, was decided after"
+            undecided = frozenset({bind.pod.uid})
             yield (
                 DifferenceReason.ORDER,
                 text,
@@ -183,19 +185,19 @@ class VisibilityExplainer:
             more = [e for e in near if e.pod.uid not in assumed and e.node in best]
             if not more:
                 return None
-            for each in more:
-                assumed[each.pod.uid] = each.node
-                taken.append(each.pod.name)
+            for bind in more:
+                assumed[bind.pod.uid] = bind.node
+                taken.append(bind.pod.name)
         return None
 
     def _concurrent(self, decision: RecordedDecision) -> Sequence[RecordedDecision]:
         """Return the bindings of other existing pods within WINDOW_NS, in their order."""
         return [
-            each
-            for each in self._binds
-            if abs(each.at_ns - decision.at_ns) <= WINDOW_NS
-            and each.pod.uid != decision.pod.uid
-            and self._came.get(each.pod.uid, decision.position) < decision.position
+            bind
+            for bind in self._binds
+            if abs(bind.at_ns - decision.at_ns) <= WINDOW_NS
+            and bind.pod.uid != decision.pod.uid
+            and self._came.get(bind.pod.uid, decision.position) < decision.position
         ]
 
     def _late(self, decision: RecordedDecision) -> Iterator[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from replay.compare.explain import DifferenceExplanation, DifferenceReason, PodEvaluator
 from replay.compare.recorded import ClusterView, DecisionKind, RecordedDecision
 from replay.compare.verdict import compare_decision
-from replay.trace.validate import pod_features
+from replay.trace.validate import claims_devices
 from reprieve.kube.v1beta1.affinity_pb2 import PodAffinityTerm
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
@@ -39,7 +39,7 @@ class MissingDataExplainer:
         """Return the explanation of a difference in the decision's state, None for none."""
         if cluster is None:
             return None
-        if any("resourceClaims" in each for each in pod_features(cluster.pod.spec)):
+        if claims_devices(cluster.pod.spec):
             return DifferenceExplanation(reason=DifferenceReason.PLUGIN, text=_NOT_SERVED)
         for text in _not_recorded(cluster.pod, self.kinds):
             return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
@@ -106,10 +106,10 @@ def _budget(namespace: str) -> KubernetesObject:
 
 def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
     """Yield a text for each reference of the pod to a kind without recorded objects."""
-    has_claims = any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
+    has_claims = any(volume.HasField("persistent_volume_claim") for volume in pod.spec.volumes)
     if _CLAIM not in kinds and has_claims:
         yield f"its volumes are claims, and no {_CLAIM} was recorded"
-    selects = any(each.HasField("namespace_selector") for each in _terms(pod))
+    selects = any(term.HasField("namespace_selector") for term in _terms(pod))
     if _NAMESPACE not in kinds and selects:
         selects_text = "its affinity selects namespaces by their labels"
         yield f"{selects_text}, and no {_NAMESPACE} was recorded"
@@ -117,7 +117,7 @@ def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
 
 def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:
     affinity = pod.spec.affinity
-    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        yield from each.required_during_scheduling_ignored_during_execution
-        for weighted in each.preferred_during_scheduling_ignored_during_execution:
+    for terms in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        yield from terms.required_during_scheduling_ignored_during_execution
+        for weighted in terms.preferred_during_scheduling_ignored_during_execution:
             yield weighted.pod_affinity_term

@@ -195,10 +195,10 @@ def in_decided_order(
     stay where they were written.
     """
     binds = sorted(
-        (each for each in decisions if each.kind is DecisionKind.BIND),
-        key=lambda each: each.written,
+        (decision for decision in decisions if decision.kind is DecisionKind.BIND),
+        key=lambda decision: decision.written,
     )
-    rest = [each for each in decisions if each.kind is not DecisionKind.BIND]
+    rest = [decision for decision in decisions if decision.kind is not DecisionKind.BIND]
     ranked = [bind for bind in _ranked(binds, log or ()) if bind.scored is not None]
     logged = {bind.written for bind in ranked}
     ranked.sort(key=lambda bind: bind.scored.rank if bind.scored else 0)
@@ -208,7 +208,7 @@ def in_decided_order(
         ranked[place] = replace(ranked[place], position=earliest)
     unlogged = [bind for bind in binds if bind.written not in logged]
     # The sort is stable: bindings at one position stay in the log's order.
-    return sorted([*ranked, *unlogged, *rest], key=lambda each: each.position)
+    return sorted([*ranked, *unlogged, *rest], key=lambda decision: decision.position)
 
 
 def _ranked(

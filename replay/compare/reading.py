@@ -64,7 +64,7 @@ def read_recording(
         kubernetes_version=reader.kubernetes_version,
         has_order=log is not None,
         kinds=frozenset(event.ref.kind for event in reader.events),
-        notes=[f"{each.kind}: {each.message} ({each.count} times)" for each in issues],
+        notes=[f"{issue.kind}: {issue.message} ({issue.count} times)" for issue in issues],
     )
 
 

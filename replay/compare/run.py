@@ -159,7 +159,7 @@ class SchedulerEvaluationSession(SchedulerService):
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the evaluation of a pod in another cluster, by a session of its own."""
-        events = [scheduler_pb2.Event(at_ns=at_ns, add=each) for each in cluster.objects]
+        events = [scheduler_pb2.Event(at_ns=at_ns, add=held) for held in cluster.objects]
         for pod in cluster.nominated:
             events.append(scheduler_pb2.Event(at_ns=at_ns, add=KubernetesObject(pod=pod)))
         with contextlib.closing(
@@ -213,7 +213,7 @@ class FreeRunAgreement:
         """Return the figures as JSON data."""
         return {
             "bindings": {
-                **{each.value: self.bindings[each] for each in BindingMatch},
+                **{match.value: self.bindings[match] for match in BindingMatch},
                 "in the run only": self.run_only,
             },
             "preempted": asdict(self.preempted),

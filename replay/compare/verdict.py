@@ -209,6 +209,6 @@ def counted_reasons(text: str) -> Iterator[tuple[str, int]]:
     """
     text = _CLAIMS.sub("", text).strip().removesuffix(".")
     match = _FIT.fullmatch(text)
-    for each in filter(None, [text] if match is None else _NEXT.split(match[2])):
-        count, _, reason = each.partition(" ")
-        yield (reason, int(count)) if match and count.isdecimal() else (each, 0)
+    for part in filter(None, [text] if match is None else _NEXT.split(match[2])):
+        count, _, reason = part.partition(" ")
+        yield (reason, int(count)) if match and count.isdecimal() else (part, 0)

@@ -21,18 +21,13 @@ from replay.explain.explanation import (
     refused_nodes,
 )
 from replay.explain.rerun import DIVERGED, Rerun, RerunResult, config_of
-from replay.explain.target import (
-    ExplainQuery,
-    ExplainTarget,
-    attempt_of,
-    find_target,
-    moving_events,
-)
+from replay.explain.target import ExplainQuery, ExplainTarget, attempt_of, find_target
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.framework.plugins.events import moving_events
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.local import local_server
 
@@ -170,17 +165,19 @@ def _check(target: ExplainTarget, outcome: scheduler_pb2.Outcome | None) -> None
     logged = next(_nominations(target, entry), trace_pb2.Nominated())
     preemption = outcome.unschedulable.preemption
     same &= logged.node_name == preemption.node_name
-    same &= [each.uid for each in logged.victims] == [each.pod.uid for each in preemption.victims]
+    same &= [victim.uid for victim in logged.victims] == [
+        victim.pod.uid for victim in preemption.victims
+    ]
     if not same or outcome.attempts != target.attempt:
         raise RunError(DIVERGED)
 
 
 def _nominations(target: ExplainTarget, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
-    for each in target.life.entries:
-        if each.sequence > entry.sequence and each.at_ns == entry.at_ns:
-            if each.observed.HasField("nominated"):
-                yield each.observed.nominated
-            elif attempt_of(each):
+    for later in target.life.entries:
+        if later.sequence > entry.sequence and later.at_ns == entry.at_ns:
+            if later.observed.HasField("nominated"):
+                yield later.observed.nominated
+            elif attempt_of(later):
                 return
 
 
@@ -194,10 +191,14 @@ def _explanation(
 ) -> PodExplanation:
     evaluation, outcome, entry = found.evaluation, found.outcome, target.entry
     decision, node, message = _decided(outcome)
-    fitting = [each for each in evaluation.nodes if not each.HasField("refusal")]
-    fitting.sort(key=lambda each: each.node_name != node)
+    fitting = [verdict for verdict in evaluation.nodes if not verdict.HasField("refusal")]
+    fitting.sort(key=lambda verdict: verdict.node_name != node)
     groups = refused_nodes(
-        ((each.node_name, each.refusal) for each in evaluation.nodes if each.HasField("refusal")),
+        (
+            (verdict.node_name, verdict.refusal)
+            for verdict in evaluation.nodes
+            if verdict.HasField("refusal")
+        ),
         top,
     )
     bind = outcome.bind if outcome is not None else scheduler_pb2.Bind()
@@ -224,7 +225,7 @@ def _explanation(
         filter_order=tuple(evaluation.filter_order),
         skipped_filters=tuple(sorted(evaluation.skipped_filters)),
         skipped_scores=tuple(sorted(evaluation.skipped_scores)),
-        best=tuple(_node(each) for each in fitting[:top]),
+        best=tuple(_node(verdict) for verdict in fitting[:top]),
         runner_up=_runner_up(fitting) if node and decision == "scheduled" else None,
         refused=groups[:top],
         refused_groups=len(groups),
@@ -258,10 +259,10 @@ def _node(verdict: scheduler_pb2.NodeVerdict) -> ScoredNode:
         name=verdict.node_name,
         total=verdict.total,
         scores={
-            each.plugin: PluginScore(
-                raw=each.raw, normalized=each.normalized, weighted=each.weighted
+            score.plugin: PluginScore(
+                raw=score.raw, normalized=score.normalized, weighted=score.weighted
             )
-            for each in verdict.scores
+            for score in verdict.scores
         },
     )
 
@@ -306,10 +307,10 @@ def _waiting(found: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | N
 
 def _afterwards(target: ExplainTarget) -> Iterator[LaterDecision]:
     after = target.entry.sequence if target.entry is not None else 0
-    for each in target.life.entries:
-        what = _later(each.observed) if each.sequence > after else ""
+    for entry in target.life.entries:
+        what = _later(entry.observed) if entry.sequence > after else ""
         if what:
-            yield LaterDecision(at_ns=each.at_ns, what=what)
+            yield LaterDecision(at_ns=entry.at_ns, what=what)
 
 
 def _later(observed: trace_pb2.Observed) -> str:

@@ -285,7 +285,7 @@ def refused_nodes(
             by_pre_filter=by_pre_filter,
         )
         for (plugin, code, reasons, by_pre_filter), names in sorted(
-            groups.items(), key=lambda each: (-len(each[1]), each[0])
+            groups.items(), key=lambda group: (-len(group[1]), group[0])
         )
     )
 
@@ -294,10 +294,14 @@ def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> Preemp
     """Read a preemption's evaluation, with its best `top` candidates."""
     if found.disabled:
         return PreemptionReason(disabled=True)
-    candidates = [each for each in found.candidates if not each.HasField("refusal")]
-    candidates.sort(key=lambda each: (each.node_name != found.picked, *_judged_by(each)))
+    candidates = [candidate for candidate in found.candidates if not candidate.HasField("refusal")]
+    candidates.sort(
+        key=lambda candidate: (candidate.node_name != found.picked, *_judged_by(candidate))
+    )
     refused = [
-        (each.node_name, each.refusal) for each in found.candidates if each.HasField("refusal")
+        (candidate.node_name, candidate.refusal)
+        for candidate in found.candidates
+        if candidate.HasField("refusal")
     ]
     return PreemptionReason(
         ineligible=found.reason if not found.eligible else "",
@@ -307,7 +311,7 @@ def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> Preemp
         tied=len(found.picked_ties),
         potential_nodes=len(found.potential_nodes),
         candidate_count=len(candidates),
-        candidates=tuple(_candidate(each) for each in candidates[:top]),
+        candidates=tuple(_candidate(candidate) for candidate in candidates[:top]),
         no_candidates=refused_nodes(refused, top)[:top],
     )
 
@@ -329,9 +333,11 @@ def _candidate(found: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
         node=found.node_name,
         victims=tuple(
             PreemptionVictim(
-                pod=_key(each.pod), priority=each.priority, violates_budget=each.violates_budget
+                pod=_key(victim.pod),
+                priority=victim.priority,
+                violates_budget=victim.violates_budget,
             )
-            for each in found.victims
+            for victim in found.victims
         ),
         reprieved=tuple(map(_key, found.reprieved)),
         budget_violations=found.budget_violations,

@@ -94,7 +94,7 @@ class Rerun:
         Raises RunError where they do not lead to the target.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
-        instants = (list(each) for _, each in groupby(rounds, lambda each: each.at_ns))
+        instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.at_ns))
         evaluation: scheduler_pb2.Evaluation | None = None
         outcome: scheduler_pb2.Outcome | None = None
         entry, left = target.entry, deque[scheduler_pb2.Round]()

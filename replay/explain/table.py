@@ -105,7 +105,7 @@ def _print_best(found: PodExplanation, console: Console) -> None:
         for row in _score_rows(node, found.weights):
             table.add_row(*row)
     print_table(title, table, console)
-    skipped = [each for each in found.skipped_scores if each in found.weights]
+    skipped = [plugin for plugin in found.skipped_scores if plugin in found.weights]
     if skipped:
         _print(console, f"skipped score plugins: {escape(', '.join(skipped))}")
 
@@ -131,7 +131,7 @@ def _print_runner_up(found: PodExplanation, console: Console) -> None:
         return
     why = ", ".join(
         f"{plugin} {-points:+,}"
-        for plugin, points in sorted(second.lost_by_plugin.items(), key=lambda each: -abs(each[1]))
+        for plugin, points in sorted(second.lost_by_plugin.items(), key=lambda item: -abs(item[1]))
     )
     _print(console, f"runner-up: {name} with {second.total:,}, {second.lost_by:,} less ({why})")
 
@@ -146,13 +146,13 @@ def _print_refused(found: PodExplanation, console: Console) -> None:
 
 def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) -> None:
     table = new_table("PLUGIN", "REASON", "NODES", "EXAMPLES")
-    for each in groups:
+    for group in groups:
         table.add_row(
-            escape(each.plugin or "-") + (" (PreFilter)" if each.by_pre_filter else ""),
-            escape("; ".join(each.reasons))
-            + (" [dim](preemption cannot help)[/]" if each.code.endswith("Unresolvable") else ""),
-            f"{each.count:,}",
-            escape(", ".join(each.nodes[:2]) + (", ..." if each.count > 2 else "")),
+            escape(group.plugin or "-") + (" (PreFilter)" if group.by_pre_filter else ""),
+            escape("; ".join(group.reasons))
+            + (" [dim](preemption cannot help)[/]" if group.code.endswith("Unresolvable") else ""),
+            f"{group.count:,}",
+            escape(", ".join(group.nodes[:2]) + (", ..." if group.count > 2 else "")),
         )
     print_table(title, table, console)
 
@@ -186,9 +186,9 @@ def _print_waiting(found: PodExplanation, console: Console) -> None:
 def _print_afterwards(found: PodExplanation, console: Console) -> None:
     if found.afterwards:
         console.print()
-    for each in found.afterwards:
-        at = durations.simulated(each.at_ns - found.start_ns)
-        _print(console, f"later, at {at}: {escape(each.what)}")
+    for later in found.afterwards:
+        at = durations.simulated(later.at_ns - found.start_ns)
+        _print(console, f"later, at {at}: {escape(later.what)}")
 
 
 def _print(console: Console, text: str | Table) -> None:
@@ -280,10 +280,10 @@ def print_preemption(found: PreemptionReason, pod: str, console: Console) -> Non
     if found.candidates:
         _print_candidates(found, console)
         _print_picked(found.candidates[0], pod, console)
-    for each in found.no_candidates:
-        reasons = escape("; ".join(each.reasons))
-        names = escape(", ".join(each.nodes[:_NAMES]) + (", ..." if each.count > _NAMES else ""))
-        _print(console, f"not a candidate, {counted(each.count, 'node')} ({names}): {reasons}")
+    for group in found.no_candidates:
+        reasons = escape("; ".join(group.reasons))
+        names = escape(", ".join(group.nodes[:_NAMES]) + (", ..." if group.count > _NAMES else ""))
+        _print(console, f"not a candidate, {counted(group.count, 'node')} ({names}): {reasons}")
 
 
 def _summary(found: PreemptionReason) -> str:
@@ -302,13 +302,13 @@ def _print_candidates(found: PreemptionReason, console: Console) -> None:
     shown = len(found.candidates)
     best = f"Best {shown:,} candidates" if shown < found.candidate_count else "Candidates"
     table = new_table("NODE", "VICTIMS", "VIOLATIONS", "HIGHEST PRIORITY", "REPRIEVED")
-    for each in found.candidates:
+    for candidate in found.candidates:
         table.add_row(
-            escape(each.node),
-            f"{len(each.victims):,}",
-            f"{each.budget_violations:,}",
-            f"{each.highest_priority}" if each.victims else "-",
-            f"{len(each.reprieved):,}",
+            escape(candidate.node),
+            f"{len(candidate.victims):,}",
+            f"{candidate.budget_violations:,}",
+            f"{candidate.highest_priority}" if candidate.victims else "-",
+            f"{len(candidate.reprieved):,}",
         )
     print_table(best, table, console)
 

@@ -1,7 +1,4 @@
-"""Finds the decision to explain in a run's files: the pod by name, the attempt by time or number.
-
-Also here: which events can move a waiting pod, by the plugins that refused it (`moving_events`).
-"""
+"""Finds the decision to explain in a run: the pod by name, the attempt by time or number."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.framework.plugins.events import REGISTERED
 
 _NEAR = 3
 _SHOWN = 5
@@ -70,15 +66,15 @@ class PodLife:
 
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
         """Return the entry of the pod's eviction, None where it was not evicted until then."""
-        for each in self.entries:
-            if each.observed.HasField("evicted") and (until_ns is None or each.at_ns <= until_ns):
-                return each
+        for entry in self.entries:
+            if entry.observed.HasField("evicted") and (until_ns is None or entry.at_ns <= until_ns):
+                return entry
         return None
 
     @property
     def attempts(self) -> list[trace_pb2.Decision]:
         """Return the entries that end a scheduling attempt, in order."""
-        return [each for each in self.entries if attempt_of(each)]
+        return [entry for entry in self.entries if attempt_of(entry)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +133,7 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
     if query.attempt:
         entry: trace_pb2.Decision | None = _numbered(life, tried, query.attempt)
     else:
-        entry = next((each for each in reversed(tried) if each.at_ns <= until_ns), None)
+        entry = next((entry for entry in reversed(tried) if entry.at_ns <= until_ns), None)
         is_over = bool(life.node_name) or (life.removed_ns or until_ns + 1) <= until_ns
         if entry is None and evicted is None and is_over:
             raise RunError(_why_none(life, start_ns))
@@ -194,18 +190,18 @@ def _chosen(
     namespace, _, name = query.pod.rpartition("/")
     namespace = namespace or query.namespace
     named = [
-        each
-        for each in lives.values()
-        if query.pod == each.uid or (each.name == name and namespace in ("", each.namespace))
+        life
+        for life in lives.values()
+        if query.pod == life.uid or (life.name == name and namespace in ("", life.namespace))
     ]
     if not named:
         raise RunError(_unknown(query.pod, namespace, lives.values()))
-    keys = sorted({each.key for each in named})
+    keys = sorted({life.key for life in named})
     if len(keys) > 1:
         raise RunError(
             f"several pods are named {name}: {_listed(keys)}; name one with its namespace"
         )
-    created = [each for each in named if each.created_ns <= until_ns]
+    created = [life for life in named if life.created_ns <= until_ns]
     if not created:
         after = durations.simulated(named[0].created_ns - start_ns)
         raise RunError(f"pod {named[0].key} does not exist yet: it is created at {after}")
@@ -213,12 +209,12 @@ def _chosen(
 
 
 def _unknown(pod: str, namespace: str, lives: Iterable[PodLife]) -> str:
-    keys = sorted({each.key for each in lives})
+    keys = sorted({life.key for life in lives})
     texts = {key: key for key in keys} | {key.partition("/")[2]: key for key in keys}
     wanted = pod if "/" in pod or not namespace else f"{namespace}/{pod}"
     near = difflib.get_close_matches(wanted, texts, n=_NEAR, cutoff=0.6)
     near += [text for text in texts if pod in text and text not in near][: _NEAR - len(near)]
-    found = list(dict.fromkeys(texts[each] for each in near))
+    found = list(dict.fromkeys(texts[text] for text in near))
     hint = f"; did you mean {_listed(found)}?" if found else f"; it has {len(keys):,} others"
     return f"the run has no pod {wanted}{hint}"
 
@@ -250,47 +246,10 @@ def _listed(texts: Sequence[str]) -> str:
 def _numbered(
     life: PodLife, tried: Sequence[trace_pb2.Decision], attempt: int
 ) -> trace_pb2.Decision:
-    found = [each for each in tried if attempt_of(each) == attempt]
+    found = [entry for entry in tried if attempt_of(entry) == attempt]
     if found:
         return found[-1]
     if not tried:
         raise RunError(f"pod {life.key} was never tried")
     last = max(map(attempt_of, tried))
     raise RunError(f"pod {life.key} has no attempt {attempt}: it has 1 to {last}")
-
-
-ANY_EVENT = "any event"
-WITH_HINTS = "v1.34"
-OLDER_EVENTS = (
-    "NodeAdd",
-    "NodeSpecUnschedulableChange",
-    "NodeAllocatableChange",
-    "NodeLabelChange",
-    "NodeTaintChange",
-    "NodeConditionChange",
-    "AssignedPodAdd (of a pod that its affinity asks for)",
-    "AssignedPodUpdate (of a pod that its affinity asks for)",
-    "AssignedPodDelete",
-    "ServiceAdd",
-    "ServiceUpdate",
-    "ServiceDelete",
-    "PvAdd",
-    "PvUpdate",
-    "PvcAdd",
-    "PvcUpdate",
-    "StorageClassAdd",
-    "CSINodeAdd",
-    "CSINodeUpdate",
-)
-"""Events that move any unschedulable pod in queues before v1.34."""
-
-
-def moving_events(mode: str, plugins: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the events that can move a pod in a queue of `mode`, by plugin ("": any plugin).
-
-    A queue of mode v1.34 asks the plugins that registered for an event; older queues move every
-    unschedulable pod on any of OLDER_EVENTS.
-    """
-    if mode != WITH_HINTS:
-        return {"": OLDER_EVENTS}
-    return {plugin: REGISTERED.get(plugin, (ANY_EVENT,)) for plugin in plugins}

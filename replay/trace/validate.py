@@ -46,9 +46,16 @@ def pod_template(message: KubernetesObject) -> PodTemplateSpec | None:
     return template
 
 
+def claims_devices(spec: PodSpec) -> bool:
+    """Return whether a pod or one of its containers has resource claims."""
+    return bool(spec.resource_claims) or any(
+        container.resources.claims for container in spec.containers
+    )
+
+
 def pod_features(spec: PodSpec) -> Iterator[str]:
     """Yield a message for each part of a pod's spec that is not simulated."""
-    if spec.resource_claims or any(each.resources.claims for each in spec.containers):
+    if claims_devices(spec):
         yield "device claims (resourceClaims) are not simulated: they always fit"
     for container in spec.containers:
         for actor, effect in _ACTORS.items():

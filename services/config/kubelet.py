@@ -130,13 +130,13 @@ def _(file: _File) -> _File:
     text = f"must lie between 0 and {_INT32_MAX}"
     within("evictionMaxPodGracePeriod", file.eviction_max_pod_grace_period, 0, _INT32_MAX, text)
     enforced = file.enforce_node_allocatable
-    for index, each in enumerate(enforced):
+    for index, level in enumerate(enforced):
         path = f"enforceNodeAllocatable[{index}]"
-        if each not in ENFORCEMENTS:
+        if level not in ENFORCEMENTS:
             names = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
-            raise DataError(path, f'unknown value "{each}": use one of {names}')
-        if each in enforced[:index]:
-            raise DataError(path, f'"{each}" comes twice')
+            raise DataError(path, f'unknown value "{level}": use one of {names}')
+        if level in enforced[:index]:
+            raise DataError(path, f'"{level}" comes twice')
     if "none" in enforced and len(enforced) > 1:
         raise DataError("enforceNodeAllocatable", '"none" must be the only value')
     return file

@@ -145,8 +145,8 @@ def _check_node(node: yaml.Node, path: str, sizes: dict[int, int], depth: int) -
         raise DataError("", _TOO_DEEP)
     sizes[id(node)] = size = 1
     if isinstance(node, yaml.SequenceNode):
-        for index, each in enumerate(node.value):
-            size += _check_node(each, f"{path}[{index}]", sizes, depth + 1)
+        for index, entry in enumerate(node.value):
+            size += _check_node(entry, f"{path}[{index}]", sizes, depth + 1)
     elif isinstance(node, yaml.MappingNode):
         names: set[str] = set()
         for key, value in node.value:
@@ -165,7 +165,7 @@ def _check_node(node: yaml.Node, path: str, sizes: dict[int, int], depth: int) -
 
 def _camel(name: str) -> str:
     first, *others = name.split("_")
-    return "".join([first, *(each.capitalize() for each in others)])
+    return "".join([first, *(other.capitalize() for other in others)])
 
 
 def _whole(data: object, bits: int) -> int:

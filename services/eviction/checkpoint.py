@@ -71,7 +71,7 @@ def _saved_node(node: ManagedNode) -> _SavedNode:
     return _SavedNode(
         own=node.own,
         state=node.manager.snapshot(),
-        pods=tuple(each.pod for each in node.pods.values()),
+        pods=tuple(pod.pod for pod in node.pods.values()),
         at_ns=node.at_ns,
         kill_fails=node.kill_fails,
     )

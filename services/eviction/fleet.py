@@ -309,7 +309,7 @@ def _stepped(node: ManagedNode, step: StepNode) -> StepResult | NeedReclaim:
     return manager.synchronize(
         now_ns=step.now_ns,
         summary=_whole(statistics),
-        pods=[each.pod for each in node.pods.values()],
+        pods=[pod.pod for pod in node.pods.values()],
         disk_info_error=_NO_DISK_INFO if step.disk_info_failed else "",
     )
 
@@ -324,7 +324,7 @@ def _calm(
 
 
 def _is_limited(node: ManagedNode) -> bool:
-    return any(each.limited for each in node.pods.values())
+    return any(pod.limited for pod in node.pods.values())
 
 
 def _whole(statistics: NodeStatistics | None) -> NodeSummary | None:

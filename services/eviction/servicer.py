@@ -131,15 +131,15 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         count = len(request.operations)
         self._sessions.make_room(session, fleet.object_count, count, count)
         operations = [
-            operation_from_message(each, field=f"operations[{index}]", clock=_clock(session))
-            for index, each in enumerate(request.operations)
+            operation_from_message(operation, field=f"operations[{index}]", clock=_clock(session))
+            for index, operation in enumerate(request.operations)
         ]
         decoded_ns = time.perf_counter_ns()
         try:
             done = fleet.apply(operations)
             stepped_ns = time.perf_counter_ns()
             results = list(map(result_message, done))
-            while len(operations) > 1 and sum(each.ByteSize() for each in results) > PART_BYTES:
+            while len(operations) > 1 and sum(result.ByteSize() for result in results) > PART_BYTES:
                 fleet.take_back()
                 operations = operations[: len(operations) // 2]
                 done = fleet.apply(operations)
@@ -147,9 +147,9 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         except Exception:
             fleet.take_back()
             raise
-        for each in done:
-            if isinstance(each.outcome, StepResult):
-                self._metrics.absorb(each.outcome)
+        for step in done:
+            if isinstance(step.outcome, StepResult):
+                self._metrics.absorb(step.outcome)
         answer = pb.ApplyResponse(applied=len(operations), results=results)
         encoded_ns = time.perf_counter_ns()
         answer.phases.extend(
@@ -182,7 +182,7 @@ def _clock(session: Session[Fleet]) -> WallClock | None:
 
 
 def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
-    times_ns = [each.now_ns for each in operations if isinstance(each, StepNode)]
+    times_ns = [operation.now_ns for operation in operations if isinstance(operation, StepNode)]
     return max(session.at_ns, *times_ns) if times_ns else session.at_ns
 
 
@@ -196,7 +196,7 @@ class EvictionMetrics:
 
     def __init__(self) -> None:
         # Each signal is there before it grows: a scraper sees no growth in a series' first value.
-        self._evictions: Counter[tuple[str]] = Counter({(each.value,): 0 for each in Signal})
+        self._evictions: Counter[tuple[str]] = Counter({(signal.value,): 0 for signal in Signal})
         self._stats_age: dict[tuple[str], HistogramCounts] = {}
 
     def absorb(self, result: StepResult) -> None:

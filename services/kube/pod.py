@@ -221,7 +221,7 @@ class Pod:
 
     def condition(self, type_: str) -> Condition | None:
         """Return the condition of that type, or None."""
-        return next((each for each in self.conditions if each.type == type_), None)
+        return next((condition for condition in self.conditions if condition.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

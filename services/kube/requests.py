@@ -160,14 +160,16 @@ def is_resize_infeasible(pod: Pod) -> bool:
 
 def spec_in_force(pod: Pod) -> PodSpec:
     """Return the pod's spec with the requests that its containers and sidecars count with."""
-    by_name = {each.name: each for each in pod.container_resources}
+    by_name = {status.name: status for status in pod.container_resources}
     infeasible = is_resize_infeasible(pod)
     return replace(
         pod.spec,
-        containers=tuple(_in_force(each, by_name, infeasible) for each in pod.spec.containers),
+        containers=tuple(
+            _in_force(container, by_name, infeasible) for container in pod.spec.containers
+        ),
         init_containers=tuple(
-            _in_force(each, by_name, infeasible) if is_sidecar(each) else each
-            for each in pod.spec.init_containers
+            _in_force(container, by_name, infeasible) if is_sidecar(container) else container
+            for container in pod.spec.init_containers
         ),
     )
 
@@ -197,7 +199,7 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing li
 
 def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     """Return the host ports of the containers and of the sidecars."""
-    sidecars = (each for each in spec.init_containers if is_sidecar(each))
+    sidecars = (container for container in spec.init_containers if is_sidecar(container))
     return tuple(
         (port.host_ip or EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
         for container in (*spec.containers, *sidecars)

@@ -143,12 +143,12 @@ def _each(labels: Mapping[str, str]) -> Iterable[_Label]:
 
 def _needed(selector: LabelSelector) -> tuple[_Label, ...]:
     """Return labels of which whatever the selector matches has one; the second is any value."""
-    for each in selector.requirements:
-        if each.operator is Operator.IN:
-            return tuple((each.key, value) for value in dict.fromkeys(each.values))
-    for each in selector.requirements:
-        if each.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
-            return ((each.key, None),)
+    for requirement in selector.requirements:
+        if requirement.operator is Operator.IN:
+            return tuple((requirement.key, value) for value in dict.fromkeys(requirement.values))
+    for requirement in selector.requirements:
+        if requirement.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+            return ((requirement.key, None),)
     return (_ANY,)
 
 

@@ -65,7 +65,7 @@ def _construct_mapping(
     found = yaml.SafeLoader.construct_mapping(loader, node, deep)
     if {*map(type, found)} <= {str}:
         return found
-    return {key if type(key) is str else _key(key, node): each for key, each in found.items()}
+    return {key if type(key) is str else _key(key, node): value for key, value in found.items()}
 
 
 def _key(key: object, node: yaml.MappingNode) -> str:
@@ -105,7 +105,7 @@ class _Integer:
         found = _INTEGER.fullmatch(text.replace("_", ""))
         assert found is not None  # noqa: S101 - it matches
         sign, *digits = found.groups()
-        [number] = [int(each, base) for each, base in zip(digits, _BASES, strict=True) if each]
+        [number] = [int(text, base) for text, base in zip(digits, _BASES, strict=True) if text]
         return -number if sign == "-" else number
 
 

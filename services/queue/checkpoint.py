@@ -88,7 +88,7 @@ def session_from_plain(plain: object, metrics: QueueMetrics) -> QueueSession:
 
 
 def _read_state(saved: _SavedSession, reader: QueueReader) -> QueueState:
-    specs = [reader.spec(each) for each in saved.specs]
+    specs = [reader.spec(spec) for spec in saved.specs]
 
     def object_event(plain: object) -> ObjectEvent:
         event = reading.read(_SavedEvent, plain)

@@ -83,7 +83,7 @@ def spec_affinity_terms(spec: PodSpec, labels: Mapping[str, str], namespace: str
             selector=term.selector,
             namespace_selector=term.namespace_selector,
         )
-        for term in (each.keyed(labels) for each in spec.pod_affinity.required)
+        for term in (required.keyed(labels) for required in spec.pod_affinity.required)
         if term.selector is not None
     )
 
@@ -91,12 +91,12 @@ def spec_affinity_terms(spec: PodSpec, labels: Mapping[str, str], namespace: str
 def _terms(
     messages: Iterable[affinity_pb2.PodAffinityTerm], namespace: str, field: str
 ) -> Iterable[AffinityTerm]:
-    for index, each in enumerate(messages):
-        if each.HasField("label_selector"):
+    for index, message in enumerate(messages):
+        if message.HasField("label_selector"):
             path = f"{field}[{index}].labelSelector"
             yield AffinityTerm(
-                namespaces=tuple(each.namespaces) or (namespace,),
-                selector=fields.label_selector(each.label_selector, path),
+                namespaces=tuple(message.namespaces) or (namespace,),
+                selector=fields.label_selector(message.label_selector, path),
             )
 
 
@@ -192,7 +192,7 @@ def state_message(
         closed=state.closed,
         at_ns=at_ns,
         next_wakeup_ns=next_wakeup_ns,
-        in_flight_events=[each.event.label for each in state.hint_state.events],
+        in_flight_events=[event.event.label for event in state.hint_state.events],
         in_flight=_recorded_for(state),
     )
 
@@ -230,12 +230,12 @@ def _entries(state: QueueState) -> Iterator[queue_pb2.Entry]:
         (queue_pb2.SUB_QUEUE_BACKOFF, state.backoff),
         (queue_pb2.SUB_QUEUE_ERROR_BACKOFF, state.error_backoff),
     ):
-        for each in pods:
-            yield _entry(each.pod_info, sub_queue, until_ns=each.expiry_ns)
-    for pod_info in sorted(state.unschedulable, key=lambda each: each.key):
+        for pod in pods:
+            yield _entry(pod.pod_info, sub_queue, until_ns=pod.expiry_ns)
+    for pod_info in sorted(state.unschedulable, key=lambda info: info.key):
         is_gated = bool(pod_info.gating_plugin)
         yield _entry(pod_info, _SUB_QUEUES[SubQueue.GATED if is_gated else SubQueue.UNSCHEDULABLE])
-    for popped in sorted(state.in_flight, key=lambda each: (each.pod.key, each.cycle)):
+    for popped in sorted(state.in_flight, key=lambda pop: (pop.pod.key, pop.cycle)):
         yield _in_flight(popped)
 
 
@@ -276,7 +276,7 @@ def _recorded_for(state: QueueState) -> Iterator[meta_pb2.ObjectReference]:
 
 
 def _nominations(nominations: Iterable[NodeNominations]) -> Iterator[queue_pb2.Nomination]:
-    for node in sorted(nominations, key=lambda each: each.node_name):
+    for node in sorted(nominations, key=lambda nomination: nomination.node_name):
         for start in range(0, len(node.pods), PODS_PER_NOMINATION):
             pods = map(pod_ref_message, node.pods[start : start + PODS_PER_NOMINATION])
             yield queue_pb2.Nomination(node_name=node.node_name, pods=pods)
@@ -285,7 +285,7 @@ def _nominations(nominations: Iterable[NodeNominations]) -> Iterator[queue_pb2.N
 def _pod_backoffs(
     backoffs: Iterable[NameBackoff], limits: BackoffLimits
 ) -> Iterator[queue_pb2.PodBackoff]:
-    for backoff in sorted(backoffs, key=lambda each: each.key):
+    for backoff in sorted(backoffs, key=lambda backoff: backoff.key):
         yield queue_pb2.PodBackoff(
             key="/".join(backoff.key),
             attempts=backoff.attempts,

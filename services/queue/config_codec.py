@@ -89,8 +89,8 @@ def _duration_ns(
 def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Registration, ...]:
     built_in = registrations(_profiles(message.profiles))
     named = tuple(
-        _registration(each, f"config.hints[{index}]", built_in if hints else ())
-        for index, each in enumerate(message.hints)
+        _registration(hint, f"config.hints[{index}]", built_in if hints else ())
+        for index, hint in enumerate(message.hints)
     )
     return named or (built_in if hints else WITHOUT_HINTS)
 
@@ -115,8 +115,8 @@ def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:
         added = fields.node_selector(required, path)
     path = f"{field}.default_constraints"
     defaults = spec.spread_constraints(message.default_constraints, path)
-    for index, each in enumerate(defaults):
-        if each.selector is not None or each.match_label_keys:
+    for index, default in enumerate(defaults):
+        if default.selector is not None or default.match_label_keys:
             problem = "must not be set: a pod's services and its controller determine it"
             raise FieldError(f"{path}[{index}].label_selector", problem)
     return HintProfile(added_required=added, default_constraints=defaults)
@@ -129,7 +129,7 @@ def _registration(
     if not plugin:
         raise FieldError(f"{field}.plugin", "is required")
     event = cluster_event(label, f"{field}.event")
-    if message.hint and all(each.plugin != plugin for each in IN_TREE):
+    if message.hint and all(registered.plugin != plugin for registered in IN_TREE):
         problem = f"the queue has no hint for {plugin}: leave it out, or use only_if"
         raise FieldError(f"{field}.hint", problem)
     own_hint = hint_of(plugin, label, in_tree_registrations) if message.hint else None

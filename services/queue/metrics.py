@@ -63,10 +63,13 @@ class QueueMetrics:
     def timed(self, registrations: Iterable[Registration]) -> tuple[Registration, ...]:
         """Return the registrations with their hints timed."""
         return tuple(
-            each
-            if each.hint is None
-            else replace(each, hint=TimedHint(plugin=each.plugin, hint=each.hint, metrics=self))
-            for each in registrations
+            registration
+            if registration.hint is None
+            else replace(
+                registration,
+                hint=TimedHint(plugin=registration.plugin, hint=registration.hint, metrics=self),
+            )
+            for registration in registrations
         )
 
     def record_hint(self, plugin: str, event: str, took_s: float, *, queued: bool) -> None:

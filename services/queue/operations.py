@@ -130,12 +130,12 @@ def _read_commit_unschedulable(
         raise FieldError("uids", "is required, and no uid may be empty")
     first_cycle = codec.scheduling_cycle(message.first_cycle, "first_cycle")
     failures = [
-        _failure_at(reader, f"failures[{index}]", each)
-        for index, each in enumerate(message.failures)
+        _failure_at(reader, f"failures[{index}]", failure)
+        for index, failure in enumerate(message.failures)
     ]
     if len(failed_by) != len(uids) or max(failed_by) >= len(failures):
         raise FieldError("failed_by", "must name one of `failures` for each of `uids`")
-    pods = [FailedPod(uid, *failures[each]) for uid, each in zip(uids, failed_by, strict=True)]
+    pods = [FailedPod(uid, *failures[index]) for uid, index in zip(uids, failed_by, strict=True)]
     return _FailedPods(first_cycle, pods)
 
 
@@ -213,7 +213,7 @@ def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[Pod
         raise FieldError("pods", "these rules have no Activate: it came with v1.34")
     if not message.pods:
         raise FieldError("pods", "is required")
-    return [_named_ref(each, f"pods[{index}].") for index, each in enumerate(message.pods)]
+    return [_named_ref(pod, f"pods[{index}].") for index, pod in enumerate(message.pods)]
 
 
 def _read_owner(_reader: QueueReader, owner: str) -> str:

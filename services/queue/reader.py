@@ -208,16 +208,18 @@ def _digest(message: pod_pb2.Pod) -> bytes:
 
 
 _READERS: Mapping[str, Callable[[Any, str], object]] = {
-    "node": lambda each, path: kube_codec.node_from_message(each, field=path),
-    "persistent_volume": lambda each, path: storage.persistent_volume_from_message(
-        each, field=path
+    "node": lambda message, path: kube_codec.node_from_message(message, field=path),
+    "persistent_volume": lambda message, path: storage.persistent_volume_from_message(
+        message, field=path
     ),
-    "persistent_volume_claim": lambda each, path: storage.claim_from_message(each, field=path),
-    "storage_class": lambda each, path: storage.storage_class_from_message(each, field=path),
-    "csi_node": lambda each, _path: storage.csi_node_from_message(each),
-    "volume_attachment": lambda each, _path: storage.volume_attachment_from_message(each),
-    "csi_driver": lambda each, _path: storage.csi_driver_from_message(each),
-    "csi_storage_capacity": lambda each, path: storage.csi_storage_capacity_from_message(
-        each, field=path
+    "persistent_volume_claim": lambda message, path: storage.claim_from_message(
+        message, field=path
+    ),
+    "storage_class": lambda message, path: storage.storage_class_from_message(message, field=path),
+    "csi_node": lambda message, _path: storage.csi_node_from_message(message),
+    "volume_attachment": lambda message, _path: storage.volume_attachment_from_message(message),
+    "csi_driver": lambda message, _path: storage.csi_driver_from_message(message),
+    "csi_storage_capacity": lambda message, path: storage.csi_storage_capacity_from_message(
+        message, field=path
     ),
 }

@@ -146,7 +146,7 @@ def apply_batch(
 
 def owners_of(request: queue_service_pb2.ApplyRequest) -> list[str]:
     """Return the owners that `request` pops for."""
-    return [owner for each in request.operations if (owner := _owner(each))]
+    return [owner for operation in request.operations if (owner := _owner(operation))]
 
 
 def _owner(operation: queue_pb2.Operation) -> str:

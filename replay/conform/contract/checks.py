@@ -217,7 +217,7 @@ def expect_refusal(
         expect("ErrorInfo.reason", info.reason, reason)
         for name, value in metadata.items():
             expect(f"ErrorInfo.metadata[{name}]", info.metadata.get(name), value)
-        paths = [each.field for each in bad.field_violations]
+        paths = [violation.field for violation in bad.field_violations]
         if field and not any(path.startswith(field) for path in paths):
             raise CheckError(f"BadRequest names {paths}, expected {field}") from None
     else:
@@ -243,7 +243,7 @@ def _difference(path: str, seen: Any, wanted: Any) -> str:
         pairs = [(f"{path}[{index}]", one, other) for index, (one, other) in both]
     else:
         return "" if seen == wanted else f"{path} is {_short(seen)}, expected {_short(wanted)}"
-    return next(filter(None, (_difference(*each) for each in pairs)), "")
+    return next(filter(None, (_difference(*pair) for pair in pairs)), "")
 
 
 def _short(value: object) -> str:
@@ -277,7 +277,7 @@ class ContractReport:
     @property
     def level(self) -> int:
         """Return the highest level reached, 0 for none."""
-        missed = [each.level for each in self.results if each.result != PASSED]
+        missed = [result.level for result in self.results if result.result != PASSED]
         return min(missed, default=len(self.contract.levels) + 1) - 1
 
     @property
@@ -295,8 +295,8 @@ class ContractReport:
             "address": self.address,
             "contract": self.contract.service,
             "level": self.level,
-            "levels": [asdict(each) for each in self.contract.levels],
-            "checks": [asdict(each) for each in self.results],
+            "levels": [asdict(level) for level in self.contract.levels],
+            "checks": [asdict(result) for result in self.results],
         }
 
 
@@ -309,7 +309,7 @@ def run_checks(contract: ServiceContract, channel: grpc.Channel, address: str) -
         if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
             text = f"the {contract.service} at {address} returned {describe(error)}"
             raise BackendError(text) from error
-    results = [_result(each, client) for each in sorted(contract.checks, key=lambda it: it.level)]
+    results = [_result(check, client) for check in sorted(contract.checks, key=lambda it: it.level)]
     return ContractReport(address=address, contract=contract, results=results)
 
 

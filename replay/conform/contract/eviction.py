@@ -98,7 +98,7 @@ def _step(session: CheckedSession, operation: pb.Operation) -> ev.StepResult:
 
 
 def _evicted(result: ev.StepResult) -> list[str]:
-    return [each.pod.uid.removeprefix("uid-") for each in result.evictions]
+    return [eviction.pod.uid.removeprefix("uid-") for eviction in result.evictions]
 
 
 @CHECKS.level(1)
@@ -120,7 +120,7 @@ def keeps_nodes_apart(client: ContractClient) -> None:
     session = client.session()
     removed = [pb.Operation(remove_node=name) for name in ("n", "nowhere")]
     results = _apply(session, step(50, 4), step(50, 0.5, "m"), *removed, step(0, 0.5))
-    evictions = [(each.node_name, len(each.step.evictions)) for each in results]
+    evictions = [(result.node_name, len(result.step.evictions)) for result in results]
     expect("evictions by node", evictions, [("n", 0), ("m", 1), ("n", 1)])
 
 
@@ -133,9 +133,9 @@ def gives_reasons_as_the_kubelet_does(client: ContractClient) -> None:
     start = "The node was low on resource: memory."
     if not eviction.message.startswith(start):
         raise CheckError(f"message is {eviction.message!r}, expected {start!r} first")
-    texts = [each.text for each in session.opened.thresholds]
+    texts = [threshold.text for threshold in session.opened.thresholds]
     expect("threshold is one of the session's", eviction.threshold in texts, wanted=True)
-    met = [each.text for each in result.thresholds_met]
+    met = [threshold.text for threshold in result.thresholds_met]
     expect("thresholds_met", met, [eviction.threshold])
     for field, value in (
         ("reason", "Evicted"),
@@ -153,11 +153,11 @@ def gives_reasons_as_the_kubelet_does(client: ContractClient) -> None:
 def ranks_pods_as_the_kubelet_does(client: ContractClient) -> None:
     """Check that pods above their requests come first, then those of lower priority."""
     result = _step(client.session(), step(0, 0.5))
-    ranking = [each.pod.uid.removeprefix("uid-") for each in result.ranking]
+    ranking = [ranked.pod.uid.removeprefix("uid-") for ranked in result.ranking]
     expect("ranking", ranking, ["over-low", "over-high", "within"])
     expect("evictions", _evicted(result), ranking[:1])
     expect("ranking[0].exceeds_request", result.ranking[0].exceeds_request, wanted=True)
-    places = [(each.usage, each.request) for each in result.ranking[:1]]
+    places = [(ranked.usage, ranked.request) for ranked in result.ranking[:1]]
     expect("ranking[0].usage and request", places, [(GI * 3 // 2, GI)])
 
 
@@ -179,10 +179,10 @@ def keeps_a_condition_for_its_transition_period(client: ContractClient) -> None:
     holds: dict[str, str] = {}
     for second, available_gi, wanted in ((0, 4, "False"), (10, 0.5, "True"), (40, 4, "True")):
         result = _step(session, step(second, available_gi))
-        holds |= {each.type: each.status for each in result.conditions}
+        holds |= {condition.type: condition.status for condition in result.conditions}
         expect(f"conditions[MemoryPressure] at {second} s", holds.get("MemoryPressure"), wanted)
     result = _step(session, step(100, 4))
-    holds |= {each.type: each.status for each in result.conditions}
+    holds |= {condition.type: condition.status for condition in result.conditions}
     expect("conditions[MemoryPressure] after the period", holds.get("MemoryPressure"), "False")
 
 
@@ -215,9 +215,9 @@ def admits_pods_as_the_kubelet_does(client: ContractClient) -> None:
     session = client.session()
     _step(session, step(0, 0.5))
     critical = pod("critical", priority=CRITICAL)
-    for each, wanted in ((pod("best-effort"), False), (pod("asks", 1), True), (critical, True)):
-        (result,) = _apply(session, pb.Operation(admit=pb.Admit(node_name="n", pod=each)))
-        expect(f"admission.admit of {each.metadata.name}", result.admission.admit, wanted)
+    for asking, wanted in ((pod("best-effort"), False), (pod("asks", 1), True), (critical, True)):
+        (result,) = _apply(session, pb.Operation(admit=pb.Admit(node_name="n", pod=asking)))
+        expect(f"admission.admit of {asking.metadata.name}", result.admission.admit, wanted)
         expect("admission.reason", result.admission.reason, "" if wanted else "Evicted")
     unknown = pb.Operation(admit=pb.Admit(node_name="nowhere", pod=critical))
     stamped = session.stamped(pb.ApplyRequest(operations=[unknown]))
@@ -231,9 +231,11 @@ def configures_a_node_by_itself(client: ContractClient) -> None:
     own = ev.EvictionConfig(hard={MEMORY: "3Gi"}, local_storage_isolation=False)
     configure = pb.Operation(configure=pb.Configure(node_name="m", config=own))
     configured, *steps = _apply(session, configure, step(0, 2), step(0, 2, "m"))
-    signals = [each.text.startswith(f"{MEMORY}<3Gi") for each in configured.configured.thresholds]
+    signals = [
+        threshold.text.startswith(f"{MEMORY}<3Gi") for threshold in configured.configured.thresholds
+    ]
     expect("configured.thresholds has that of 3Gi", any(signals), wanted=True)
-    evictions = [len(each.step.evictions) for each in steps]
+    evictions = [len(result.step.evictions) for result in steps]
     expect("evictions by the session's and by a node's own thresholds", evictions, [0, 1])
 
 
@@ -242,12 +244,12 @@ def shows_the_state_of_a_node(client: ContractClient) -> None:
     """Check GetState: thresholds met and since when, conditions, and a step that waits."""
     session = client.session()
     _apply(session, step(5, 0.5), step(7, 4, "m", disk_gi=5))
-    states = {each.node_name: each for each in session.state().nodes}
+    states = {node.node_name: node for node in session.state().nodes}
     expect("nodes", sorted(states), ["m", "n"])
     expect("nodes[n].at_ns", states["n"].at_ns, 5 * SECOND_NS)
     expect("nodes[n].thresholds_met", len(states["n"].thresholds_met), 1)
     expect("nodes[n].first_observed", states["n"].first_observed[0].at_ns, 5 * SECOND_NS)
-    under = [each.type for each in states["n"].conditions if each.status == "True"]
+    under = [condition.type for condition in states["n"].conditions if condition.status == "True"]
     expect("nodes[n].conditions that hold", under, ["MemoryPressure"])
     waits = [states[name].awaits_reclaim for name in ("n", "m")]
     expect("awaits_reclaim", waits, [False, True])
@@ -262,14 +264,14 @@ def returns_amounts_at_which_steps_change_nothing(client: ContractClient) -> Non
         result = _step(session, step(10, 4))
     if not result.HasField("calm"):
         raise NotServedError("StepResult.calm is absent on a calm node")
-    least = {each.signal: each.amount for each in result.calm.least}
+    least = {signal.signal: signal.amount for signal in result.calm.least}
     amount = least.get(MEMORY, 0)
     if not GI <= amount <= 4 * GI:
         raise CheckError(f"calm.least[{MEMORY}] is {amount}, expected from 1Gi to 4Gi")
     for second in (20, 30):
         result = _step(stepped, step(second, amount / GI))
         expect("evictions of a step that could be left out", _evicted(result), [])
-        changed = [each.type for each in result.conditions if each.status == "True"]
+        changed = [condition.type for condition in result.conditions if condition.status == "True"]
         expect("conditions that hold in a step that could be left out", changed, [])
     pressed = step(40, 0.5)
     expect_same(
@@ -295,7 +297,7 @@ def returns_notification_amounts(client: ContractClient) -> None:
     result = _step(client.session(_create(kernel_memcg_notification=True)), step(0, 4))
     if not result.notify_at:
         raise NotServedError("StepResult.notify_at is empty with kernel_memcg_notification")
-    amounts = [(each.signal, each.amount) for each in result.notify_at]
+    amounts = [(signal.signal, signal.amount) for signal in result.notify_at]
     expect("notify_at has the threshold", (MEMORY, GI) in amounts, wanted=True)
 
 
@@ -315,7 +317,7 @@ def _story() -> list[pb.ApplyRequest]:
         [step(20, 4), step(20, 0.5, "m")],
         [step(30, 0.5)],
     ]
-    return [pb.ApplyRequest(operations=each) for each in batches]
+    return [pb.ApplyRequest(operations=batch) for batch in batches]
 
 
 def _malformed() -> dict[str, pb.ApplyRequest]:
@@ -328,8 +330,8 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
         "operations[1].remove_node": pb.Operation(remove_node=""),
     }
     return {
-        field: pb.ApplyRequest(operations=[step(0, 0.5), each])
-        for field, each in operations.items()
+        field: pb.ApplyRequest(operations=[step(0, 0.5), operation])
+        for field, operation in operations.items()
     }
 
 

@@ -105,7 +105,7 @@ def _heads(session: CheckedSession, *operations: Operation) -> list[tuple[str, i
 
 def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
     heads = answer.heads
-    return [(each.pop.uid.removeprefix("uid-"), each.pop.cycle, each.attempts) for each in heads]
+    return [(head.pop.uid.removeprefix("uid-"), head.pop.cycle, head.attempts) for head in heads]
 
 
 def _popped(session: CheckedSession, second: float = 0) -> tuple[str, int, int] | None:
@@ -203,7 +203,7 @@ def commits_a_pop_only_if_it_is_next(client: ContractClient) -> None:
     for wrong in (commit("b", 1), commit("a", 2)):
         answer = _apply(session, wrong, add("x", 99))
         expect("applied", answer.applied, 0)
-        codes = [(each.index, each.code) for each in answer.results]
+        codes = [(result.index, result.code) for result in answer.results]
         expect("results", codes, [(0, NOT_NEXT)])
         expect("heads", _shown(answer), _shown(before))
     answer = _apply(session, commit("a", 1), commit("c", 2), commit("b", 2))
@@ -253,7 +253,7 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     _done(session, add("a", 9), add("b", 5), add("c"), at(0, nominate=nominate))
     _done(session, commit("a", 1), give_back("a", 1), commit("b", 2))
     state = session.state().state
-    places = {each.pod.name: each.sub_queue for each in state.entries}
+    places = {entry.pod.name: entry.sub_queue for entry in state.entries}
     wanted = {
         "a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE,
         "b": queue_pb2.SUB_QUEUE_IN_FLIGHT,
@@ -261,13 +261,13 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     }
     expect("state.entries by sub_queue", places, wanted)
     expect("state.cycle", state.cycle, 2)
-    nominated = [(each.node_name, each.pods[0].uid) for each in state.nominations]
+    nominated = [(nomination.node_name, nomination.pods[0].uid) for nomination in state.nominations]
     expect("state.nominations", nominated, [("n", "uid-b")])
     request = pb.WatchPendingRequest()
     request.stamp.session = session.name
     views = client.call("WatchPending", request)
     first = only("views", islice(views, 1)).sub_queues
-    counts = {each.sub_queue: each.count for each in first if each.count}
+    counts = {view.sub_queue: view.count for view in first if view.count}
     views.cancel()
     expect("WatchPending's counts", counts, dict.fromkeys(wanted.values(), 1))
 
@@ -296,7 +296,7 @@ def lets_pods_pass_through(client: ContractClient) -> None:
     last = add("c", 0, 1)
     expect_same("a response after PassThrough", _done(counted, last), _done(single, last))
     answer = _apply(counted, at(1, pass_through=queue_pb2.PassThrough(first_cycle=3, pods=1)))
-    codes = [each.code for each in answer.results]
+    codes = [result.code for result in answer.results]
     expect("results of PassThrough while a pod is active", codes, [NOT_NEXT])
 
 
@@ -356,7 +356,7 @@ def _story() -> list[pb.ApplyRequest]:
         [at(3, pop=POP), move("NodeAdd", 3), at(3, delete_pod=ref("a"))],
         [add("d", 9, 4), at(60, flush_backoff=Empty())],
     ]
-    return [pb.ApplyRequest(operations=each, heads=HEADS) for each in batches]
+    return [pb.ApplyRequest(operations=batch, heads=HEADS) for batch in batches]
 
 
 def _malformed() -> dict[str, pb.ApplyRequest]:
@@ -367,8 +367,8 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
         "operations[1].move.event.label": move("NodAdd", 0),
     }
     return {
-        field: pb.ApplyRequest(operations=[add("x", 99), each], heads=HEADS)
-        for field, each in operations.items()
+        field: pb.ApplyRequest(operations=[add("x", 99), operation], heads=HEADS)
+        for field, operation in operations.items()
     }
 
 

@@ -116,7 +116,7 @@ def tries_a_pod_again_whose_binding_was_refused(client: ContractClient) -> None:
 def takes_events_in_parts(client: ContractClient) -> None:
     """Check that events only take no pod, and what follows is as if they had come at once."""
     whole, parts = SmallCluster(client), SmallCluster(client)
-    events = [*(node(f"n{each}", each) for each in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
+    events = [*(node(f"n{cpu}", cpu) for cpu in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
     wanted = whole.round(0, *events)
     for event in events[:-1]:
         expect("outcomes of events only", parts.round(0, event, events_only=True), [])
@@ -133,7 +133,7 @@ def takes_as_many_pods_as_it_may(client: ContractClient) -> None:
     pods = [pod(f"p{number}", 1) for number in range(5)]
     decided = cluster.round(0, node("n", 4), *pods, max_pods=2)
     expect("pods bound in parts of two", len(bound(decided)), 4)
-    expect("pods tried in parts of two", len({each.pop.uid for each in decided}), 5)
+    expect("pods tried in parts of two", len({outcome.pop.uid for outcome in decided}), 5)
 
 
 @CHECKS.level(2)
@@ -146,10 +146,10 @@ def gives_reasons_as_upstream_does(client: ContractClient) -> None:
     verdict = cluster.tried("b", cluster.round(1, *nodes, pod("b", 4))).unschedulable
     start = "0/3 nodes are available: "
     words = ("2 Insufficient cpu", "1 node(s) had untolerated taint")
-    if not verdict.message.startswith(start) or not all(each in verdict.message for each in words):
+    if not verdict.message.startswith(start) or not all(word in verdict.message for word in words):
         raise CheckError(f"message is {verdict.message!r}, expected {start!r} with {words}")
     expect("unschedulable_plugins is set", bool(verdict.unschedulable_plugins), wanted=True)
-    counts = {each.reason: each.nodes for each in verdict.reasons}
+    counts = {reason.reason: reason.nodes for reason in verdict.reasons}
     expect("reasons[Insufficient cpu].nodes", counts.get("Insufficient cpu"), 2)
     expect("nodes of all reasons", sum(counts.values()), 3)
 
@@ -171,7 +171,7 @@ def counts_attempts_and_nodes(client: ContractClient) -> None:
 def _preemption(outcome: Outcome, victims: set[str]) -> str:
     verdict = outcome.unschedulable
     expect("preemption is set", verdict.HasField("preemption"), wanted=True)
-    names = {each.pod.uid.removeprefix("uid-") for each in verdict.preemption.victims}
+    names = {victim.pod.uid.removeprefix("uid-") for victim in verdict.preemption.victims}
     expect("preemption.victims", names, victims)
     expect("nominated_node_name", verdict.nominated_node_name, verdict.preemption.node_name)
     return verdict.preemption.node_name
@@ -216,13 +216,17 @@ def ends_a_round_at_a_victim_with_a_budget(client: ContractClient) -> None:
     decided = cluster.round(0, node("n", 2), node("m", 2), *guarded, budget("web", 1), *preemptors)
     expect("outcomes up to a victim with a budget", len(decided), 1)
     first = decided[0].unschedulable.preemption
-    expect("victims' violates_budget", [each.violates_budget for each in first.victims], [False])
+    expect(
+        "victims' violates_budget", [victim.violates_budget for victim in first.victims], [False]
+    )
     other = "high-b" if decided[0].pop.uid == "uid-high-a" else "high-a"
     victim = first.victims[0].pod.uid.removeprefix("uid-")
     spent = Event(update=budget("web", 0).add)
     outcome = cluster.tried(other, cluster.round(0, terminating(victim, 0), spent))
     second = outcome.unschedulable.preemption
-    expect("victims' violates_budget", [each.violates_budget for each in second.victims], [True])
+    expect(
+        "victims' violates_budget", [victim.violates_budget for victim in second.victims], [True]
+    )
 
 
 @CHECKS.level(3)
@@ -256,7 +260,7 @@ def evaluates_a_pending_pod(client: ContractClient) -> None:
     found = evaluated("uid-a")
     expect("evaluation.host", found.host, "m")
     expect("evaluation.feasible_nodes", found.feasible_nodes, 1)
-    refusals = {each.node_name: each.HasField("refusal") for each in found.nodes}
+    refusals = {verdict.node_name: verdict.HasField("refusal") for verdict in found.nodes}
     expect("evaluation.nodes that are refused", refusals, {"m": False, "n": True})
     expect("evaluation.host of a new pod", evaluated("", pod("b", 3).add.pod).host, "m")
     expect_refusal(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")
@@ -270,11 +274,11 @@ def shows_objects_queue_and_assumed_pods(client: ContractClient) -> None:
     cluster = SmallCluster(client)
     cluster.round(0, node("n", 2), pod("a", 2), pod("b", 8))
     state = cluster.session.state().state
-    kinds = sorted(each.WhichOneof("object") for each in state.objects)
+    kinds = sorted(held.WhichOneof("object") for held in state.objects)
     expect("state.objects", kinds, ["node", "pod", "pod"])
-    assumed = [(each.pop.uid, each.node_name) for each in state.assumed]
+    assumed = [(assumed_pod.pop.uid, assumed_pod.node_name) for assumed_pod in state.assumed]
     expect("state.assumed", assumed, [("uid-a", "n")])
-    places = {each.pod.uid for each in state.queue.entries}
+    places = {entry.pod.uid for entry in state.queue.entries}
     expect("state.queue.entries has the pod that waits", "uid-b" in places, wanted=True)
 
 
@@ -294,13 +298,13 @@ def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
         confirmed.patch.pod.CopyFrom(gone(first.add.pod.metadata.name).remove)
         request.window.add(confirmations=[confirmed], round=round_at(second, event))
     answer = windowed.session.send(request)
-    goes_on = [each.goes_on for each in answer.outcomes]
+    goes_on = [outcome.goes_on for outcome in answer.outcomes]
     expect("goes_on of the outcomes", goes_on, [True, True, False])
     for outcomes, other in zip(answer.outcomes, wanted, strict=True):
         seen = list(one_by_one(outcomes))
         expect("outcomes of a round of a window", len(seen), len(other))
-        for each, single in zip(seen, other, strict=True):
-            expect_same("an outcome of a window", each, single)
+        for together, single in zip(seen, other, strict=True):
+            expect_same("an outcome of a window", together, single)
     expect("bind after a window", bound(windowed.round(4, coming[3][1])), {"d": "n"})
 
 
@@ -311,7 +315,7 @@ def _story() -> list[pb.RunRoundRequest]:
         round_at(40, gone("a"), pod("d", 1, 9)),
         round_at(600, Event(update=node("n", 8).add)),
     ]
-    return [pb.RunRoundRequest(round=each) for each in rounds]
+    return [pb.RunRoundRequest(round=round_) for round_ in rounds]
 
 
 def _malformed() -> dict[str, pb.RunRoundRequest]:

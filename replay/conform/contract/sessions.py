@@ -135,15 +135,15 @@ def continues_from_a_checkpoint(client: ContractClient) -> None:
     session, saved = _resumable(client), list[CheckedSession]()
     for request in client.contract.story():
         answer = session.send(request)
-        for each in saved:
-            expect_same("a response of a restored session", each.send(request), answer)
+        for restored in saved:
+            expect_same("a response of a restored session", restored.send(request), answer)
         chunks = session.checkpoint()
         expect("info.service", chunks[0].info.service, client.contract.service)
         expect("info.version is set", bool(chunks[0].info.version), wanted=True)
-        if max(len(each.data) for each in chunks) > CHUNK_BYTES_MAX:
+        if max(len(chunk.data) for chunk in chunks) > CHUNK_BYTES_MAX:
             raise CheckError(f"data of a chunk is longer than expected, {CHUNK_BYTES_MAX} bytes")
         saved.append(session.restored(chunks))
-    names = {each.name for each in (session, *saved)}
+    names = {opened.name for opened in (session, *saved)}
     expect("names of the session and of those restored", len(names), len(saved) + 1)
 
 
@@ -176,7 +176,9 @@ def shows_its_state_without_counting(client: ContractClient) -> None:
 def streams_the_responses_of_unary_calls(client: ContractClient) -> None:
     """Check that a stream has the responses of the unary calls, in order."""
     streamed, unary = client.session(), client.session()
-    requests = [streamed.stamped(each, n) for n, each in enumerate(client.contract.story(), 1)]
+    requests = [
+        streamed.stamped(request, n) for n, request in enumerate(client.contract.story(), 1)
+    ]
     answers = list(client.call(f"Streaming{client.contract.method}", iter(requests)))
     expect("responses of the stream", len(answers), len(requests))
     for request, answer in zip(requests, answers, strict=True):

@@ -117,9 +117,9 @@ class SmallCluster:
     def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:
         """Return a pod's outcome: from `decided`, or after ticks at the requested times."""
         for _ in range(TICKS_MAX):
-            for each in decided:
-                if each.pop.uid == f"uid-{name}":
-                    return each
+            for outcome in decided:
+                if outcome.pop.uid == f"uid-{name}":
+                    return outcome
             if self._wakeup_ns is None:
                 break
             tick = Event()
@@ -150,8 +150,8 @@ class SmallCluster:
 
 def bound(decided: Iterable[Outcome]) -> dict[str, str]:
     """Return the nodes of the pods that are bound."""
-    binds = (each for each in decided if each.HasField("bind"))
-    return {each.pop.uid.removeprefix("uid-"): each.bind.node_name for each in binds}
+    binds = (outcome for outcome in decided if outcome.HasField("bind"))
+    return {bind.pop.uid.removeprefix("uid-"): bind.bind.node_name for bind in binds}
 
 
 class _SentObjects:
@@ -162,7 +162,7 @@ class _SentObjects:
         self._pods: dict[str, pod_pb2.Pod] = {}
         self._budgets: dict[str, PodDisruptionBudget] = {}
         for request in requests:
-            for round_ in (request.round, *(each.round for each in request.window)):
+            for round_ in (request.round, *(foreseen.round for foreseen in request.window)):
                 for event in round_.events:
                     self._take(event)
 
@@ -200,7 +200,7 @@ class _SentObjects:
 
 def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     """Check a scheduler's response by the requests that were sent, including this one."""
-    rounds = [request.round, *(each.round for each in request.window)]
+    rounds = [request.round, *(foreseen.round for foreseen in request.window)]
     if not 1 <= len(answer.outcomes) <= len(rounds):
         seen = len(answer.outcomes)
         raise CheckError(

@@ -72,7 +72,7 @@ class EvictionSession:
         if result.HasField("need_reclaim"):
             resume = node.resume(plain, result.need_reclaim)
             result = self.apply(pb.Operation(resume=resume))
-        admitted = [self.admit(node.name, each) for each in plain.get("admit") or []]
+        admitted = [self.admit(node.name, pod) for pod in plain.get("admit") or []]
         return {**node.seen(result.step, plain), "admit": admitted}
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ def eviction_difference(channel: grpc.Channel, rules: str, script: Json) -> str:
     try:
         if refusal:
             return f"the configuration is accepted, expected: {refusal}"
-        seen = sorted(each.text for each in session.opened.thresholds)
+        seen = sorted(threshold.text for threshold in session.opened.thresholds)
         if seen != sorted(script["thresholds"]):
             return f"thresholds {seen}, expected {sorted(script['thresholds'])}"
         take = partial(session.take, ScriptedNode("node"))
@@ -138,11 +138,11 @@ class ScriptedPods:
     def change(self, step: Json) -> None:
         """Apply a step's changes of the pods."""
         if "set_pods" in step:
-            self.plain = {pod_key(each): each for each in step["set_pods"]}
+            self.plain = {pod_key(pod): pod for pod in step["set_pods"]}
         for key in step.get("remove_pods") or []:
             self.plain.pop(key, None)
-        for each in step.get("add_pods") or []:
-            self.plain[pod_key(each)] = each
+        for pod in step.get("add_pods") or []:
+            self.plain[pod_key(pod)] = pod
         for key, stats in (step.get("pod_stats") or {}).items():
             if key in self.plain:
                 self.plain[key] = {**self.plain[key], "stats": stats}
@@ -172,7 +172,8 @@ def step_difference(seen: Json, recorded: Json, *, ranked_max: int | None = None
     for key, value in seen.items():
         if key == "any_of":
             options = [
-                {**each, "pod_order": each["pod_order"][:ranked_max]} for each in expected["any_of"]
+                {**outcome, "pod_order": outcome["pod_order"][:ranked_max]}
+                for outcome in expected["any_of"]
             ]
             if value not in options:
                 return f"{value}\n  none of {options}"
@@ -255,30 +256,32 @@ class ScriptedNode:
         """
         fails = bool(plain.get("kill_error"))
         if not result.quiet:
-            self._under = {each.type for each in result.conditions if each.status == "True"}
+            self._under = {
+                condition.type for condition in result.conditions if condition.status == "True"
+            }
         return {
             "kill_failures": [
-                each.pod.uid for each in result.evictions if each.kill_failed != fails
+                eviction.pod.uid for eviction in result.evictions if eviction.kill_failed != fails
             ],
             "condition_messages": [
-                each.condition.message
-                for each in result.evictions
-                if each.HasField("condition") and each.condition.message != each.message
+                eviction.condition.message
+                for eviction in result.evictions
+                if eviction.HasField("condition") and eviction.condition.message != eviction.message
             ],
             "error": result.error,
             "conditions": sorted(self._under),
-            "under": [each in self._under for each in CONDITIONS],
-            "thresholds_met": sorted(each.text for each in result.thresholds_met),
+            "under": [condition in self._under for condition in CONDITIONS],
+            "thresholds_met": sorted(threshold.text for threshold in result.thresholds_met),
             "first_observed_ms": _times_ms(result.first_observed),
             "condition_last_observed_ms": _times_ms(result.condition_last_observed),
             "any_of": {
-                "evicted": [each.pod.uid for each in result.evictions],
-                "kills": [_kill(each) for each in result.evictions],
+                "evicted": [eviction.pod.uid for eviction in result.evictions],
+                "kills": [_kill(eviction) for eviction in result.evictions],
                 "gc": self._collected,
                 "node_events": [
-                    f"{each.type}|{each.reason}|{each.message}" for each in result.node_events
+                    f"{event.type}|{event.reason}|{event.message}" for event in result.node_events
                 ],
-                "pod_order": [each.pod.uid for each in result.ranking]
+                "pod_order": [ranked.pod.uid for ranked in result.ranking]
                 or list(self._pods.plain)[:10],
             },
         }
@@ -313,7 +316,9 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
     spec.containers.extend(map(_container, plain.get("containers") or []))
     spec.init_containers.extend(map(_container, plain.get("init_containers") or []))
     spec.volumes.extend(map(_volume, plain.get("volumes") or []))
-    spec.tolerations.extend(pod_pb2.Toleration(**each) for each in plain.get("tolerations") or [])
+    spec.tolerations.extend(
+        pod_pb2.Toleration(**toleration) for toleration in plain.get("tolerations") or []
+    )
     return pod
 
 
@@ -339,12 +344,14 @@ def _pod_stats(key: str, plain: Json) -> ev.PodStats:
     return ev.PodStats(
         pod=meta_pb2.ObjectReference(uid=key),
         memory_working_set_bytes=plain.get("memory_ws"),
-        containers=[_container_stats(each) for each in plain.get("containers") or []],
+        containers=[_container_stats(container) for container in plain.get("containers") or []],
         volumes=[
             ev.UsageStats(
-                name=each["name"], used_bytes=each.get("used"), inodes_used=each.get("inodes_used")
+                name=volume["name"],
+                used_bytes=volume.get("used"),
+                inodes_used=volume.get("inodes_used"),
             )
-            for each in plain.get("volumes") or []
+            for volume in plain.get("volumes") or []
         ],
         ephemeral_used_bytes=plain.get("ephemeral_used"),
         processes=plain.get("processes"),
@@ -373,7 +380,7 @@ def _observed(kind: type[_Observed], plain: Json | None, at_ms: int) -> _Observe
 
 
 def _times_ms(times: Iterable[ev.SignalTime]) -> dict[str, int]:
-    return {each.name: each.at_ns // MS for each in times}
+    return {time.name: time.at_ns // MS for time in times}
 
 
 def _kill(eviction: ev.Eviction) -> Json:

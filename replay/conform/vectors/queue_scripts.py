@@ -202,12 +202,12 @@ class ScriptedQueue:
             rows["in_flight_events"] = len(held.in_flight_events)
         if self._mode == "v1.16":
             rows["pod_backoff"] = {
-                each.key: [
-                    each.attempts,
-                    each.updated_ns // MILLISECOND_NS,
-                    each.until_ns // MILLISECOND_NS,
+                backoff.key: [
+                    backoff.attempts,
+                    backoff.updated_ns // MILLISECOND_NS,
+                    backoff.until_ns // MILLISECOND_NS,
                 ]
-                for each in held.pod_backoffs
+                for backoff in held.pod_backoffs
             }
         return rows
 
@@ -275,14 +275,14 @@ class ScriptedQueue:
         return chosen
 
     def _pending(self) -> dict[str, Any]:
-        waiting = [each for each in self._client.state().entries if each.sub_queue in _ROWS]
-        parked = sum(each.sub_queue in _PARKED for each in waiting)
+        waiting = [entry for entry in self._client.state().entries if entry.sub_queue in _ROWS]
+        parked = sum(entry.sub_queue in _PARKED for entry in waiting)
         seen: dict[str, Any] = {
-            "pods": sorted(_named(each.pod) for each in waiting),
+            "pods": sorted(_named(entry.pod) for entry in waiting),
             "num_unschedulable": parked,
         }
         if self._mode == "v1.34":
-            backing_off = sum(each.sub_queue in _BACKING_OFF for each in waiting)
+            backing_off = sum(entry.sub_queue in _BACKING_OFF for entry in waiting)
             seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
         return seen
 

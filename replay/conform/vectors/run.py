@@ -76,7 +76,7 @@ class FileConformance:
     @property
     def passed(self) -> int:
         """Return the number of vectors that agree."""
-        return sum(each.passed for each in self.topics.values())
+        return sum(topic.passed for topic in self.topics.values())
 
     @property
     def failed(self) -> int:
@@ -101,10 +101,10 @@ class FileConformance:
             "vectors": self.vectors,
             "passed": self.passed,
             "failed": self.failed,
-            "topics": {name: asdict(each) for name, each in sorted(self.topics.items())},
+            "topics": {name: asdict(topic) for name, topic in sorted(self.topics.items())},
             "differences": [
-                {"id": each.id, "tags": list(each.tags), "difference": each.text}
-                for each in self.differences
+                {"id": difference.id, "tags": list(difference.tags), "difference": difference.text}
+                for difference in self.differences
             ],
         }
 
@@ -143,7 +143,7 @@ def play(
     A vector that cannot be read counts as a difference. `stream` plays the queue's scripts by its
     stream instead of by unary RPCs. Raises BackendError where a service is unavailable.
     """
-    with _channels({each.kind for each in files}, endpoints) as channels:
+    with _channels({file.kind for file in files}, endpoints) as channels:
         for file in files:
             compare = _comparer(file, channels[file.kind], stream=stream)
             for number, line in enumerate(read_lines(file.path), 1):
@@ -200,10 +200,10 @@ def _channels(
             kind: channel(embedded.addresses[_SERVICE[kind]])
             if kind in missing
             else channel(endpoints.addresses[_SERVICE[kind]], endpoints.tls)
-            for kind in sorted(kinds, key=lambda each: each.value)
+            for kind in sorted(kinds, key=lambda kind: kind.value)
         }
         try:
             yield opened
         finally:
-            for each in opened.values():
-                each.close()
+            for connection in opened.values():
+                connection.close()

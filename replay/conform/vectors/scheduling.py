@@ -87,12 +87,12 @@ def round_of(scenario: Json) -> scheduler_pb2.Round:
     """Return the scenario's cluster without the evaluated pod, as the events of a round."""
     round_ = scheduler_pb2.Round(at_ns=NOW_NS, events_only=True)
     for kind, field in OBJECTS.items():
-        for each in scenario.get(kind, ()):
+        for plain in scenario.get(kind, ()):
             content = getattr(round_.events.add(at_ns=NOW_NS).add, field)
-            content.CopyFrom(parse(type(content), each))
-    for each in scenario["nominated"]:
+            content.CopyFrom(parse(type(content), plain))
+    for plain in scenario["nominated"]:
         pod = round_.events.add(at_ns=NOW_NS).add.pod
-        pod.CopyFrom(parse(type(pod), each))
+        pod.CopyFrom(parse(type(pod), plain))
     return round_
 
 
@@ -189,8 +189,8 @@ def _refusal(refusal: scheduler_pb2.Refusal) -> Json:
 
 
 def _preemption(found: scheduler_pb2.PreemptionEvaluation, expected: Json) -> Json:
-    candidates = [each for each in found.candidates if not each.HasField("refusal")]
-    refused = [each for each in found.candidates if each.HasField("refusal")]
+    candidates = [candidate for candidate in found.candidates if not candidate.HasField("refusal")]
+    refused = [candidate for candidate in found.candidates if candidate.HasField("refusal")]
     wanted = expected.get("candidates", {})
     ties = sorted(found.picked_ties)
     picked = expected.get("picked", "")
@@ -202,12 +202,15 @@ def _preemption(found: scheduler_pb2.PreemptionEvaluation, expected: Json) -> Js
         "reason": found.reason,
         "potentialNodes": sorted(found.potential_nodes),
         "candidates": {
-            each.node_name: _candidate(each, wanted.get(each.node_name, {})) for each in candidates
+            candidate.node_name: _candidate(candidate, wanted.get(candidate.node_name, {}))
+            for candidate in candidates
         },
-        "nonCandidates": {each.node_name: _refusal(each.refusal) for each in refused},
+        "nonCandidates": {
+            candidate.node_name: _refusal(candidate.refusal) for candidate in refused
+        },
         "picked": picked if ties and picked in ties else found.picked,
         "decidedBy": found.decided_by,
-        "clearNominations": [_key(each) for each in found.cleared_nominations],
+        "clearNominations": [_key(pod) for pod in found.cleared_nominations],
         "pickedTies": ties,
         "message": found.message,
         "resultNominatedNode": nominated,

@@ -68,7 +68,9 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
 
 def _step_result(step: StepResult, result: OperationResult) -> eviction_pb2.StepResult:
     message = eviction_pb2.StepResult(
-        evictions=[_eviction(each, kill_failed=result.kill_failed) for each in step.evictions],
+        evictions=[
+            _eviction(eviction, kill_failed=result.kill_failed) for eviction in step.evictions
+        ],
         thresholds_met=map(threshold_to_message, step.thresholds_met),
         first_observed=_threshold_times(step.first_observed_ns),
         condition_last_observed=_condition_times(step.condition_last_observed_ns),
@@ -136,11 +138,13 @@ def _event(event: NodeEvent) -> eviction_pb2.NodeEvent:
 
 def _threshold_times(times_ns: Mapping[Threshold, int]) -> list[eviction_pb2.SignalTime]:
     return [
-        eviction_pb2.SignalTime(name=str(each), at_ns=at_ns) for each, at_ns in times_ns.items()
+        eviction_pb2.SignalTime(name=str(threshold), at_ns=at_ns)
+        for threshold, at_ns in times_ns.items()
     ]
 
 
 def _condition_times(times_ns: Mapping[ConditionType, int]) -> list[eviction_pb2.SignalTime]:
     return [
-        eviction_pb2.SignalTime(name=each.value, at_ns=at_ns) for each, at_ns in times_ns.items()
+        eviction_pb2.SignalTime(name=condition.value, at_ns=at_ns)
+        for condition, at_ns in times_ns.items()
     ]

@@ -126,12 +126,12 @@ def _from_file(
 
 def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionConfig:
     mode = _mode(message, field)
-    for index, each in enumerate(message.enforce_node_allocatable):
-        if each not in ENFORCEMENTS:
+    for index, level in enumerate(message.enforce_node_allocatable):
+        if level not in ENFORCEMENTS:
             names = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
             raise FieldError(
                 f"{field}.enforce_node_allocatable[{index}]",
-                f'unknown value "{each}": use one of {names}',
+                f'unknown value "{level}": use one of {names}',
             )
     for name in ("pressure_transition_ns", "max_pod_grace_period_seconds"):
         if getattr(message, name) < 0:

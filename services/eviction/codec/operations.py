@@ -47,8 +47,8 @@ def step_from_message(
     Raises FieldError.
     """
     pods = tuple(
-        pod_from_message(each, field=f"{field}.pods[{index}]")
-        for index, each in enumerate(message.pods)
+        pod_from_message(pod, field=f"{field}.pods[{index}]")
+        for index, pod in enumerate(message.pods)
     )
     if message.at_ns < 0:
         raise FieldError(f"{field}.at_ns", f"{message.at_ns} ns lies before the Unix epoch")
@@ -123,8 +123,8 @@ def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSumma
 
     Raises FieldError, below the path `field`, for statistics without the pod's UID.
     """
-    for index, each in enumerate(message.pods):
-        if not each.pod.uid:
+    for index, pod in enumerate(message.pods):
+        if not pod.pod.uid:
             raise FieldError(f"{field}.pods[{index}].pod.uid", "is required: the pod's UID")
     return NodeSummary(
         memory=_memory(message.memory) if message.HasField("memory") else None,
@@ -140,7 +140,7 @@ def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSumma
 
 def pod_usage(message: eviction_pb2.Observations) -> dict[str, PodUsage]:
     """Return the usage of each pod, by UID."""
-    return {each.pod.uid: _pod(each) for each in message.pods}
+    return {stats.pod.uid: _pod(stats) for stats in message.pods}
 
 
 def _memory(message: eviction_pb2.MemoryStats) -> MemoryStats:
@@ -172,10 +172,10 @@ def _processes(message: eviction_pb2.ProcessStats) -> RlimitStats:
 def _pod(message: eviction_pb2.PodStats) -> PodUsage:
     return PodUsage(
         memory_working_set_bytes=optional(message, "memory_working_set_bytes"),
-        containers=tuple(_container(each) for each in message.containers),
+        containers=tuple(_container(container) for container in message.containers),
         volumes=tuple(
-            VolumeUsage(name=each.name, usage=_fs_usage(each, "used_bytes", "inodes_used"))
-            for each in message.volumes
+            VolumeUsage(name=volume.name, usage=_fs_usage(volume, "used_bytes", "inodes_used"))
+            for volume in message.volumes
         ),
         ephemeral_storage_bytes=optional(message, "ephemeral_used_bytes"),
         processes=optional(message, "processes"),
@@ -210,7 +210,7 @@ def pod_from_message(message: pod_pb2.Pod, *, field: str) -> EvictionPod:
         init_containers=_containers(spec.init_containers, f"{path}.initContainers"),
         overhead=_resources(spec.overhead, f"{path}.overhead"),
         volumes=tuple(
-            _volume(each, f"{path}.volumes[{index}]") for index, each in enumerate(spec.volumes)
+            _volume(volume, f"{path}.volumes[{index}]") for index, volume in enumerate(spec.volumes)
         ),
         annotations=fields.strings(meta.annotations),
         termination_grace_s=fields.optional(spec, "termination_grace_period_seconds"),
@@ -222,12 +222,12 @@ def pod_from_message(message: pod_pb2.Pod, *, field: str) -> EvictionPod:
 def _containers(messages: Sequence[pod_pb2.Container], field: str) -> tuple[EvictionContainer, ...]:
     return tuple(
         EvictionContainer(
-            name=each.name,
-            requests=_resources(each.resources.requests, f"{field}[{index}].resources.requests"),
-            limits=_resources(each.resources.limits, f"{field}[{index}].resources.limits"),
-            restart_policy=each.restart_policy,
+            name=message.name,
+            requests=_resources(message.resources.requests, f"{field}[{index}].resources.requests"),
+            limits=_resources(message.resources.limits, f"{field}[{index}].resources.limits"),
+            restart_policy=message.restart_policy,
         )
-        for index, each in enumerate(messages)
+        for index, message in enumerate(messages)
     )
 
 
@@ -238,7 +238,7 @@ def _resources(quantities: Mapping[str, str], field: str) -> Resources:
 
 
 def _volume(message: volume_pb2.Volume, field: str) -> EvictionVolume:
-    sources = [each for each, _ in message.ListFields() if each.message_type is not None]
+    sources = [part for part, _ in message.ListFields() if part.message_type is not None]
     empty_dir = message.empty_dir
     return EvictionVolume(
         name=message.name,

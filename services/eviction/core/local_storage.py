@@ -56,14 +56,15 @@ def local_storage_evictions(
 
 def may_be_evicted(pod: EvictionPod) -> bool:
     """Return whether `pod` has a limit on local storage that could evict it, by its spec alone."""
-    limited = any(each.size_limit is not None for each in pod.volumes) or any(
-        EPHEMERAL_STORAGE in each.limits for each in (*pod.containers, *pod.init_containers)
+    limited = any(volume.size_limit is not None for volume in pod.volumes) or any(
+        EPHEMERAL_STORAGE in container.limits
+        for container in (*pod.containers, *pod.init_containers)
     )
     return limited and not pod.is_critical
 
 
 def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> _Breach | None:
-    used = {each.name: each.usage.used_bytes for each in stats.volumes}
+    used = {volume.name: volume.usage.used_bytes for volume in stats.volumes}
     for volume in pod.volumes:
         bytes_used, size = used.get(volume.name), volume.size_limit
         if not volume.is_empty_dir or bytes_used is None or size is None:
@@ -89,9 +90,9 @@ def _pod_breach(pod: EvictionPod, stats: PodUsage, *, sidecars: bool) -> _Breach
 
 def _container_breach(pod: EvictionPod, stats: PodUsage, *, logs_only: bool) -> _Breach | None:
     limits = {
-        each.name: each.limits[EPHEMERAL_STORAGE]
-        for each in pod.containers
-        if EPHEMERAL_STORAGE in each.limits and each.limits[EPHEMERAL_STORAGE].nano
+        container.name: container.limits[EPHEMERAL_STORAGE]
+        for container in pod.containers
+        if EPHEMERAL_STORAGE in container.limits and container.limits[EPHEMERAL_STORAGE].nano
     }
     for container in stats.containers:
         allowed = limits.get(container.name)

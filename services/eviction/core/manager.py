@@ -185,7 +185,7 @@ class Manager:
 
         The times decide whether the next step's observations are new.
         """
-        times = {signal: each.time_ns for signal, each in observations.items()}
+        times = {signal: observation.time_ns for signal, observation in observations.items()}
         state = replace(self._state, observation_times_ns=times)
         self._state = self._notified(state, observations, now_ns)
         return self._answer(now_ns, StepDecision(), changed=False)
@@ -379,5 +379,7 @@ class Manager:
 
 def _ages_ns(thresholds: Iterable[Threshold], step: _Step) -> tuple[tuple[Signal, int], ...]:
     """Return how old the statistics of `thresholds` are, where they have a time."""
-    times_ns = [(each.signal, step.observations[each.signal].time_ns) for each in thresholds]
+    times_ns = [
+        (threshold.signal, step.observations[threshold.signal].time_ns) for threshold in thresholds
+    ]
     return tuple((signal, step.now_ns - at_ns) for signal, at_ns in times_ns if at_ns is not None)

@@ -85,12 +85,12 @@ def used_bytes(usage: FsUsage | None) -> int:
 
 def disk_bytes(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> int:
     """Return the bytes that `measure` counts for the pod."""
-    return saturated(sum(used_bytes(each) for each in _measured(pod, usage, measure)))
+    return saturated(sum(used_bytes(part) for part in _measured(pod, usage, measure)))
 
 
 def disk_inodes(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> int:
     """Return the inodes that `measure` counts for the pod."""
-    return saturated(sum(each.inodes_used or 0 for each in _measured(pod, usage, measure)))
+    return saturated(sum(part.inodes_used or 0 for part in _measured(pod, usage, measure)))
 
 
 def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator[FsUsage]:

@@ -132,7 +132,7 @@ def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None
     With `sidecars` (from v1.28 on) a sidecar's limit adds to that of the containers and of the
     init containers after it; without, it is an init container like any other.
     """
-    total = _sum(each.limits.get(resource) for each in pod.containers)
+    total = _sum(container.limits.get(resource) for container in pod.containers)
     started_sidecars: Quantity | None = None
     largest_init: Quantity | None = None
     for container in pod.init_containers:
@@ -161,11 +161,11 @@ def is_best_effort(pod: EvictionPod) -> bool:
 def qos_class(pod: EvictionPod) -> QosClass:
     """Return the class that the pod's requests and limits of cpu and memory make."""
     every = (*pod.containers, *pod.init_containers)
-    requests = _positive_totals(each.requests for each in every)
-    limits = _positive_totals(each.limits for each in every)
+    requests = _positive_totals(container.requests for container in every)
+    limits = _positive_totals(container.limits for container in every)
     if not requests and not limits:
         return QosClass.BEST_EFFORT
-    if all(_limits_all(each) for each in every) and requests == limits:
+    if all(_limits_all(container) for container in every) and requests == limits:
         return QosClass.GUARANTEED
     return QosClass.BURSTABLE
 
@@ -203,8 +203,8 @@ def _larger(left: Quantity, right: Quantity | None) -> Quantity:
 
 def _sum(quantities: Iterable[Quantity | None]) -> Quantity | None:
     total: Quantity | None = None
-    for each in quantities:
-        total = each if total is None else _plus(total, each)
+    for quantity in quantities:
+        total = quantity if total is None else _plus(total, quantity)
     return total
 
 

@@ -80,8 +80,8 @@ def rank(
     resource = signal.resource
     measured = [(pod, _measure(pod, usage.get(pod.uid), resource, measure)) for pod in pods]
     key = _by_pids if resource is StarvedResource.PIDS else _by_excess
-    measured.sort(key=lambda each: key(*each))
-    return tuple((pod, _explained(pod, each)) for pod, each in measured)
+    measured.sort(key=lambda ranked: key(*ranked))
+    return tuple((pod, _explained(pod, amounts)) for pod, amounts in measured)
 
 
 def _by_excess(pod: EvictionPod, measured: _Measured) -> tuple[bool, bool, int, int]:

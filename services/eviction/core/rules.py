@@ -78,7 +78,7 @@ def derived(thresholds: tuple[Threshold, ...], layout: FileSystemLayout) -> Thre
                 in_place[overwritten[0]] = copy
             elif copy is not None:
                 appended.append(copy)
-    first_step = tuple(each for each in in_place if each is not None)
+    first_step = tuple(threshold for threshold in in_place if threshold is not None)
     return ThresholdPhases(first_step=first_step, later_steps=(*first_step, *appended))
 
 
@@ -86,9 +86,9 @@ def _last(
     thresholds: tuple[Threshold, ...], signal: Signal, *, hard: bool
 ) -> tuple[int, Threshold] | None:
     found = None
-    for index, each in enumerate(thresholds):
-        if each.signal is signal and each.is_hard is hard:
-            found = index, each
+    for index, threshold in enumerate(thresholds):
+        if threshold.signal is signal and threshold.is_hard is hard:
+            found = index, threshold
     return found
 
 

@@ -29,11 +29,11 @@ def last_observed(
     thresholds: Iterable[Threshold], before: Mapping[ConditionType, int], now_ns: int
 ) -> dict[ConditionType, int]:
     """Return when each condition was last observed, with the thresholds met at `now_ns`."""
-    observed = {each.signal.condition for each in thresholds}
+    observed = {threshold.signal.condition for threshold in thresholds}
     return {
-        each: now_ns if each in observed else before[each]
-        for each in ConditionType
-        if each in observed or each in before
+        condition: now_ns if condition in observed else before[condition]
+        for condition in ConditionType
+        if condition in observed or condition in before
     }
 
 
@@ -46,8 +46,8 @@ def holding(
     """
     return tuple(
         sorted(
-            (each for each, at_ns in observed_ns.items() if now_ns - at_ns < period_ns),
-            key=lambda each: each.value,
+            (condition for condition, at_ns in observed_ns.items() if now_ns - at_ns < period_ns),
+            key=lambda condition: condition.value,
         )
     )
 
@@ -55,7 +55,9 @@ def holding(
 def node_conditions(held: Iterable[ConditionType]) -> tuple[Condition, ...]:
     """Return the three conditions of a node's status, true for those that are `held`."""
     true = tuple(held)
-    return tuple(_TRUE[each] if each in true else _FALSE[each] for each in ConditionType)
+    return tuple(
+        _TRUE[condition] if condition in true else _FALSE[condition] for condition in ConditionType
+    )
 
 
 _TEXTS: Mapping[ConditionType, tuple[str, str, str, str]] = {
@@ -100,7 +102,7 @@ def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> PodAdmitRe
         not is_best_effort(pod) or tolerated(_MEMORY_PRESSURE_TAINT, pod.tolerations)
     ):
         return _ADMITTED
-    listed = " ".join(each.value for each in conditions)
+    listed = " ".join(condition.value for condition in conditions)
     return PodAdmitResult(
         admit=False, reason=EVICTED_REASON, message=f"The node had condition: [{listed}]. "
     )
@@ -179,8 +181,10 @@ def observed(
     pressure_transition_ns: int,
 ) -> ManagerState:
     """Return the state after the `observations` of a step at `now_ns`."""
-    current = tuple(each for each in watched if _holds(each, before, observations))
-    first_observed_ns = {each: before.first_observed_ns.get(each, now_ns) for each in current}
+    current = tuple(threshold for threshold in watched if _holds(threshold, before, observations))
+    first_observed_ns = {
+        threshold: before.first_observed_ns.get(threshold, now_ns) for threshold in current
+    }
     condition_times = last_observed(current, before.condition_last_observed_ns, now_ns)
     return ManagerState(
         file_systems_detected=True,
@@ -188,11 +192,13 @@ def observed(
         condition_last_observed_ns=condition_times,
         first_observed_ns=first_observed_ns,
         thresholds_met=tuple(
-            each
-            for each, since_ns in first_observed_ns.items()
-            if now_ns - since_ns >= each.grace_ns
+            threshold
+            for threshold, since_ns in first_observed_ns.items()
+            if now_ns - since_ns >= threshold.grace_ns
         ),
-        observation_times_ns={signal: each.time_ns for signal, each in observations.items()},
+        observation_times_ns={
+            signal: observation.time_ns for signal, observation in observations.items()
+        },
         notifications=before.notifications,
     )
 
@@ -202,10 +208,12 @@ def actionable(
 ) -> tuple[Threshold, ...]:
     """Return the thresholds to act on: met, and measured since the step `before`."""
     return tuple(
-        each
-        for each in after.thresholds_met
-        if each.signal in observations
-        and is_fresh(observations[each.signal], before.observation_times_ns.get(each.signal))
+        threshold
+        for threshold in after.thresholds_met
+        if threshold.signal in observations
+        and is_fresh(
+            observations[threshold.signal], before.observation_times_ns.get(threshold.signal)
+        )
     )
 
 
@@ -213,8 +221,10 @@ def snapshot_of(state: ManagerState, pending: PendingStep | None) -> ManagerSnap
     """Return the state, and the step that waits, as a checkpoint holds them."""
     return ManagerSnapshot(
         state=replace(state, first_observed_ns={}, thresholds_met=()),
-        first_observed_ns={str(each): at_ns for each, at_ns in state.first_observed_ns.items()},
-        thresholds_met=tuple(str(each) for each in state.thresholds_met),
+        first_observed_ns={
+            str(threshold): at_ns for threshold, at_ns in state.first_observed_ns.items()
+        },
+        thresholds_met=tuple(str(threshold) for threshold in state.thresholds_met),
         pending=pending,
     )
 
@@ -224,8 +234,10 @@ def state_of(snapshot: ManagerSnapshot, watched: Sequence[Threshold]) -> Manager
     since, met = snapshot.first_observed_ns, frozenset(snapshot.thresholds_met)
     return replace(
         snapshot.state,
-        first_observed_ns={each: since[str(each)] for each in watched if str(each) in since},
-        thresholds_met=tuple(each for each in watched if str(each) in met),
+        first_observed_ns={
+            threshold: since[str(threshold)] for threshold in watched if str(threshold) in since
+        },
+        thresholds_met=tuple(threshold for threshold in watched if str(threshold) in met),
     )
 
 

@@ -62,7 +62,9 @@ class ThresholdValue:
         if math.isnan(self.percentage):
             return "NaN%"
         candidates = (float(f"{self.percentage * 100:.{digits}g}") for digits in range(1, 10))
-        shortest = next(each for each in candidates if percent_share(each) == self.percentage)
+        shortest = next(
+            candidate for candidate in candidates if percent_share(candidate) == self.percentage
+        )
         return f"{shortest:.9g}%"
 
 
@@ -114,10 +116,10 @@ def met(
 ) -> tuple[Threshold, ...]:
     """Return the thresholds that are met, before grace periods; unobserved signals are not."""
     return tuple(
-        each
-        for each in thresholds
-        if each.signal in observations
-        and each.is_met(observations[each.signal], with_min_reclaim=with_min_reclaim)
+        threshold
+        for threshold in thresholds
+        if threshold.signal in observations
+        and threshold.is_met(observations[threshold.signal], with_min_reclaim=with_min_reclaim)
     )
 
 
@@ -126,7 +128,7 @@ def by_eviction_priority(thresholds: Iterable[Threshold]) -> tuple[Threshold, ..
 
     Upstream's order within the two groups is that of a Go map.
     """
-    return tuple(sorted(thresholds, key=lambda each: not each.signal.is_memory))
+    return tuple(sorted(thresholds, key=lambda threshold: not threshold.signal.is_memory))
 
 
 def _float32(number: float) -> float:
@@ -162,11 +164,11 @@ def refreshed(
     """
     if before.updated_ns is not None and now_ns - before.updated_ns < REFRESH_NS:
         return before
-    kept = [each for each in before.amounts if each[0] not in observations]
+    kept = [amount for amount in before.amounts if amount[0] not in observations]
     observed = [
-        (each.signal, each.value.amount(observations[each.signal].capacity).value())
-        for each in thresholds
-        if each.signal.is_memory and each.signal in observations
+        (threshold.signal, threshold.value.amount(observations[threshold.signal].capacity).value())
+        for threshold in thresholds
+        if threshold.signal.is_memory and threshold.signal in observations
     ]
     return Notifications(updated_ns=now_ns, amounts=tuple(dict.fromkeys([*observed, *kept])))
 
@@ -203,15 +205,18 @@ def parse_thresholds(config: EvictionConfig, supported: frozenset[Signal]) -> tu
     soft = _parse_statements("soft", config.soft, supported)
     graces = _parse_graces(config.soft_grace, supported)
     reclaims = _parse_min_reclaims(config.min_reclaim, supported)
-    for each in soft:
-        if each.signal not in graces:
+    for threshold in soft:
+        if threshold.signal not in graces:
             raise ConfigError(
-                f"soft_grace[{each.signal.value}]",
+                f"soft_grace[{threshold.signal.value}]",
                 "grace period must be specified for the soft eviction threshold "
-                f"{each.signal.value}",
+                f"{threshold.signal.value}",
             )
-    graced = [replace(each, grace_ns=graces[each.signal]) for each in soft]
-    thresholds = [replace(each, min_reclaim=reclaims.get(each.signal)) for each in (*hard, *graced)]
+    graced = [replace(threshold, grace_ns=graces[threshold.signal]) for threshold in soft]
+    thresholds = [
+        replace(threshold, min_reclaim=reclaims.get(threshold.signal))
+        for threshold in (*hard, *graced)
+    ]
     if _NODE_ALLOCATABLE_KEY in config.enforce_node_allocatable:
         thresholds += _allocatable(thresholds)
     return tuple(thresholds)
@@ -219,9 +224,9 @@ def parse_thresholds(config: EvictionConfig, supported: frozenset[Signal]) -> tu
 
 def _allocatable(thresholds: list[Threshold]) -> list[Threshold]:
     return [
-        replace(each, signal=Signal.ALLOCATABLE_MEMORY_AVAILABLE)
-        for each in thresholds
-        if each.signal is Signal.MEMORY_AVAILABLE and each.is_hard
+        replace(threshold, signal=Signal.ALLOCATABLE_MEMORY_AVAILABLE)
+        for threshold in thresholds
+        if threshold.signal is Signal.MEMORY_AVAILABLE and threshold.is_hard
     ]
 
 

@@ -21,8 +21,8 @@ from services.typed import DataError
 
 DEFAULTS = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 USUAL_ROOTS = tuple(
-    Path("/sys/fs/cgroup") / each
-    for each in ("memory/kubepods", "memory/kubepods.slice", "kubepods.slice", "kubepods")
+    Path("/sys/fs/cgroup") / path
+    for path in ("memory/kubepods", "memory/kubepods.slice", "kubepods.slice", "kubepods")
 )
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -123,7 +123,7 @@ def watch(
 
 def _root(path: Path | None) -> Cgroup:
     if path is None:
-        path = next((each for each in USUAL_ROOTS if each.is_dir()), None)
+        path = next((path for path in USUAL_ROOTS if path.is_dir()), None)
     if path is None:
         raise click.UsageError(
             "this machine has no control group of a kubelet: name the one that holds the pods with "
@@ -141,8 +141,8 @@ def _api_pods(path: Path) -> dict[str, EvictionPod]:
         listed = orjson.loads(path.read_bytes())
         items = listed["items"] if isinstance(listed, dict) and "items" in listed else [listed]
         pods = [
-            pod_from_message(parse(pod_pb2.Pod, each), field=f"items[{index}]")
-            for index, each in enumerate(items)
+            pod_from_message(parse(pod_pb2.Pod, item), field=f"items[{index}]")
+            for index, item in enumerate(items)
         ]
     except (ValueError, TypeError, FieldError) as error:
         raise click.UsageError(f"{path}: is not a list of pods: {error}") from error

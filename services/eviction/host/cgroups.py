@@ -74,10 +74,10 @@ class Cgroup:
     def children(self) -> list[Cgroup]:
         """Return the groups below this one, by name."""
         try:
-            folders = sorted(each for each in self.path.iterdir() if each.is_dir())
+            folders = sorted(path for path in self.path.iterdir() if path.is_dir())
         except FileNotFoundError:
             return []
-        return [Cgroup(each, self.version) for each in folders]
+        return [Cgroup(folder, self.version) for folder in folders]
 
     def memory(self) -> CgroupMemory | None:
         """Return the group's memory, None where the group has been removed.

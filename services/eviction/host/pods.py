@@ -58,14 +58,14 @@ def running_pods(root: Cgroup, api_pods: Mapping[str, EvictionPod]) -> Iterator[
 def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
     """Return the usage of each pod, by UID; groups have no figures of disks."""
     found: dict[str, PodUsage] = {}
-    for each in running:
-        memory = each.cgroup.memory()
+    for pod in running:
+        memory = pod.cgroup.memory()
         if memory is None:
             continue
-        found[each.pod.uid] = PodUsage(
+        found[pod.pod.uid] = PodUsage(
             memory_working_set_bytes=memory.working_set,
-            containers=tuple(_containers(each)),
-            processes=sum(1 for _ in each.cgroup.processes()),
+            containers=tuple(_containers(pod)),
+            processes=sum(1 for _ in pod.cgroup.processes()),
         )
     return found
 
@@ -87,7 +87,7 @@ def _pod_groups(root: Cgroup) -> Iterator[Cgroup]:
 def _containers(running: RunningPod) -> Iterator[ContainerUsage]:
     """Yield the containers' memory; a single container has its name, others have their id."""
     groups = running.cgroup.children()
-    names = [each.name for each in running.pod.containers]
+    names = [container.name for container in running.pod.containers]
     is_single = len(names) == 1
     if not groups and is_single:
         groups = [running.cgroup]

@@ -117,7 +117,7 @@ class Watch:
         self._refreshed_ns: int | None = None
         self._end_ns = 0
         if settings.notifications:
-            watched = {each.signal for each in self._manager.thresholds}
+            watched = {threshold.signal for threshold in self._manager.thresholds}
             for signal, cgroup in (
                 (Signal.MEMORY_AVAILABLE, self._top),
                 (Signal.ALLOCATABLE_MEMORY_AVAILABLE, settings.root),
@@ -135,7 +135,7 @@ class Watch:
             taken += 1
             if steps is not None and taken >= steps:
                 return
-            if any(each.ended is not None for each in report.kills):
+            if any(killed.ended is not None for killed in report.kills):
                 self._wait_for_cleanup(report)
                 woken = WakeReason.CLEANUP
             else:
@@ -151,13 +151,13 @@ class Watch:
         running = list(running_pods(self._settings.root, self._settings.api_pods))
         summary = self._summary(now_ns, running)
         result = self._manager.synchronize(
-            now_ns=now_ns, summary=summary, pods=[each.pod for each in running]
+            now_ns=now_ns, summary=summary, pods=[pod.pod for pod in running]
         )
         if isinstance(result, NeedReclaim):
             summary = self._summary(self._clock_ns(), running)
             result = self._manager.resume(summary)
-        by_uid = {each.pod.uid: each for each in running}
-        kills = tuple(self._kill(each, by_uid[each.uid]) for each in result.evictions)
+        by_uid = {pod.pod.uid: pod for pod in running}
+        kills = tuple(self._kill(eviction, by_uid[eviction.uid]) for eviction in result.evictions)
         return StepReport(
             at_ns=now_ns,
             woken=woken,
@@ -230,19 +230,19 @@ class Watch:
                 continue
             notifier.update(
                 [
-                    crossing(each, observed, memory)
-                    for each in self._manager.watched
-                    if each.signal is signal
+                    crossing(watched, observed, memory)
+                    for watched in self._manager.watched
+                    if watched.signal is signal
                 ]
             )
 
     def _wait_for_cleanup(self, report: StepReport) -> None:
         """Wait until no process of the evicted pods is left, or CLEANUP_TIMEOUT_NS is over."""
-        gone = {each.eviction.uid for each in report.kills}
+        gone = {killed.eviction.uid for killed in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
             time.sleep(CLEANUP_POLL_NS / SECOND_NS)
-            left = {each.pod.uid for each in running_pods(self._settings.root, {})}
+            left = {running_pod.pod.uid for running_pod in running_pods(self._settings.root, {})}
             if not gone & left:
                 return
 
@@ -273,14 +273,16 @@ def printer(output: str, write: Callable[[str], None]) -> Callable[[StepReport],
 
 def _lines(report: StepReport) -> list[str]:
     at = datetime.fromtimestamp(report.at_ns / 1e9, UTC).strftime("%H:%M:%S")
-    conditions = ", ".join(each.value for each in report.result.conditions_held) or "no pressure"
+    conditions = (
+        ", ".join(condition.value for condition in report.result.conditions_held) or "no pressure"
+    )
     found = [
         f"{at}  memory available {_amount(report.summary.memory)}, for pods "
         f"{_amount(report.summary.allocatable_memory)}; {report.pods} pods; {conditions}"
         + (f"  ({report.woken.value})" if report.woken.value != "interval" else "")
     ]
-    found += [f"          threshold met: {each}" for each in report.result.thresholds_met]
-    found += [f"          {_outcome(each)}" for each in report.kills]
+    found += [f"          threshold met: {threshold}" for threshold in report.result.thresholds_met]
+    found += [f"          {_outcome(killed)}" for killed in report.kills]
     return found
 
 
@@ -306,19 +308,19 @@ def _mapping(report: StepReport) -> dict[str, Any]:
         "pods": report.pods,
         "memory": _memory(report.summary.memory),
         "allocatable_memory": _memory(report.summary.allocatable_memory),
-        "conditions": [each.value for each in result.conditions_held],
-        "thresholds_met": [str(each) for each in result.thresholds_met],
+        "conditions": [condition.value for condition in result.conditions_held],
+        "thresholds_met": [str(threshold) for threshold in result.thresholds_met],
         "evictions": [
             {
-                "uid": each.eviction.uid,
-                "namespace": each.eviction.namespace,
-                "name": each.eviction.name,
-                "signal": each.eviction.cause,
-                "grace_period_s": each.eviction.grace_period_s,
-                "message": each.eviction.message,
-                "ended": each.ended,
+                "uid": killed.eviction.uid,
+                "namespace": killed.eviction.namespace,
+                "name": killed.eviction.name,
+                "signal": killed.eviction.cause,
+                "grace_period_s": killed.eviction.grace_period_s,
+                "message": killed.eviction.message,
+                "ended": killed.ended,
             }
-            for each in report.kills
+            for killed in report.kills
         ],
         "error": result.error,
     }

@@ -6,73 +6,51 @@ queueing hints on and the feature gates at their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 
+from services.framework import plugins
 from services.framework.cluster_event import QueueingHintFn, Registration, event_of
-from services.framework.hints import HintProfiles
-from services.framework.plugins.default_preemption import events as default_preemption
-from services.framework.plugins.inter_pod_affinity import events as inter_pod_affinity
-from services.framework.plugins.node_affinity import events as node_affinity
-from services.framework.plugins.node_name import events as node_name
-from services.framework.plugins.node_ports import events as node_ports
-from services.framework.plugins.node_resources import events as node_resources
-from services.framework.plugins.node_unschedulable import events as node_unschedulable
-from services.framework.plugins.node_volume_limits import events as node_volume_limits
-from services.framework.plugins.pod_topology_spread import events as pod_topology_spread
-from services.framework.plugins.scheduling_gates import events as scheduling_gates
-from services.framework.plugins.taint_toleration import events as taint_toleration
-from services.framework.plugins.volume_binding import events as volume_binding
-from services.framework.plugins.volume_restrictions import events as volume_restrictions
-from services.framework.plugins.volume_zone import events as volume_zone
+from services.framework.hints import HintProfiles, PluginEvents
 
-_PLUGINS = (
-    scheduling_gates,
-    node_unschedulable,
-    node_name,
-    taint_toleration,
-    node_affinity,
-    node_ports,
-    node_resources,
-    volume_restrictions,
-    node_volume_limits,
-    volume_binding,
-    volume_zone,
-    pod_topology_spread,
-    inter_pod_affinity,
-    default_preemption,
-)
+
+def _rooms() -> Iterator[PluginEvents]:
+    """Yield the events of every plugin's room beside this module, by the rooms' names.
+
+    The folder is the list: a room registers its plugin by having a module `events`.
+    """
+    for room in iter_modules(plugins.__path__, f"{plugins.__name__}."):
+        if room.ispkg and find_spec(f"{room.name}.events"):
+            yield import_module(f"{room.name}.events").EVENTS
+
+
+_EVENTS = tuple(_rooms())
 
 
 def registrations(profiles: HintProfiles) -> tuple[Registration, ...]:
     """Return the registrations of all plugins, with the arguments of `profiles`."""
     return tuple(
-        registration
-        for plugin in _PLUGINS
-        for registration in plugin.EVENTS.registrations(profiles)
+        registration for events in _EVENTS for registration in events.registrations(profiles)
     )
 
 
 IN_TREE: tuple[Registration, ...] = registrations({})
 """The registrations with upstream's default arguments."""
 
-REGISTERED: Mapping[str, tuple[str, ...]] = {
-    plugin.EVENTS.plugin: tuple(row.event.label for row in plugin.EVENTS.rows)
-    for plugin in _PLUGINS
-}
-"""The labels of each plugin's events."""
-
 COUNT_PODS_OF_NAMESPACE: frozenset[str] = frozenset(
-    plugin.EVENTS.plugin for plugin in _PLUGINS if plugin.EVENTS.counts_pods_of_namespace
+    events.plugin for events in _EVENTS if events.counts_pods_of_namespace
 )
 """The plugins whose refused pods any assigned pod of their namespace may help."""
 
 _NODE_ADD = event_of("NodeAdd")
 WITHOUT_HINTS: tuple[Registration, ...] = tuple(
-    [Registration(plugin=each.plugin, event=each.event) for each in IN_TREE]
+    [Registration(plugin=row.plugin, event=row.event) for row in IN_TREE]
     + [
-        Registration(plugin=each.plugin, event=event_of(label))
-        for each in IN_TREE
-        if each.event == _NODE_ADD
+        Registration(plugin=row.plugin, event=event_of(label))
+        for row in IN_TREE
+        if row.event == _NODE_ADD
         for label in ("NodeLabelChange", "NodeTaintChange")
     ]
 )
@@ -90,7 +68,49 @@ def hint_of(
 ) -> QueueingHintFn | None:
     """Return the hint that a plugin registered for an event; None without one."""
     event = event_of(label)
-    for each in registered:
-        if each.plugin == plugin and (each.event.covers(event) or event.covers(each.event)):
-            return each.hint
+    for row in registered:
+        if row.plugin == plugin and (row.event.covers(event) or event.covers(row.event)):
+            return row.hint
     return None
+
+
+_LABELS: Mapping[str, tuple[str, ...]] = {
+    events.plugin: tuple(row.event.label for row in events.rows) for events in _EVENTS
+}
+"""The labels of each plugin's events."""
+
+_ANY_EVENT = ("any event",)
+_REGISTERING = "v1.34"
+OLDER_EVENTS = (
+    "NodeAdd",
+    "NodeSpecUnschedulableChange",
+    "NodeAllocatableChange",
+    "NodeLabelChange",
+    "NodeTaintChange",
+    "NodeConditionChange",
+    "AssignedPodAdd (of a pod that its affinity asks for)",
+    "AssignedPodUpdate (of a pod that its affinity asks for)",
+    "AssignedPodDelete",
+    "ServiceAdd",
+    "ServiceUpdate",
+    "ServiceDelete",
+    "PvAdd",
+    "PvUpdate",
+    "PvcAdd",
+    "PvcUpdate",
+    "StorageClassAdd",
+    "CSINodeAdd",
+    "CSINodeUpdate",
+)
+"""The events that move any unschedulable pod where plugins register for none: before v1.34."""
+
+
+def moving_events(rules: str, plugins: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the events that can move a pod in a queue of `rules`, by the plugins that refused it.
+
+    In queues before v1.34 they are the same for all plugins, here "". A plugin that registered for
+    none waits for any, as upstream takes a plugin without EventsToRegister.
+    """
+    if rules != _REGISTERING:
+        return {"": OLDER_EVENTS}
+    return {plugin: _LABELS.get(plugin, _ANY_EVENT) for plugin in plugins}

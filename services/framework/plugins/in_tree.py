@@ -79,7 +79,9 @@ DEFAULT_PROFILE = Profile(
 
 UNSCORED_PROFILE = replace(
     DEFAULT_PROFILE,
-    plugins=tuple(each for each in DEFAULT_PROFILE.plugins if each.name != DynamicResources.name),
+    plugins=tuple(
+        plugin for plugin in DEFAULT_PROFILE.plugins if plugin.name != DynamicResources.name
+    ),
     at={ExtensionPoint.SCORE: PluginSet(disabled=(ALL,))},
 )
 """v1.16 without priorities: every node that fits has the same score; without resource claims.
@@ -111,7 +113,7 @@ def with_preemption(
     """
     name = DefaultPreemption.name
     if preemptor is None:
-        return {each: make for each, make in registry.items() if each != name}
+        return {plugin: make for plugin, make in registry.items() if plugin != name}
 
     def make(args: DefaultPreemptionArgs = _PREEMPTION) -> DefaultPreemption:
         sampling = CandidateSampling(

@@ -215,10 +215,10 @@ def _to_be_made(
 def attached(node_name: str, catalog: Catalog) -> set[Attachable]:
     """Return the volumes that VolumeAttachments name on a node."""
     found: set[Attachable] = set()
-    for each in catalog.attachments.values():
-        if each.node_name != node_name or not each.attacher:
+    for attachment in catalog.attachments.values():
+        if attachment.node_name != node_name or not attachment.attacher:
             continue
-        held = catalog.volumes.get(each.persistent_volume_name or "")
+        held = catalog.volumes.get(attachment.persistent_volume_name or "")
         if held is not None and isinstance(held.source, CsiSource):
-            found.add(Attachable(each.attacher, held.source.volume_handle))
+            found.add(Attachable(attachment.attacher, held.source.volume_handle))
     return found

@@ -116,7 +116,9 @@ def provision(claim: PersistentVolumeClaim, node: Node, catalog: Catalog) -> Pro
 
 def _admits(terms: tuple[TopologyTerm, ...], labels: Mapping[str, str]) -> bool:
     return not terms or any(
-        bool(term) and all(labels.get(each.key) in each.values for each in term) for term in terms
+        bool(term)
+        and all(labels.get(requirement.key) in requirement.values for requirement in term)
+        for term in terms
     )
 
 

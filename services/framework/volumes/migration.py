@@ -129,7 +129,7 @@ def _url_path(text: str) -> str | None:
     user, _, host = authority.rpartition("@")
     path = slash + rest
     escaped = (user, path, fragment)
-    if _CONTROL.search(whole) or any(_BAD_ESCAPE.search(each) for each in escaped):
+    if _CONTROL.search(whole) or any(_BAD_ESCAPE.search(text) for text in escaped):
         return None
     if not _USER.fullmatch(user) or not _HOST.fullmatch(host):
         return None
@@ -228,9 +228,13 @@ def _carried(
     terms: tuple[NodeSelectorTerm, ...], label: str, key: str, labelled: list[str]
 ) -> tuple[NodeSelectorTerm, ...]:
     """Put the driver's key for the label, or add what the volume's own label names."""
-    if any(each.key == label and each.values for term in terms for each in term.match_expressions):
+    if any(
+        expression.key == label and expression.values
+        for term in terms
+        for expression in term.match_expressions
+    ):
         return _renamed(terms, label, key)
-    values = tuple(sorted({each.strip() for each in labelled} - {""}))
+    values = tuple(sorted({zone.strip() for zone in labelled} - {""}))
     if not values:
         return terms
     added = Requirement(key=key, operator=Operator.IN, values=values)
@@ -241,7 +245,7 @@ def _topology_labels(
     terms: tuple[NodeSelectorTerm, ...], volume: PersistentVolume
 ) -> tuple[str, str]:
     """Return the labels for zone and region: those of the zone that is named first anywhere."""
-    in_terms = {each.key for term in terms for each in term.match_expressions}
+    in_terms = {expression.key for term in terms for expression in term.match_expressions}
     for keys in (in_terms, volume.labels):
         if LABEL_ZONE in keys:
             return LABEL_ZONE, LABEL_REGION
@@ -256,10 +260,10 @@ def _renamed(
     return tuple(
         NodeSelectorTerm(
             match_expressions=tuple(
-                Requirement(key=new, operator=each.operator, values=each.values)
-                if each.key == old
-                else each
-                for each in term.match_expressions
+                Requirement(key=new, operator=expression.operator, values=expression.values)
+                if expression.key == old
+                else expression
+                for expression in term.match_expressions
             ),
             match_fields=term.match_fields,
         )

@@ -82,7 +82,7 @@ class QueueingHintMap:
 
     def __init__(self, registrations: Iterable[Registration]) -> None:
         self._registrations = tuple(registrations)
-        self._named = frozenset(each.plugin for each in self._registrations)
+        self._named = frozenset(registration.plugin for registration in self._registrations)
         self._unregistered: dict[str, None] = {}
         self._is_of_interest: dict[ClusterEvent, bool] = {}
         self._reads_objects: dict[ClusterEvent, bool] = {}
@@ -107,7 +107,7 @@ class QueueingHintMap:
         cached = self._is_of_interest.get(event)
         if cached is None:
             _make_room(self._is_of_interest)
-            cached = any(each.event.covers(event) for each in self._registrations)
+            cached = any(registration.event.covers(event) for registration in self._registrations)
             self._is_of_interest[event] = cached
         return cached
 
@@ -116,7 +116,10 @@ class QueueingHintMap:
         cached = self._reads_objects.get(event)
         if cached is None:
             _make_room(self._reads_objects)
-            cached = any(each.hint and each.event.covers(event) for each in self._registrations)
+            cached = any(
+                registration.hint and registration.event.covers(event)
+                for registration in self._registrations
+            )
             self._reads_objects[event] = cached
         return cached
 
@@ -128,7 +131,8 @@ class QueueingHintMap:
         if cached is None:
             _make_room(self._is_registered)
             cached = any(
-                each.plugin == plugin and each.event.covers(event) for each in self._registrations
+                registration.plugin == plugin and registration.event.covers(event)
+                for registration in self._registrations
             )
             self._is_registered[plugin, event] = cached
         return cached
@@ -161,7 +165,9 @@ class QueueingHintMap:
     def _new_plan(self, event: ClusterEvent, failure: Failure) -> HintPlan:
         pending = self._hints_of(event, failure.pending_plugins)
         waiting = frozenset(failure.pending_plugins)
-        refused = self._hints_of(event, (each for each in failure.plugins if each not in waiting))
+        refused = self._hints_of(
+            event, (plugin for plugin in failure.plugins if plugin not in waiting)
+        )
         if not pending and not refused:
             return HintPlan(decided=_SKIP)
         if _always in pending:
@@ -176,9 +182,9 @@ class QueueingHintMap:
             if plugin not in self._named:
                 hints.append(_always)
             hints += [
-                each.hint or _always
-                for each in self._registrations
-                if each.plugin == plugin and each.event.covers(event)
+                registration.hint or _always
+                for registration in self._registrations
+                if registration.plugin == plugin and registration.event.covers(event)
             ]
         return tuple(hints)
 

@@ -146,7 +146,9 @@ class UnschedulablePods:
         first = next(iter(self._ordered.values()), None)
         if not self._late:
             return first
-        late = min(self._late.values(), key=lambda each: (each.timestamp_ns, each.sequence))
+        late = min(
+            self._late.values(), key=lambda pod_info: (pod_info.timestamp_ns, pod_info.sequence)
+        )
         return late if first is None or late.timestamp_ns < first.timestamp_ns else first
 
     def first(self, count: int) -> list[QueuedPodInfo]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.explain.target import OLDER_EVENTS, moving_events
+from services.framework.plugins.events import OLDER_EVENTS, moving_events
 from services.scheduler.core.queueing.changes import V1_20
 
 

@@ -121,24 +121,24 @@ class AffinityCounts:
         """
         if self.required.near or self.required.away:
             return False
-        return not any(each.is_there() for each in self.kept_away)
+        return not any(term.is_there() for term in self.kept_away)
 
     def version(self) -> Hashable:
         """Return what differs whenever a code may differ."""
-        return tuple(each.sync() for each in (*self.near, *self.away, *self.kept_away))
+        return tuple(term.sync() for term in (*self.near, *self.away, *self.kept_away))
 
     def write(self, codes: Int64s) -> None:
         """Write the codes of all rows."""
         used = len(self.snapshot.columns.rows)
-        for each in (*self.near, *self.away, *self.kept_away):
-            each.sync()
-            each.add_up()
-        lone = self.required.self_match and not any(each.total for each in self.near)
-        for each in self.near:
-            domain_kernels.want(used, each.domains.of_row, each.sums, lone, NOT_NEAR, codes)
+        for term in (*self.near, *self.away, *self.kept_away):
+            term.sync()
+            term.add_up()
+        lone = self.required.self_match and not any(term.total for term in self.near)
+        for term in self.near:
+            domain_kernels.want(used, term.domains.of_row, term.sums, lone, NOT_NEAR, codes)
         for code, counts in ((NOT_AWAY, self.away), (KEPT_AWAY, self.kept_away)):
-            for each in counts:
-                domain_kernels.avoid(used, each.domains.of_row, each.sums, code, codes)
+            for count in counts:
+                domain_kernels.avoid(used, count.domains.of_row, count.sums, code, codes)
 
     def bounds(self, rows: Int64s) -> Bounds:
         """Return the bounds: a pod to be near must remain, and no pod to be away from.
@@ -146,19 +146,19 @@ class AffinityCounts:
         A pod that matches its own affinity may be the first such pod. Where all others are on one
         row, that row admits it whichever of them is deleted: it is the first, or near those left.
         """
-        bounded = [(NOT_NEAR, each) for each in self.near]
-        bounded += [(NOT_AWAY, each) for each in self.away]
-        bounded += [(KEPT_AWAY, each) for each in self.kept_away]
+        bounded = [(NOT_NEAR, term) for term in self.near]
+        bounded += [(NOT_AWAY, term) for term in self.away]
+        bounded += [(KEPT_AWAY, term) for term in self.kept_away]
         room: Int64s = np.zeros((len(rows), len(bounded)), dtype=np.int64)
         counted: Bools = np.zeros(room.shape, dtype=np.bool_)
-        for index, (code, each) in enumerate(bounded):
-            domain = each.domains.of_row[rows]
-            held = np.append(each.sums, 0)[domain]
+        for index, (code, term) in enumerate(bounded):
+            domain = term.domains.of_row[rows]
+            held = np.append(term.sums, 0)[domain]
             counted[:, index] = domain >= 0
             room[:, index] = held - 1 if code == NOT_NEAR else -held
         if self.near and self.required.self_match:
             alone = np.logical_and.reduce(
-                [each.total == each.class_counts.counts[rows] for each in self.near]
+                [term.total == term.class_counts.counts[rows] for term in self.near]
             )
             near = slice(len(self.near))
             room[:, near] = np.where(alone[:, None] & counted[:, near], 0, room[:, near])
@@ -167,7 +167,7 @@ class AffinityCounts:
             room=room,
             counted=counted,
             each=[
-                Bound(each.class_counts.weights, code, code == NOT_NEAR) for code, each in bounded
+                Bound(term.class_counts.weights, code, code == NOT_NEAR) for code, term in bounded
             ],
         )
 
@@ -187,9 +187,9 @@ class AffinityCounts:
 def by_key(items: Iterable[_T], key_of: Callable[[_T], str]) -> list[tuple[str, tuple[_T, ...]]]:
     """Return the items of each topology key, in the order in which the keys come."""
     found: dict[str, list[_T]] = {}
-    for each in items:
-        found.setdefault(key_of(each), []).append(each)
-    return [(key, tuple(each)) for key, each in found.items()]
+    for item in items:
+        found.setdefault(key_of(item), []).append(item)
+    return [(key, tuple(rows)) for key, rows in found.items()]
 
 
 def _meets_all(terms: Sequence[Term]) -> Weigh:
@@ -216,7 +216,7 @@ class AffinityTrial:
     def __init__(self, counts: AffinityCounts, row: int) -> None:
         self._counts = counts
         every = (*counts.near, *counts.away, *counts.kept_away)
-        self._every = [(each, int(each.domains.of_row[row])) for each in every]
+        self._every = [(count, int(count.domains.of_row[row])) for count in every]
         self._near = len(counts.near)
         self._added = [0] * len(every)
 
@@ -233,23 +233,23 @@ class AffinityTrial:
         if self._near and not self._is_near():
             return NOT_NEAR
         for index in range(self._near, len(self._every)):
-            each, domain = self._every[index]
-            if domain >= 0 and int(each.sums[domain]) + self._added[index] > 0:
+            count, domain = self._every[index]
+            if domain >= 0 and int(count.sums[domain]) + self._added[index] > 0:
                 return NOT_AWAY if index < self._near + len(self._counts.away) else KEPT_AWAY
         return 0
 
     def _is_near(self) -> bool:
         lacks, total = False, 0
         for index in range(self._near):
-            each, domain = self._every[index]
+            count, domain = self._every[index]
             if domain < 0:
                 return False
-            total += each.total + self._added[index]
-            lacks = lacks or int(each.sums[domain]) + self._added[index] <= 0
+            total += count.total + self._added[index]
+            lacks = lacks or int(count.sums[domain]) + self._added[index] <= 0
         return not lacks or (total == 0 and self._counts.required.self_match)
 
     def _change(self, pod: Pod, sign: int) -> None:
         number = self._counts.snapshot.pod_classes.class_of(pod)
-        for index, (each, domain) in enumerate(self._every):
+        for index, (count, domain) in enumerate(self._every):
             if domain >= 0:
-                self._added[index] += sign * each.class_counts.weights.of(number)
+                self._added[index] += sign * count.class_counts.weights.of(number)

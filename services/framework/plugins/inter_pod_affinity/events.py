@@ -25,7 +25,7 @@ def after_pod_change(pod: PendingPod, object_event: ObjectEvent) -> bool:
     old, new = pods(object_event)
     if old is None and new is None:
         return True
-    if any(each is not None and not each.node_name for each in (old, new)):
+    if any(version is not None and not version.node_name for version in (old, new)):
         return False
     spaces = object_event.namespace_labels
     near, away = _terms(pod, spec_of(pod).pod_affinity), _terms(pod, spec_of(pod).pod_anti_affinity)

@@ -44,7 +44,7 @@ class AffinityScores:
     def __init__(self, preferences: Preferences, cluster: ClusterTerms, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         index = cluster.scored
-        wanted = dict(by_key(preferences.own, lambda each: each.term.topology_key))
+        wanted = dict(by_key(preferences.own, lambda preference: preference.term.topology_key))
         theirs = dict(by_key(preferences.met, lambda number: index.terms[number].topology_key))
         self._weights: list[KeyedCount] = []
         self._matches: list[KeyedCount] = []
@@ -62,25 +62,27 @@ class AffinityScores:
 
     def is_idle(self) -> bool:
         """Return whether no term matches anything, which is PreScore's Skip."""
-        return not any(each.is_there() for each in self._matches)
+        return not any(match.is_there() for match in self._matches)
 
     def version(self) -> Hashable:
         """Return what differs whenever a score may differ."""
-        return tuple(each.sync() for each in self._weights)
+        return tuple(weight.sync() for weight in self._weights)
 
     def write(self, scores: Int64s) -> None:
         """Write the raw scores of all rows."""
         used = len(self._snapshot.columns.rows)
-        for each in self._weights:
-            each.sync()
-            each.add_up()
-            domain_kernels.add_sums(used, each.domains.of_row, each.sums, scores)
+        for weight in self._weights:
+            weight.sync()
+            weight.add_up()
+            domain_kernels.add_sums(used, weight.domains.of_row, weight.sums, scores)
 
     def _candidates(
         self, own: Sequence[WeightedTerm], others: Sequence[int], cluster: ClusterTerms
     ) -> Candidates | None:
         """Return the classes that the pod's terms may pick or that have the others' terms."""
-        picked = self._snapshot.class_counts.selected([each.term.selector for each in own])
+        picked = self._snapshot.class_counts.selected(
+            [preference.term.selector for preference in own]
+        )
         if picked is None:
             return None
         return lambda first: (*picked(first), *cluster.holding(cluster.scored, others, first))
@@ -102,7 +104,11 @@ def _reader(
     """Return what reads the weights of the terms that match between the pod and another."""
 
     def read(other: PodClass) -> Sequence[int]:
-        found = [each.weight for each in own if each.term.matches(other.namespace, other.labels)]
+        found = [
+            preference.weight
+            for preference in own
+            if preference.term.matches(other.namespace, other.labels)
+        ]
         terms = cluster.of(other) if theirs else None
         if terms is not None:
             if hard_weight > 0:

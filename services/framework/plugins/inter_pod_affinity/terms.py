@@ -59,12 +59,12 @@ def terms_of(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Terms:
     """Return a pod's terms unresolved, with its own namespace where they name none."""
     near, away = spec.pod_affinity or _NO_AFFINITY, spec.pod_anti_affinity or _NO_AFFINITY
     return Terms(
-        near=tuple(_term(each, namespace, labels) for each in near.required),
-        away=tuple(_term(each, namespace, labels) for each in away.required),
+        near=tuple(_term(term, namespace, labels) for term in near.required),
+        away=tuple(_term(term, namespace, labels) for term in away.required),
         preferred=tuple(
-            WeightedTerm(term=_term(each.term, namespace, labels), weight=sign * each.weight)
-            for sign, weighted in ((1, near.preferred), (-1, away.preferred))
-            for each in weighted
+            WeightedTerm(term=_term(stated.term, namespace, labels), weight=sign * stated.weight)
+            for sign, preferred in ((1, near.preferred), (-1, away.preferred))
+            for stated in preferred
         ),
     )
 
@@ -77,10 +77,11 @@ def resolved(terms: Terms, catalog: Catalog) -> Terms:
     namespace, kubernetes#141526; what is documented is served here.)
     """
     return Terms(
-        near=tuple(_resolved(each, catalog) for each in terms.near),
-        away=tuple(_resolved(each, catalog) for each in terms.away),
+        near=tuple(_resolved(term, catalog) for term in terms.near),
+        away=tuple(_resolved(term, catalog) for term in terms.away),
         preferred=tuple(
-            replace(each, term=_resolved(each.term, catalog)) for each in terms.preferred
+            replace(weighted, term=_resolved(weighted.term, catalog))
+            for weighted in terms.preferred
         ),
     )
 
@@ -99,7 +100,11 @@ def _resolved(term: Term, catalog: Catalog) -> Term:
     selector = term.namespace_selector
     if selector is None or not selector.requirements:
         return term
-    selected = [each.name for each in catalog.namespaces.values() if selector.matches(each.labels)]
+    selected = [
+        namespace.name
+        for namespace in catalog.namespaces.values()
+        if selector.matches(namespace.labels)
+    ]
     return replace(term, namespaces=term.namespaces.union(selected), namespace_selector=None)
 
 
@@ -196,7 +201,8 @@ class ClusterTerms:
                 near=tuple(self.scored.number(term) for term in stated.near),
                 away=tuple(self.away.number(term) for term in stated.away),
                 preferred=tuple(
-                    (self.scored.number(each.term), each.weight) for each in stated.preferred
+                    (self.scored.number(weighted.term), weighted.weight)
+                    for weighted in stated.preferred
                 ),
             )
         return found

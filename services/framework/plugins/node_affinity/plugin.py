@@ -133,4 +133,4 @@ def _named_by(term: NodeSelectorTerm) -> set[str] | None:
 
 
 def _weight(preferred: PreferredAffinity, node: Node) -> int:
-    return sum(each.weight for each in preferred if each.term.matches(node.labels, node.name))
+    return sum(term.weight for term in preferred if term.term.matches(node.labels, node.name))

@@ -61,19 +61,19 @@ class ScoredResources:
 
     def key(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
         """Return a pod's amounts of these resources, which its scores follow from."""
-        return tuple(amounts.get(each.name, 0) for each in self.resources)
+        return tuple(amounts.get(resource.name, 0) for resource in self.resources)
 
     def shares(self, snapshot: Snapshot, amounts: Mapping[str, int]) -> ScoredShares:
         """Return a pod's shares of the resources that count for it."""
         counted = [
-            each
-            for each in self.resources
-            if amounts.get(each.name, 0) != 0 or not is_scalar(each.name)
+            resource
+            for resource in self.resources
+            if amounts.get(resource.name, 0) != 0 or not is_scalar(resource.name)
         ]
-        places = snapshot.columns.places(each.name for each in counted)
+        places = snapshot.columns.places(resource.name for resource in counted)
         rows = [
-            (place, amounts.get(each.name, 0), each.weight)
-            for place, each in zip(places, counted, strict=True)
+            (place, amounts.get(resource.name, 0), resource.weight)
+            for place, resource in zip(places, counted, strict=True)
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 3)
         columns, wanted, weights = (np.ascontiguousarray(table[:, i]) for i in range(3))

@@ -153,9 +153,9 @@ def _code(data: PodAttachments, node_name: str, there: _There, catalog: Catalog)
     if isinstance(there.held, UnusableError):
         return data.code(there.held)
     more: dict[str, int] = {}
-    for each in wanted:
-        if each not in there.held:
-            more[each.driver] = more.get(each.driver, 0) + 1
+    for volume in wanted:
+        if volume not in there.held:
+            more[volume.driver] = more.get(volume.driver, 0) + 1
     limits, used = there.limits, there.used
     full = any(
         driver in limits and used.get(driver, 0) + count > limits[driver]
@@ -170,7 +170,7 @@ def _there(node_name: str, pods: Iterable[Pod], catalog: Catalog) -> _There:
     counted = frozenset() if isinstance(held, UnusableError) else held
     return _There(
         held=held,
-        used=Counter(each.driver for each in counted | attached(node_name, catalog)),
+        used=Counter(volume.driver for volume in counted | attached(node_name, catalog)),
         limits=_limits(csi_node),
         like=None if csi_node is None else tuple(migrated_plugins(csi_node)),
     )
@@ -190,5 +190,7 @@ def _attached_by(pods: Iterable[Pod], csi_node: CsiNode | None, catalog: Catalog
 def _limits(csi_node: CsiNode | None) -> Mapping[str, int]:
     drivers = csi_node.drivers if csi_node is not None else ()
     return {
-        each.name: each.allocatable_count for each in drivers if each.allocatable_count is not None
+        driver.name: driver.allocatable_count
+        for driver in drivers
+        if driver.allocatable_count is not None
     }

@@ -34,8 +34,8 @@ class PodTopologySpreadArgs:
 @checked.register
 def _(args: PodTopologySpreadArgs) -> PodTopologySpreadArgs:
     seen: set[tuple[str, object]] = set()
-    for index, each in enumerate(args.default_constraints):
-        same = (each.topology_key, each.when_unsatisfiable)
+    for index, constraint in enumerate(args.default_constraints):
+        same = (constraint.topology_key, constraint.when_unsatisfiable)
         if same in seen:
             text = "another constraint has the same key and action"
             raise DataError(f"defaultConstraints[{index}]", text)

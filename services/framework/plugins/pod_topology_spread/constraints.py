@@ -119,9 +119,9 @@ def spread_of(
     `default` takes the place of every selector.
     """
     rules = tuple(
-        _rule(each, pod.labels, default)
-        for each in constraints
-        if each.when_unsatisfiable is action
+        _rule(constraint, pod.labels, default)
+        for constraint in constraints
+        if constraint.when_unsatisfiable is action
     )
     if not rules:
         return None
@@ -172,7 +172,7 @@ def default_selector(pod: Pod, catalog: Catalog) -> LabelSelector | None:
 
 
 def _controllers(pod: Pod, catalog: Catalog) -> tuple[Requirement, ...]:
-    owner = next((each for each in pod.owners if each.controller), None)
+    owner = next((owner for owner in pod.owners if owner.controller), None)
     if owner is None:
         return ()
     versions = [owner.api_version] if owner.api_version else ["v1", "apps/v1"]
@@ -180,8 +180,10 @@ def _controllers(pod: Pod, catalog: Catalog) -> tuple[Requirement, ...]:
         _OWNERS[version, owner.kind] for version in versions if (version, owner.kind) in _OWNERS
     ]
     found = [catalog.controller(kind, pod.namespace, owner.name) for kind in kinds]
-    selectors = [each.selector for each in found if each is not None]
-    return tuple(need for each in selectors if each is not None for need in each.requirements)
+    selectors = [constraint.selector for constraint in found if constraint is not None]
+    return tuple(
+        need for selector in selectors if selector is not None for need in selector.requirements
+    )
 
 
 def _equal(labels: Mapping[str, str]) -> tuple[Requirement, ...]:

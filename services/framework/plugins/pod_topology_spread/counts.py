@@ -115,7 +115,7 @@ class SpreadCounts:
 
     def has_labels(self, rows: Int64s) -> bool:
         """Return whether none of `rows` lacks a rule's label."""
-        return all(bool((each.of_row[rows] >= 0).all()) for each in self.nodes.domains)
+        return all(bool((domain.of_row[rows] >= 0).all()) for domain in self.nodes.domains)
 
     def sees(self, index: int, number: int) -> int:
         """Return whether rule `index` sees pods of a class, as 1 or 0."""

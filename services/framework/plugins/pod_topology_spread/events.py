@@ -29,17 +29,21 @@ def after_pod_change(
     pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
 ) -> bool:
     """Queue where a pod in the same namespace, or this one, is newly or no longer counted."""
-    if any(each is not None and not _involved(each, pod) for each in (old, new)):
+    if any(version is not None and not _involved(version, pod) for version in (old, new)):
         return False
     hard = _hard_constraints(pod, profiles)
     if hard and not spec_of(pod).topology_spread_constraints and pod.spread_selector is None:
         return True
     if old is None or new is None:
         present = new if new is not None else old
-        return present is not None and any(_counts(each, present.labels) for each in hard)
+        return present is not None and any(
+            _counts(constraint, present.labels) for constraint in hard
+        )
     if new.uid == pod.uid and _tolerations_differ(old, new) and _honours_taints(hard):
         return True
-    return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
+    return any(
+        _counts(constraint, old.labels) != _counts(constraint, new.labels) for constraint in hard
+    )
 
 
 def after_node_change(
@@ -61,13 +65,15 @@ def after_node_change(
 def _hard_constraints(pod: PendingPod, profiles: HintProfiles) -> _Constraints:
     own = spec_of(pod).topology_spread_constraints
     hard = tuple(
-        each
-        for each in own or profile_of(pod, profiles).default_constraints
-        if each.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
+        constraint
+        for constraint in own or profile_of(pod, profiles).default_constraints
+        if constraint.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
     )
     if own:
-        return tuple(replace(each, selector=each.selector_for(pod.labels)) for each in hard)
-    return tuple(replace(each, selector=pod.spread_selector) for each in hard)
+        return tuple(
+            replace(constraint, selector=constraint.selector_for(pod.labels)) for constraint in hard
+        )
+    return tuple(replace(constraint, selector=pod.spread_selector) for constraint in hard)
 
 
 def _counts(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> bool:
@@ -75,7 +81,7 @@ def _counts(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> 
 
 
 def _has_keys(node: Node, constraints: _Constraints) -> bool:
-    return all(each.topology_key in node.labels for each in constraints)
+    return all(constraint.topology_key in node.labels for constraint in constraints)
 
 
 def _involved(other: AnyPod, pod: PendingPod) -> bool:
@@ -87,7 +93,9 @@ def _tolerations_differ(old: AnyPod, new: AnyPod) -> bool:
 
 
 def _honours_taints(constraints: _Constraints) -> bool:
-    return any(each.node_taints_policy is NodeInclusionPolicy.HONOR for each in constraints)
+    return any(
+        constraint.node_taints_policy is NodeInclusionPolicy.HONOR for constraint in constraints
+    )
 
 
 EVENTS = events_of(

@@ -35,7 +35,7 @@ def capacity_ignored(pod: PendingPod, old: CsiDriver | None, new: CsiDriver | No
     if not old.storage_capacity or new.storage_capacity:
         return False
     sources = (volume.source for volume in spec_of(pod).volumes)
-    return any(isinstance(each, CsiSource) and each.driver == new.name for each in sources)
+    return any(isinstance(source, CsiSource) and source.driver == new.name for source in sources)
 
 
 def capacity_grown(

@@ -166,7 +166,7 @@ class VolumeBinding(
         found = find(claims, node, snapshot.catalog)
         changes = [ReservedObject(volume, _taken(volume, claim)) for volume, claim in found.taken]
         changes += [ReservedObject(claim, _selected(claim, node.name)) for claim in found.made]
-        changes = [each for each in changes if each.after is not each.before]
+        changes = [change for change in changes if change.after is not change.before]
         for change in changes:
             snapshot.catalog.put(change.after)
         if changes:
@@ -190,14 +190,14 @@ class VolumeBinding(
         annotations. An object that has changed since is no longer reserved.
         """
         return [
-            [uid, [to_plain(each) for each in changes if stands(each, snapshot.catalog)]]
+            [uid, [to_plain(change) for change in changes if stands(change, snapshot.catalog)]]
             for uid, changes in self._assumed.items()
         ]
 
     def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
         """Reserve again what was reserved."""
         for uid, changes in rows_of(saved):
-            restored = [from_plain(each, snapshot.catalog) for each in changes]
+            restored = [from_plain(change, snapshot.catalog) for change in changes]
             for change in restored:
                 snapshot.catalog.put(change.after)
             self._assumed[str(uid)] = restored
@@ -219,8 +219,10 @@ def find(claims: PodClaims, node: Node, catalog: Catalog) -> PodVolumes:
         else:
             provisioned.append(claim)
     taken: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
-    for claim in sorted(unmatched, key=lambda each: each.request_bytes):
-        volumes = (each for each in claims.candidates if class_of(each) == claim.class_name)
+    for claim in sorted(unmatched, key=lambda claim: claim.request_bytes):
+        volumes = (
+            candidate for candidate in claims.candidates if class_of(candidate) == claim.class_name
+        )
         chosen = {volume.name for volume, _ in taken}
         volume = matching_volume(claim, volumes, node, chosen)
         if volume is None:
@@ -269,7 +271,7 @@ def _pod_claims(pod: Pod, catalog: Catalog) -> PodClaims:
     return PodClaims(
         volumes=held,
         waiting=tuple(unbound),
-        candidates=tuple(each for each in volumes if class_of(each) in classes),
+        candidates=tuple(volume for volume in volumes if class_of(volume) in classes),
     )
 
 

@@ -145,7 +145,7 @@ def _update_events(old: QueuedPod | None, new: QueuedPod) -> list[ObjectEvent]:
     Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
     """
     changes = () if old is None else pod_changes(old, new)
-    labels = [f"{UNSCHEDULABLE_POD}{each.value}" for each in changes] or [POD_UPDATE.label]
+    labels = [f"{UNSCHEDULABLE_POD}{change.value}" for change in changes] or [POD_UPDATE.label]
     return [ObjectEvent(event=event_of(label), old=old, new=new) for label in labels]
 
 

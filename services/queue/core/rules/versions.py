@@ -138,5 +138,5 @@ V1_34 = QueueVersion(
 )
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 
-VERSIONS: Mapping[str, QueueVersion] = {each.name: each for each in (V1_34, V1_20, V1_16)}
+VERSIONS: Mapping[str, QueueVersion] = {version.name: version for version in (V1_34, V1_20, V1_16)}
 """The supported versions, the newest first."""
