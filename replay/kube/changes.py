@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import lru_cache
 from typing import Any
 
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from services.kube.time import SECOND_NS
+from services.rpc.kube import rfc3339
 
 Raw = Mapping[str, Any]
 _VERSION_LENGTH_MAX = 256
@@ -20,11 +18,8 @@ _CONDITION_TIMES = ("lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", 
 _STATUS_TIMES = ("startTime", "completionTime", "lastScheduleTime", "lastSuccessfulTime")
 _TERMINATED_TIMES = ("startedAt", "finishedAt")
 _GRACE_MAX_S = 2**31
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)")
 _TIME_NS_MAX = 2**62
 """The latest time of the contract, in 2116."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
 
 
 class ChangeType(Enum):
@@ -54,28 +49,14 @@ class Change:
 
 
 def time_ns(text: object) -> int | None:
-    """Return a time in RFC 3339 as ns since 1970; None for any other value, and beyond 2116."""
-    return _time_ns(text) if isinstance(text, str) else None
+    """Return a time in RFC 3339 as ns since 1970; None for any other value, and beyond 2116.
 
-
-@lru_cache(maxsize=8192)
-def _time_ns(text: str) -> int | None:
-    match = _TIME.fullmatch(text)
-    if match is None:
+    RFC 3339 allows "t", "z" and a space, too, which Kubernetes does not write.
+    """
+    if not isinstance(text, str):
         return None
-    try:
-        moment = datetime.fromisoformat(match[1] + match[3].upper())
-    except ValueError:
-        return None
-    seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
-    at_ns = seconds * SECOND_NS + nanos
-    return at_ns if abs(at_ns) <= _TIME_NS_MAX else None
-
-
-def rfc3339(at_ns: int) -> str:
-    """Return ns since 1970 as RFC 3339, to the millisecond."""
-    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % SECOND_NS // 1_000_000:03d}Z"
+    at_ns = rfc3339.parse_ns(text.upper().replace(" ", "T"))
+    return at_ns if at_ns is not None and abs(at_ns) <= _TIME_NS_MAX else None
 
 
 def part(raw: Raw, name: str) -> Raw:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,7 +20,6 @@ import zstandard
 from replay.errors import DISK, RecordError, unwritable
 from replay.kube.kinds import Resource
 from services.folder import Folder, read_file, write_file
-from services.kube.time import SECOND_NS
 
 USAGE = "usage.jsonl.zst"
 ABOUT = "recording.json"
@@ -153,12 +151,6 @@ class RecordingFolder:
         with Folder(self.path) as folder:
             names = [each for each in folder.names() if each.endswith(".jsonl.zst")]
             return [self.path / name for name in names if _truncate(folder, name)]
-
-
-def arrival_time(at_ns: int) -> str:
-    """Return a time (ns since 1970) as RFC 3339, in microseconds."""
-    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % SECOND_NS // 1000:06d}Z"
 
 
 def _truncate(folder: Folder, name: str) -> bool:

@@ -16,11 +16,12 @@ from replay.record import kubeconfig
 from replay.record.api import ApiServer
 from replay.record.connect import UNANSWERED, connected
 from replay.record.coverage import is_refused
-from replay.record.frames import ABOUT, RecordingFolder, arrival_time
+from replay.record.frames import ABOUT, RecordingFolder
 from replay.record.http_client import RequestBounds
 from replay.record.recorder import Recorder, RecorderSettings, RecordingProgress
 from replay.record.redact import Redactor
 from replay.record.usage_sources import ChosenSource
+from services.rpc.kube import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def record(
     about: dict[str, object] = {
         "server": api.address if options.redactor is None else "",
         "version": version,
-        "began": arrival_time(began_ns),
+        "began": rfc3339.text(began_ns, 6),
         "redacted": options.redactor is not None,
         "usage": source.name if source else "",
     }
@@ -156,7 +157,7 @@ def record(
     # A server's refusal names its user.
     redacted = options.redactor.server_words if options.redactor else str
     about |= {
-        "ended": arrival_time(recorder.ended_ns),
+        "ended": rfc3339.text(recorder.ended_ns, 6),
         "notes": [f"{what}: {redacted(why)}" for what, why in recorder.notes(hidden)],
         "broken": redacted(broken),
     }

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from replay.errors import RecordError
 from replay.kube.changes import Raw, key, meta, node_name
 from replay.record.backoff import Backoff
-from replay.record.frames import LineFile, arrival_time
+from replay.record.frames import LineFile
 from replay.record.redact import Redactor
+from services.rpc.kube import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +236,7 @@ class UsageLog:
             line = self._line(found)
             self._reported.update(each.node for each in found if each.whole)
             if line["nodes"] or line["pods"]:
-                self.file.write({"arrival": arrival_time(self.now_ns()), **line})
+                self.file.write({"arrival": rfc3339.text(self.now_ns(), 6), **line})
                 self.samples += 1
             self.problem = ""
         except MALFORMED as error:

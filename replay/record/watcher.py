@@ -42,7 +42,7 @@ from replay.kube.changes import uid as uid_of
 from replay.kube.kinds import Resource
 from replay.record.api import ApiServer, Query
 from replay.record.backoff import Backoff
-from replay.record.frames import LineFile, arrival_time
+from replay.record.frames import LineFile
 from replay.record.http_client import Answer, BoundError
 from replay.record.store import (
     GoneError,
@@ -53,6 +53,7 @@ from replay.record.store import (
     valid_version,
 )
 from replay.record.usage import ClusterIndex, name_of
+from services.rpc.kube import rfc3339
 
 _WATCH_S = 420
 _WATCH_S_MAX = 480.0
@@ -283,7 +284,7 @@ class Watcher:
     def _gap_since(self, why: str) -> dict[str, Any]:
         """Return the content of the event of a gap; one that has begun before goes on."""
         begun: Mapping[str, Any] = self._gap or {
-            SINCE: arrival_time(self.status.complete_until_ns),
+            SINCE: rfc3339.text(self.status.complete_until_ns, 6),
             "metadata": {"resourceVersion": self._store.version},
         }
         return {**begun, "message": self.redact_text(why)}
@@ -342,7 +343,7 @@ class Watcher:
             # A clock may be set back.
             until_ns = max(until_ns, self.status.complete_until_ns)
             self.status.complete_until_ns = until_ns
-            claim = {**(annotations or {}), COMPLETE_UNTIL: arrival_time(until_ns)}
+            claim = {**(annotations or {}), COMPLETE_UNTIL: rfc3339.text(until_ns, 6)}
             self._write([self._store.bookmark(version, claim)])
 
     def _asked_proof(self, limit: int) -> _Proof:
@@ -524,7 +525,7 @@ class Watcher:
     def _write(self, events: Iterable[WatchEvent], *, since: str | None = None) -> None:
         """Write events; those of a list after a gap happened between `since` and their arrival."""
         now_ns = self.now_ns()
-        times = {"arrival": arrival_time(min(now_ns, self.end_ns) if self.end_ns else now_ns)}
+        times = {"arrival": rfc3339.text(min(now_ns, self.end_ns) if self.end_ns else now_ns, 6)}
         if since is not None:
             times["since"] = since
         for event in events:

@@ -8,7 +8,6 @@ significant hexadecimal digit. Count, sum and maximum are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from services.kube.time import SECOND_NS
 
@@ -38,11 +37,6 @@ def simulated(duration_ns: int) -> str:
     if seconds < _DAY_S:
         return _two(seconds // _HOUR_S, "h", seconds % _HOUR_S // _MINUTE_S, "m")
     return _two(seconds // _DAY_S, "d", seconds % _DAY_S // _HOUR_S, "h")
-
-
-def utc(at_ns: int) -> str:
-    """Return ns since the Unix epoch as Kubernetes writes a time, in whole seconds."""
-    return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(duration_ns: int) -> str:

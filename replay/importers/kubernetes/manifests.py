@@ -32,7 +32,7 @@ from replay.importers.records import (
     RecordNumbering,
     new_header,
 )
-from replay.kube.changes import Raw, latest_ns, part, rfc3339
+from replay.kube.changes import Raw, latest_ns, part
 from replay.kube.documents import YamlDocuments, read_documents
 from replay.kube.kinds import (
     CLUSTER_SCOPED,
@@ -49,6 +49,7 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 from services.kube.pod import TERMINAL_PHASES
+from services.rpc.kube import rfc3339
 
 NAME = "manifests"
 
@@ -162,8 +163,8 @@ class _Manifests:
         if now_ns is None:
             return self._latest_ns
         if now_ns < self._latest_ns:
-            latest = rfc3339(self._latest_ns)
-            problem = f"has the time {latest}, which is after --now {rfc3339(now_ns)}"
+            latest = rfc3339.text(self._latest_ns, 3)
+            problem = f"has the time {latest}, which is after --now {rfc3339.text(now_ns, 3)}"
             raise TraceError(self._latest_where, f"{problem}; give {latest} or later")
         return now_ns
 

@@ -25,9 +25,10 @@ import orjson
 from replay import bounds
 from replay.errors import TraceError
 from replay.importers.records import Issues
-from replay.kube.changes import meta, part, rfc3339, time_ns, version_number
+from replay.kube.changes import meta, part, time_ns, version_number
 from replay.trace.files import open_plain
 from services.kube.time import SECOND_NS
+from services.rpc.kube import rfc3339
 
 LIST_END = "k8s.io/initial-events-end"
 COMPLETE_UNTIL = "reprieve/complete-until"
@@ -133,7 +134,7 @@ class RecordingCoverage:
         """Name the gaps of each resource, and the resources whose ends are missing."""
         for resource in self.resources:
             if resource.is_refused:
-                until = rfc3339(resource.gaps[-1].since_ns)
+                until = rfc3339.text(resource.gaps[-1].since_ns, 3)
                 message = f"{resource.title} are only recorded until {until}: {resource.reason}"
                 issues.add(GAP_ISSUE, "recording", message)
             if closed := [gap for gap in resource.gaps if gap.until_ns is not None]:
@@ -146,7 +147,7 @@ class RecordingCoverage:
         missing = missing_since((each.title, each.complete_until_ns) for each in short)
         reason = next((f" ({each.reason})" for each in short if each.ended_ns), "")
         message = (
-            f"{missing}{reason}; the window of the trace ends at {rfc3339(until_ns)}, "
+            f"{missing}{reason}; the window of the trace ends at {rfc3339.text(until_ns, 3)}, "
             f"{_seconds(self.end_ns - until_ns)} before the recording does"
         )
         issues.add(END_ISSUE, "recording", message)
@@ -156,7 +157,7 @@ def missing_since(resources: Iterable[tuple[str, int]]) -> str:
     """Return which resources may lack changes, with the times until which they are complete."""
     by_time: dict[str, list[str]] = {}
     for title, until_ns in sorted(resources, key=lambda resource: resource[1]):
-        by_time.setdefault(rfc3339(until_ns), []).append(title)
+        by_time.setdefault(rfc3339.text(until_ns, 3), []).append(title)
     shown = [f"{named(titles)} since {text}" for text, titles in by_time.items()]
     more = sum(map(len, list(by_time.values())[_SHOWN_MAX:]))
     rest = f"; {more:,} more resources since later" if more else ""
@@ -252,7 +253,10 @@ def _title(path: Path) -> str:
 
 def _spans(gaps: Sequence[Gap]) -> str:
     spans = [(gap.since_ns, gap.until_ns or 0) for gap in gaps]
-    shown = [f"from {rfc3339(since)} to {rfc3339(until)}" for since, until in spans[:_SHOWN_MAX]]
+    shown = [
+        f"from {rfc3339.text(since, 3)} to {rfc3339.text(until, 3)}"
+        for since, until in spans[:_SHOWN_MAX]
+    ]
     more = len(spans) - len(shown)
     rest = f" and {more:,} times more" if more else ""
     seconds = _seconds(sum(until - since for since, until in spans))

@@ -16,10 +16,11 @@ from replay.importers.recording.history import ObjectHistory, RecordMaker, Trans
 from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Importer, ImportOptions, Issues, Moment, Recording, new_header
-from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, rfc3339, uid
+from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, uid
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, ImportIssue, Record
 from services.kube.time import SECOND_NS
+from services.rpc.kube import rfc3339
 
 Changes = Callable[[Issues], Iterable[Change]]
 FOLLOWED_ISSUE = "followed"
@@ -133,11 +134,13 @@ def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
     since_ns = moment.since_start_ns
     at_ns = start_ns + since_ns if since_ns is not None else moment.at_ns
     if at_ns > end_ns:
-        span = f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339(end_ns)}"
+        span = f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339.text(end_ns, 3)}"
         problem = f"--follow-until {moment}: the recording ends {span}"
         raise TraceError(where, f"{problem}; give a moment before that")
     if at_ns < start_ns:
-        problem = f"--follow-until {moment}: the recording begins only at {rfc3339(start_ns)}"
+        problem = (
+            f"--follow-until {moment}: the recording begins only at {rfc3339.text(start_ns, 3)}"
+        )
         raise TraceError(where, f"{problem}; give a moment after that")
     return at_ns
 
@@ -194,7 +197,9 @@ class _Cut:
         counts = ", ".join(
             f"{self._decisions[name]:,} {noun}" for name, noun in _DECISION_NOUNS.items()
         )
-        message = f"the recording is followed until {rfc3339(self._until_ns)}: {counts} stand"
+        message = (
+            f"the recording is followed until {rfc3339.text(self._until_ns, 3)}: {counts} stand"
+        )
         self._issues.add(FOLLOWED_ISSUE, "", f"{message} as recorded, and what comes after is free")
 
 

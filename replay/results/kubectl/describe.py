@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 
 from replay.errors import RunError
 from replay.results import durations
-from replay.results.durations import utc
 from replay.results.kubectl.describe_node import add_node
 from replay.results.kubectl.describe_pod import add_pod
 from replay.results.kubectl.events import KubeEvents
@@ -26,6 +25,7 @@ from replay.results.run.cluster import ObjectKey
 from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from services.kube.selector import LabelSelector
+from services.rpc.kube import rfc3339
 
 
 def describe(
@@ -58,7 +58,7 @@ def describe(
         if decision.at_ns > now_ns:
             break
         events.take(decision)
-    where = f"{run.path} at {utc(now_ns)}"
+    where = f"{run.path} at {rfc3339.text(now_ns)}"
     hint = "--at shows other moments than the end" if offset_ns is at_ns is None else ""
     count, missing = 0, list[str]()
     for each in wanted:

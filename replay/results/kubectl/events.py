@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from replay.results import durations
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.rpc.kube import rfc3339
 
 KEPT_NS = 3_600_000_000_000
 _NORMAL, _WARNING = "Normal", "Warning"
@@ -73,7 +73,7 @@ class KubeEvent:
             "metadata": {
                 "name": self.name,
                 "namespace": self.namespace,
-                "creationTimestamp": durations.utc(self.first_ns),
+                "creationTimestamp": rfc3339.text(self.first_ns),
             },
             "involvedObject": {
                 "kind": self.kind,
@@ -84,8 +84,8 @@ class KubeEvent:
             "reason": self.reason,
             "message": self.message,
             "source": {"component": self.component, **({"host": self.host} if self.host else {})},
-            "firstTimestamp": durations.utc(self.first_ns),
-            "lastTimestamp": durations.utc(self.last_ns),
+            "firstTimestamp": rfc3339.text(self.first_ns),
+            "lastTimestamp": rfc3339.text(self.last_ns),
             "count": self.count,
             "type": self.type,
         }

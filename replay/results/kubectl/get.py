@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from replay.errors import RunError
-from replay.results.durations import utc
 from replay.results.kubectl import rows
 from replay.results.kubectl.events import KubeEvents
 from replay.results.kubectl.fields import FieldSelector, sorted_by
@@ -29,6 +28,7 @@ from replay.results.run.cluster import ObjectChange
 from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.kube.selector import LabelSelector
+from services.rpc.kube import rfc3339
 
 __all__ = ["RESOURCES", "GetQuery", "get"]
 
@@ -112,7 +112,7 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
             count += len(items)
             found.update(map(name_of, items))
         if moment_ns is not None:
-            where = f"{run.path} at {utc(moment_ns)}"
+            where = f"{run.path} at {rfc3339.text(moment_ns)}"
             hint = "" if query.has_moment else "--at shows other moments than the end"
             missing += target.missing(found, lister.there, where, hint)
     printing.close()

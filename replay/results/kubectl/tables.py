@@ -24,6 +24,7 @@ from replay.results.kubectl import workload_rows as workloads
 from replay.results.kubectl.events import KubeEvent
 from replay.results.kubectl.rows import NONE, UNKNOWN, age, pairs
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from services.rpc.kube import rfc3339
 
 Row = Callable[[Any, int], Sequence[str]]
 _UNSET = "<unset>"
@@ -104,7 +105,7 @@ def _quota(each: Any, now_ns: int) -> Sequence[str]:
 
 def _limit_range(each: Any, _now_ns: int) -> Sequence[str]:
     meta = each.metadata
-    return meta.name, durations.utc(meta.creation_timestamp.ToNanoseconds())
+    return meta.name, rfc3339.text(meta.creation_timestamp.ToNanoseconds())
 
 
 def _runtime_class(each: Any, now_ns: int) -> Sequence[str]:

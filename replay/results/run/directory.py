@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from replay.errors import RunError, unreadable, unwritable
-from replay.results.durations import simulated, utc
+from replay.results.durations import simulated
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.run.files import (
     DECISIONS,
@@ -50,6 +50,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.folder import Folder, drafted, read_file
 from services.growing_file import ChangedFileError, GrowingFile
+from services.rpc.kube import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,15 +420,17 @@ class RunDirectory:
                 if offset_ns is not None:
                     at_ns = start_ns + offset_ns
                 if at_ns is not None and at_ns < start_ns:
-                    begins = utc(start_ns)
-                    raise RunError(f"the run begins at {begins}; {utc(at_ns)} is before it")
+                    begins = rfc3339.text(start_ns)
+                    raise RunError(
+                        f"the run begins at {begins}; {rfc3339.text(at_ns)} is before it"
+                    )
             end_ns = max(end_ns, round_.at_ns)
             if start_ns is not None and at_ns is not None and at_ns <= end_ns:
                 return at_ns
         if start_ns is None or at_ns is None:
             return end_ns
-        moment = utc(at_ns) if offset_ns is None else simulated(offset_ns)
-        ends = f"{simulated(end_ns - start_ns)} ({utc(end_ns)})"
+        moment = rfc3339.text(at_ns) if offset_ns is None else simulated(offset_ns)
+        ends = f"{simulated(end_ns - start_ns)} ({rfc3339.text(end_ns)})"
         raise RunError(f"the run ends at {ends}; {moment} is after its end")
 
     @property

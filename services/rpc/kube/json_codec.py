@@ -1,4 +1,4 @@
-"""Messages as JSON, both ways, by tables and functions made once from the descriptors.
+"""Messages as JSON, both ways, by tables made once from the descriptors.
 
 Reading accepts the output of `kubectl get -o json` and YAML manifests: unknown fields are skipped,
 null is an absent field, a quantity may be a bare number, and any other wrong type is refused with
@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache, partial
-from keyword import iskeyword
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from threading import Lock
 from typing import Any, NoReturn, TypeVar
 
@@ -25,16 +22,14 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
+from services.rpc.kube import rfc3339
+from services.rpc.kube.fields import timestamp
 
 _M = TypeVar("_M", bound=Message)
 _Convert = Callable[[object], object]
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)", re.ASCII
-)
 _INTEGER_TEXT = re.compile(r"-?[0-9]{1,20}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
 _NAMES = {dict: "an object", list: "a list", type(None): "null"}
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: (32, -(2**31), 2**31),
@@ -76,12 +71,14 @@ def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
 
 def to_json(message: Message) -> dict[str, Any]:
     """Return the message as an object of Kubernetes JSON; fields that are not set are absent."""
-    return _writer(message.DESCRIPTOR, _KUBERNETES)(message)
+    written: dict[str, Any] = _writer(message.DESCRIPTOR, _KUBERNETES)(message)
+    return written
 
 
 def to_proto3_json(message: Message) -> dict[str, Any]:
     """Return what json_format.MessageToDict does, for messages without bytes and floats."""
-    return _writer(message.DESCRIPTOR, _PROTO3)(message)
+    written: dict[str, Any] = _writer(message.DESCRIPTOR, _PROTO3)(message)
+    return written
 
 
 def _read(table: _Table, mapping: object) -> dict[str, Any]:
@@ -251,89 +248,88 @@ def _int_or_string(value: object) -> object:
 def _timestamp(value: object) -> object:
     if type(value) is not str:
         _refuse(value, "a time")
-    return _time(value)
+    at_ns = rfc3339.parse_ns(value)
+    if at_ns is None:
+        _refuse(value, 'a time such as "2026-01-01T00:00:00Z"')
+    return timestamp(at_ns)
 
 
-@lru_cache(maxsize=4096)
-def _time(text: str) -> Timestamp:
-    match = _TIME.fullmatch(text)
-    if match is None:
-        _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
-    try:
-        moment = datetime.fromisoformat(match[1] + match[3]).astimezone(UTC)
-    except (ValueError, OverflowError):
-        _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
-    seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
-    return Timestamp(seconds=seconds, nanos=nanos)
-
-
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """A form of JSON; the functions that write each kind of message are made when first called for.
-
-    `scalars` writes a value of each C++ type that JSON does not hold as it is.
-    """
-
-    writers: dict[str, Any]
-    scalars: Mapping[int, str]
+_Write = Callable[[Any], Any]
+_Scalars = Mapping[int, Callable[[FieldDescriptor], _Write]]
 
 
 @cache
-def _writer(descriptor: Descriptor, form: _Form) -> Callable[[Message], dict[str, Any]]:
+def _writer(descriptor: Descriptor, form: _Form) -> _Write:
     """Return the function that writes messages of one kind."""
-    with _WRITING:
-        function: Callable[[Message], dict[str, Any]] = form.writers[_writer_name(descriptor, form)]
-    return function
+    with _MAKING:  # No other thread may use a table before it is full.
+        return form.writer(descriptor)
 
 
-def _writer_name(descriptor: Descriptor, form: _Form) -> str:
-    """Make the function that writes messages of one kind, in form.writers, and return its name.
+_MAKING = Lock()
 
-    It has a line for each field: a loop over a table takes twice as long for each message, and a
-    run's logs hold millions.
+
+class _Form:
+    """A form of JSON: how messages of some kinds are written, and the C++ types that it spells.
+
+    The other messages are objects of the fields that are set. `ListFields` returns just these, in
+    the order of their numbers, so that a message costs what it holds and not what it might hold.
     """
-    name = descriptor.full_name.replace(".", "_")
-    if name in form.writers:
-        return name
-    form.writers[name] = None  # A kind may contain itself.
-    lines = [f"def {name}(m):", " r = {}"]
-    for field in descriptor.fields:
-        value = f"m.{field.name}"
-        if iskeyword(field.name):
-            value = f"getattr(m, {field.name!r})"
-        oneof = field.containing_oneof
-        if oneof is not None and len(oneof.fields) > 1:
-            if field == oneof.fields[0]:
-                lines.append(f" of_{oneof.name} = m.WhichOneof({oneof.name!r})")
-            is_set = f"of_{oneof.name} == {field.name!r}"
-        elif field.has_presence:
-            is_set = f"m.HasField({field.name!r})"
-        else:
-            is_set, value = f"v := {value}", "v"
-        lines.append(f" if {is_set}: r[{field.json_name!r}] = {_written(field, value, form)}")
-    exec("\n".join([*lines, " return r"]), form.writers)  # noqa: S102 - of the contract's own names
-    return name
+
+    def __init__(self, kinds: Mapping[str, _Write], scalars: _Scalars) -> None:
+        self._scalars = scalars
+        self._writers = dict(kinds)
+
+    def writer(self, descriptor: Descriptor) -> _Write:
+        """Return the function that writes messages of one kind; made when first called for."""
+        name = descriptor.full_name
+        if name not in self._writers:
+            table: dict[FieldDescriptor, tuple[str, _Write | None]] = {}
+            self._writers[name] = partial(_written, table)  # First: a kind may contain itself.
+            table |= {field: (field.json_name, self._field(field)) for field in descriptor.fields}
+        return self._writers[name]
+
+    def _field(self, field: FieldDescriptor) -> _Write | None:
+        """Return how a field's value is written, None where JSON holds it as it is."""
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            return partial(_written_map, self._element(kind.fields_by_name["value"]))
+        element = self._element(field)
+        return partial(_written_list, element) if field.is_repeated else element
+
+    def _element(self, field: FieldDescriptor) -> _Write | None:
+        if field.message_type is not None:
+            return self.writer(field.message_type)
+        scalar = self._scalars.get(field.cpp_type)
+        return None if scalar is None else scalar(field)
 
 
-def _written(field: FieldDescriptor, value: str, form: _Form) -> str:
-    """Return the expression that writes `value`, an expression for the field's."""
-    kind = field.message_type
-    if kind is not None and kind.GetOptions().map_entry:
-        each = _written(kind.fields_by_name["value"], f"{value}[k]", form)
-        return f"{{k: {each} for k in sorted({value})}}"
-    one = "each" if field.is_repeated else value
-    if kind is not None:
-        one = f"{_writer_name(kind, form)}({one})"
-    elif field.cpp_type in form.scalars:
-        names = field.enum_type and {each.number: each.name for each in field.enum_type.values}
-        one = form.scalars[field.cpp_type].format(value=one, names=names)
-    return f"[{one} for each in {value}]" if field.is_repeated else one
+def _written(
+    table: Mapping[FieldDescriptor, tuple[str, _Write | None]], message: Message
+) -> dict[str, Any]:
+    result = {}
+    for field, value in message.ListFields():
+        name, write = table[field]
+        result[name] = value if write is None else write(value)
+    return result
+
+
+def _written_list(write: _Write | None, values: Sequence[Any]) -> list[Any]:
+    return list(values) if write is None else [write(value) for value in values]
+
+
+def _written_map(write: _Write | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    if write is None:
+        return dict(sorted(values.items()))
+    return {key: write(values[key]) for key in sorted(values)}
+
+
+def _enum_name(field: FieldDescriptor) -> _Write:
+    names = {value.number: value.name for value in field.enum_type.values}
+    return lambda number: names.get(number, number)
 
 
 def _time_text(stamp: Timestamp) -> str:
-    moment = _EPOCH + timedelta(seconds=stamp.seconds)
-    fraction = f".{stamp.nanos:09d}".rstrip("0") if stamp.nanos else ""
-    return f"{moment.isoformat()[:19]}{fraction}Z"
+    return rfc3339.text(stamp.seconds * SECOND_NS + stamp.nanos, digits=None)
 
 
 def _int_or_string_plain(value: IntOrString) -> int | str | None:
@@ -345,19 +341,18 @@ def _int_or_string_plain(value: IntOrString) -> int | str | None:
     return None
 
 
-_WRITING = Lock()
 _KUBERNETES = _Form(
     {
-        "google_protobuf_Timestamp": _time_text,
-        "reprieve_kube_v1beta1_IntOrString": _int_or_string_plain,
+        Timestamp.DESCRIPTOR.full_name: _time_text,
+        IntOrString.DESCRIPTOR.full_name: _int_or_string_plain,
     },
     {},
 )
 _PROTO3 = _Form(
-    {"google_protobuf_Timestamp": Timestamp.ToJsonString},
+    {Timestamp.DESCRIPTOR.full_name: Timestamp.ToJsonString},
     {
-        FieldDescriptor.CPPTYPE_INT64: "str({value})",
-        FieldDescriptor.CPPTYPE_UINT64: "str({value})",
-        FieldDescriptor.CPPTYPE_ENUM: "{names}.get({value}, {value})",
+        FieldDescriptor.CPPTYPE_INT64: lambda _field: str,
+        FieldDescriptor.CPPTYPE_UINT64: lambda _field: str,
+        FieldDescriptor.CPPTYPE_ENUM: _enum_name,
     },
 )
