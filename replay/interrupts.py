@@ -3,6 +3,12 @@
 An exception that a signal's handler raises within a library's `with condition:` can leave a lock
 held that another thread waits for: the command would never end. Within a service that runs in this
 process it would leave a request half applied. It is raised when such a call has returned.
+
+How it is raised there (`_raise_later`): the frame that made the call gets a trace function, which
+Python calls before the frame's next instruction, and which raises. It costs nothing before a
+signal. A flag would have to be polled by every loop of every command, those of libraries included.
+A timer that tries again would meet a replay with services in this process within such a call nearly
+each time, and a command that is about to end would write its results although it was interrupted.
 """
 
 from __future__ import annotations

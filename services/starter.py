@@ -5,6 +5,11 @@ whose modules are imported after the fork, or "", then the service to start, and
 service's standard input, output and error are sent with it. The response is its process id. This
 process makes no gRPC objects and no threads, so that a fork is like a new process.
 
+It is a process of its own because imports are most of a service's start: shared ones happen once
+for the three services of a replay and for all replays of a sweep. multiprocessing's fork server
+does not replace it: a child there has its parent's streams, where a service here writes its address
+and why it failed to its own, and nothing reports which signal ended a child to who reads these.
+
 It holds a service's output open until it has written to its error how the service ended, where that
 needs a word: by a signal, or with an exit code and without an error of its own.
 """

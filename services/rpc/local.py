@@ -3,6 +3,10 @@
 Servicers register with a `LocalServer` as with grpc.aio's server. It has an address of its own, to
 which `services.rpc.client` makes channels. Messages are serialized as on a connection, so that
 neither side sees what the other one does to a message, and a refusal arrives as the same status.
+
+A call is a coroutine of the servicer, and most do not wait. `_run` runs those by a single `send`,
+with the loop set as the running one meanwhile, by the function that asyncio exports to writers of
+event loops: 2 us, where a turn of the loop takes 19 us. One that waits continues in the loop.
 """
 
 from __future__ import annotations

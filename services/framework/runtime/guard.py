@@ -80,6 +80,9 @@ def guarded(plugin: Plugin) -> Plugin:
     }
     methods[_RAISE_KEPT] = lambda _self: failures.check()
     derived = type(cls.__name__, (cls,), {**methods, "__slots__": (), "__doc__": cls.__doc__})
+    # A factory may be any function and returns a finished plugin, so the class cannot be derived
+    # before. An object around it would have to be of the same extension points, and would not
+    # guard the methods that the plugin calls on itself.
     object.__setattr__(plugin, "__class__", derived)
     return plugin
 
