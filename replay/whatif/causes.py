@@ -14,6 +14,7 @@ from replay.results.durations import simulated
 from replay.results.run.cluster import ClusterObjects, ObjectKey
 from replay.results.run.directory import RunDirectory
 from replay.world.api.cluster import replicas
+from replay.world.api.pod_record import controller_of
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -243,15 +244,14 @@ def _controller(a: Moment, b: Moment, key: ObjectKey) -> Iterator[str]:
 
 def _owners(moment: Moment, meta: meta_pb2.ObjectMeta) -> Iterator[ObjectKey]:
     """Yield the controller of an object, then the controller of that, as far as they exist."""
-    owner = next((each for each in meta.owner_references if each.controller), None)
+    owner = controller_of(meta)
     while owner is not None:
         key = (owner.kind, meta.namespace, owner.name)
         yield key
         held = moment.objects.get(key)
         if held is None:
             return
-        references = held.metadata.owner_references
-        owner = next((each for each in references if each.controller), None)
+        owner = controller_of(held.metadata)
 
 
 def _termination(a: Moment, b: Moment, key: str) -> Iterator[str]:

@@ -27,6 +27,7 @@ from replay.whatif.divergence import (
 )
 from replay.whatif.facts import PodFacts, missing_pods
 from replay.whatif.inputs import override_differences
+from replay.world.api.conditions import is_ready
 from reprieve.trace.v1beta1 import trace_pb2
 
 CLUSTER_OVERRIDES = ("drop_nodes", "scale_nodes", "drain", "fail", "apply")
@@ -380,9 +381,8 @@ def _lacks_more_since_ns(key: str, side: ComparedRun, beside: ComparedRun) -> in
 
 def _is_ready(moment: Moment, key: str) -> bool:
     pod = moment.pod(key)
-    return pod is not None and (
-        not pod.metadata.HasField("deletion_timestamp")
-        and any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+    return (
+        pod is not None and not pod.metadata.HasField("deletion_timestamp") and is_ready(pod.status)
     )
 
 

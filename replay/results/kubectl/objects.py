@@ -19,12 +19,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from replay.errors import RunError
+from replay.kube.kinds import KINDS
 from replay.results.kubectl.deployment_conditions import conditions
 from replay.results.kubectl.resources import ALL
 from replay.results.run.cluster import ChangeType, ClusterObjects, ObjectChange, ObjectKey
 from replay.results.run.directory import RunDirectory
 from replay.world.api.admission.quotas import Quotas
-from replay.world.api.pod_record import JOB_TRACKING, controller_uid
+from replay.world.api.conditions import is_ready, ready_since_ns
+from replay.world.api.pod_record import JOB_TRACKING, controller_of, controller_uid
 from replay.world.controllers.workloads.daemon_sets import (
     NodeShouldRun,
     ShouldRun,
@@ -39,25 +41,13 @@ from replay.world.controllers.workloads.job_state import (
     index_of,
 )
 from replay.world.controllers.workloads.pod_control import REVISION_LABEL, template_hash
-from reprieve.kube.v1beta1 import (
-    admission_pb2,
-    meta_pb2,
-    node_pb2,
-    object_pb2,
-    pod_pb2,
-    workloads_pb2,
-)
+from reprieve.kube.v1beta1 import admission_pb2, meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import TERMINAL_PHASES
 from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns
 
 _RECORDED = frozenset(each.kind for each in ALL if each.is_recorded)
-_CASES = {
-    each.name: each.message_type.name
-    for each in object_pb2.KubernetesObject.DESCRIPTOR.fields
-    if each.message_type is not None
-}
 _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 
@@ -81,7 +71,7 @@ def _is_whole(run: RunDirectory, event: scheduler_pb2.Event) -> bool:
     if case == "remove":
         kind = event.remove.kind
     elif case in ("add", "update"):
-        kind = _CASES.get(getattr(event, case).WhichOneof("object") or "", "")
+        kind = KINDS.get(getattr(event, case).WhichOneof("object") or "", "")
     else:
         return True
     if kind in _RECORDED and not run.has_objects:
@@ -170,7 +160,6 @@ class RunObjects:
             self._failing.setdefault(owner_uid, {})[uid] = pod
         if change.type is ChangeType.DELETED:
             self._counted_before.pop(uid, None)
-        if change.type is ChangeType.DELETED:
             self._pods.get(owner_uid, {}).pop(uid, None)
             self._owner_uids.pop(uid, None)
         else:
@@ -187,8 +176,8 @@ class RunObjects:
         if change.type is ChangeType.DELETED:
             owned.pop(change.key, None)
             held = (self._owned, self._pods, self._succeeded, self._failing, self._changed_ns)
-            for each in held:
-                each.pop(uid, None)
+            for by_uid in held:
+                by_uid.pop(uid, None)
             return
         owned[change.key] = None
         is_daemon_set = message.DESCRIPTOR.name == "DaemonSet"
@@ -197,30 +186,25 @@ class RunObjects:
 
     def with_status(self, message: Message, now_ns: int) -> Message:
         """Return the object with its status at `now_ns`: a copy where a controller writes it."""
-        match message:
+        if message.DESCRIPTOR.name not in _RECORDED:
+            return message
+        made: Any = type(message)()
+        made.CopyFrom(message)
+        match made:
             case workloads_pb2.ReplicaSet() | workloads_pb2.ReplicationController():
-                made: Any = _copy(message)
-                made.status.CopyFrom(self._replicated(message, now_ns))
+                made.status.CopyFrom(self._replicated(made, now_ns))
             case workloads_pb2.Deployment():
-                made = _copy(message)
-                made.status.CopyFrom(self._deployed(message, now_ns))
+                made.status.CopyFrom(self._deployed(made, now_ns))
             case workloads_pb2.StatefulSet():
-                made = _copy(message)
-                made.status.CopyFrom(self._replicated(message, now_ns, counts_terminating=True))
+                made.status.CopyFrom(self._replicated(made, now_ns, counts_terminating=True))
             case workloads_pb2.DaemonSet():
-                made = _copy(message)
-                made.status.CopyFrom(self._daemons(message, now_ns))
+                made.status.CopyFrom(self._daemons(made, now_ns))
             case workloads_pb2.Job():
-                made = _copy(message)
                 self._count(made)
             case workloads_pb2.CronJob():
-                made = _copy(message)
                 self._schedule(made)
             case admission_pb2.ResourceQuota():
-                made = _copy(message)
                 self._charge(made, now_ns)
-            case _:
-                return message
         result: Message = made
         return result
 
@@ -236,10 +220,9 @@ class RunObjects:
     def owner_key(self, message: Message) -> ObjectKey | None:
         """Return the workload whose status depends on the object, None for none."""
         meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
-        for owner in meta.owner_references:
-            if owner.controller and (owner.kind, meta.namespace, owner.name) in self.objects:
-                return owner.kind, meta.namespace, owner.name
-        return None
+        owner = controller_of(meta)
+        key = None if owner is None else (owner.kind, meta.namespace, owner.name)
+        return key if key in self.objects else None
 
     def _replicated(
         self, message: Any, now_ns: int, *, counts_terminating: bool = False
@@ -254,7 +237,7 @@ class RunObjects:
         wait_s = message.spec.min_ready_seconds
         return workloads_pb2.WorkloadStatus(
             replicas=len(active),
-            ready_replicas=sum(map(_is_ready, active)),
+            ready_replicas=sum(is_ready(pod.status) for pod in active),
             available_replicas=sum(_is_available(each, now_ns, wait_s) for each in active),
         )
 
@@ -286,11 +269,7 @@ class RunObjects:
         for pod in self._pods.get(uid, {}).values():
             if is_newest:
                 times.append(time_ns(pod.metadata.creation_timestamp))
-            times += [
-                time_ns(each.last_transition_time)
-                for each in pod.status.conditions
-                if each.type == "Ready" and each.status == "True"
-            ]
+            times.append(ready_since_ns(pod.status) or 0)
         return max(times)
 
     def _daemons(
@@ -318,7 +297,7 @@ class RunObjects:
             status.current_number_scheduled += 1
             is_current = daemon.metadata.labels.get(REVISION_LABEL) == revision
             status.updated_number_scheduled += since_ns is None or is_current
-            status.number_ready += _is_ready(daemon)
+            status.number_ready += is_ready(daemon.status)
             wait_s = message.spec.min_ready_seconds
             status.number_available += _is_available(daemon, now_ns, wait_s)
         return status
@@ -341,19 +320,14 @@ class RunObjects:
             status.succeeded += len({each for each in succeeded.values() if each is not None})
         else:
             status.succeeded += len(succeeded)
-        active = [
-            each
-            for each in self._pods.get(uid, {}).values()
-            if each.status.phase not in TERMINAL_PHASES
-            and not each.metadata.HasField("deletion_timestamp")
+        alive = [
+            pod
+            for pod in self._pods.get(uid, {}).values()
+            if pod.status.phase not in TERMINAL_PHASES
         ]
-        status.active, status.ready = len(active), sum(map(_is_ready, active))
-        present = self._pods.get(uid, {})
-        status.terminating = sum(
-            each.status.phase not in TERMINAL_PHASES
-            and each.metadata.HasField("deletion_timestamp")
-            for each in present.values()
-        )
+        active = [pod for pod in alive if not pod.metadata.HasField("deletion_timestamp")]
+        status.active, status.ready = len(active), sum(is_ready(pod.status) for pod in active)
+        status.terminating = len(alive) - len(active)
         waits_for_end = JobState.of(job).waits_for_end or job.spec.suspend
         status.failed += sum(
             failure_action(job.spec.pod_failure_policy, pod.status) is not FailureAction.IGNORE
@@ -380,23 +354,14 @@ class RunObjects:
                 status.active.add(kind=kind, namespace=namespace, name=name, uid=job.metadata.uid)
 
 
-def _copy(message: Message) -> Any:
-    made = type(message)()
-    made.CopyFrom(message)
-    return made
-
-
 def _template(daemon_set: Any) -> workloads_pb2.PodTemplateSpec:
     template: workloads_pb2.PodTemplateSpec = daemon_set.spec.template
     return template
 
 
 def _is_of_job(pod: pod_pb2.Pod) -> bool:
-    return any(each.controller and each.kind == "Job" for each in pod.metadata.owner_references)
-
-
-def _is_ready(pod: pod_pb2.Pod) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+    owner = controller_of(pod.metadata)
+    return owner is not None and owner.kind == "Job"
 
 
 def _is_available(pod: pod_pb2.Pod, now_ns: int, min_ready_s: int) -> bool:
@@ -404,8 +369,7 @@ def _is_available(pod: pod_pb2.Pod, now_ns: int, min_ready_s: int) -> bool:
 
     Source: kubernetes v1.34 pkg/api/v1/pod/util.go, IsPodAvailable.
     """
-    for each in pod.status.conditions:
-        if each.type == "Ready" and each.status == "True":
-            since_ns = time_ns(each.last_transition_time)
-            return not min_ready_s or since_ns + min_ready_s * SECOND_NS <= now_ns
-    return False
+    since_ns = ready_since_ns(pod.status)
+    return since_ns is not None and (
+        not min_ready_s or since_ns + min_ready_s * SECOND_NS <= now_ns
+    )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from replay.results.run.cluster import ChangeType, ClusterState, NodeUse, ObjectChange
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import WorkloadVerdict
+from replay.world.api.pod_record import controller_of
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
@@ -114,7 +115,7 @@ class HistoryRows:
     def _pod_row(self, at_ns: int, message: pod_pb2.Pod) -> dict[str, Any]:
         meta, spec, status = message.metadata, message.spec, message.status
         requests = (self._state.pods.get(meta.uid) or self._state.active_pod(message)).requests
-        owner = next((each for each in meta.owner_references if each.controller), None)
+        owner = controller_of(meta)
         runs = status.phase == "Running"
         return {
             "namespace": meta.namespace,
@@ -248,9 +249,11 @@ class _Moment:
         reasons = [FITS, CORDONED, TAINTED, UNSELECTED]
         by_mark = [_refused_for_marks(marks, spec) for marks in self._marks]
         index = np.array(by_mark, dtype=np.int64)[self._mark_of]
-        if spec.node_selector or spec.node_affinity is not None:
+        selector = spec.node_selector.items()
+        required = spec.node_affinity.required if spec.node_affinity is not None else None
+        if selector or required is not None:
             for row in np.flatnonzero(index == 0).tolist():
-                index[row] = 0 if _is_selected(self._nodes[row].node, spec) else 3
+                index[row] = 0 if self._nodes[row].node.matches(selector, required) else 3
         names = sorted(amounts)
         wanted = np.array([amounts[name] for name in names], dtype=np.int64)
         short = self.free[:, [self._columns[name] for name in names]] < wanted
@@ -268,10 +271,3 @@ def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
     if unschedulable and not tolerated(CORDON, spec.tolerations):
         return 1
     return 2 if any(repels(taint, spec.tolerations) for taint in taints) else 0
-
-
-def _is_selected(node: Node, spec: PodSpec) -> bool:
-    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
-        return False
-    required = spec.node_affinity.required if spec.node_affinity is not None else None
-    return required is None or required.matches(node.labels, node.name)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from replay.results.schema import TABLES
+
 _REFERENCE = "STRUCT(kind VARCHAR, namespace VARCHAR, name VARCHAR, uid VARCHAR)"
 _OBSERVED = {
     "scheduled": (
@@ -33,6 +35,14 @@ _OBSERVED = {
     "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
     "nodeDrain": "STRUCT(step VARCHAR, tookNs BIGINT, evicted INTEGER, message VARCHAR)",
 }
+_FROM_THE_LOG = frozenset(
+    {
+        *("scheduled_ns", "waited_ns", "attempts", "last_message", "nominations"),
+        *("ended_ns", "removed_ns", "ending", "preempted_ns", "preempted_by"),
+        *("evicted_ns", "evicted_signal"),
+    }
+)
+"""The columns of pods that follow from the decision log."""
 LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
     "sequence": "BIGINT",
@@ -46,19 +56,11 @@ LOG_COLUMNS: Mapping[str, str] = {
 """The types of the decision log's fields, as reprieve.trace.v1beta1.Decision is printed."""
 
 DRAFT_PODS: Mapping[str, str] = {
-    "namespace": "VARCHAR",
-    "name": "VARCHAR",
-    "uid": "VARCHAR",
-    "owner_kind": "VARCHAR",
-    "owner_name": "VARCHAR",
-    "priority": "INTEGER",
-    "priority_class": "VARCHAR",
-    "cpu_milli": "BIGINT",
-    "memory_bytes": "BIGINT",
-    "requests": "MAP(VARCHAR, BIGINT)",
-    "created_ns": "BIGINT",
-    "node_name": "VARCHAR",
-    "started_ns": "BIGINT",
+    **{
+        column.name: column.type
+        for column in TABLES["pods"].columns
+        if column.name not in _FROM_THE_LOG
+    },
     "phase": "VARCHAR",
 }
 """Columns of the draft of pods; `phase` only where the pod was created in a terminal one."""
@@ -248,7 +250,7 @@ ASOF LEFT JOIN (FROM draft_nodes WHERE removed_ns IS NOT NULL) AS gone
 """
 
 SELECTS: Mapping[str, str] = {
-    "run": "FROM draft_run",
+    **{name: f"FROM draft_{name}" for name in TABLES},
     "pods": _PODS,
     "decisions": _DECISIONS,
     "attempts": _ATTEMPTS,
@@ -256,11 +258,6 @@ SELECTS: Mapping[str, str] = {
     "evictions": _EVICTIONS,
     "oom_kills": _OOM_KILLS,
     "refusals": _REFUSALS,
-    "workloads": "FROM draft_workloads",
     "nodes": _NODES,
-    "node_usage": "FROM draft_node_usage",
-    "free_capacity": "FROM draft_free_capacity",
-    "latencies": "FROM draft_latencies",
-    "latency_buckets": "FROM draft_latency_buckets",
 }
 """A query for each table of replay.results.schema; further columns are left out."""

@@ -35,7 +35,7 @@ from replay.results.workloads.workload import (
 )
 from replay.world.api.admission.priority import PriorityAdmission
 from replay.world.api.admission.refusal import AdmissionError
-from replay.world.api.pod_record import JOB_TRACKING
+from replay.world.api.pod_record import JOB_TRACKING, controller_of
 from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, target, tolerant
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -299,7 +299,7 @@ class WorkloadTally:
         before = self._pods.pop(uid, None)
         if before is not None:
             self._count(before, -1)
-        owner = next((each for each in message.metadata.owner_references if each.controller), None)
+        owner = controller_of(message.metadata)
         if owner is None:
             return
         pod = self._pods[uid] = OwnedPod(

@@ -7,6 +7,7 @@ from typing import Any
 
 from replay.results.workloads.verdict import History, Numbers
 from replay.world.api.cluster import replicas
+from replay.world.api.conditions import is_ready
 from replay.world.api.pod_record import controller_uid
 from replay.world.controllers.workloads.job_state import JobState
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
@@ -52,9 +53,7 @@ class OwnedPod:
         """Take a new status."""
         self.is_over = status.phase in TERMINAL_PHASES
         self.has_succeeded = status.phase == "Succeeded"
-        self.is_ready = not self.is_over and any(
-            each.type == "Ready" and each.status == "True" for each in status.conditions
-        )
+        self.is_ready = not self.is_over and is_ready(status)
 
 
 @dataclass(slots=True, kw_only=True)

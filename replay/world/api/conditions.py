@@ -73,13 +73,17 @@ def mark_disrupted(status: pod_pb2.PodStatus, now_ns: int, reason: str, message:
     set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
 
 
-def ready_since_ns(status: pod_pb2.PodStatus) -> int:
-    """Return when the condition Ready became True, ns since the Unix epoch; the pod is ready."""
-    return next(
-        time_ns(each.last_transition_time)
-        for each in status.conditions
-        if each.type == "Ready" and each.status == "True"
-    )
+def ready_since_ns(status: pod_pb2.PodStatus) -> int | None:
+    """Return when the condition Ready became True, ns since 1970; None while it is not."""
+    for condition in status.conditions:
+        if condition.type == "Ready" and condition.status == "True":
+            return time_ns(condition.last_transition_time)
+    return None
+
+
+def is_ready(status: pod_pb2.PodStatus) -> bool:
+    """Return whether the condition Ready is True."""
+    return any(each.type == "Ready" and each.status == "True" for each in status.conditions)
 
 
 def bound_since_ns(pod: pod_pb2.Pod) -> int:

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from replay.world.api.conditions import set_pod_condition
+from replay.world.api.conditions import is_ready, ready_since_ns, set_pod_condition
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import TERMINAL_PHASES
-from services.rpc.kube.fields import set_time, time_ns
+from services.rpc.kube.fields import set_time
 
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of a pod that its Job has not counted yet."""
@@ -110,16 +110,12 @@ class PodRecord:
     @property
     def is_ready(self) -> bool:
         """Return whether the condition Ready is True."""
-        conditions = self.message.status.conditions
-        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+        return is_ready(self.message.status)
 
     @property
     def ready_ns(self) -> int | None:
         """Return when the condition Ready became True, ns; None while it is not."""
-        for each in self.message.status.conditions:
-            if each.type == "Ready":
-                return time_ns(each.last_transition_time) if each.status == "True" else None
-        return None
+        return ready_since_ns(self.message.status)
 
     @property
     def priority(self) -> int:
@@ -235,9 +231,15 @@ def set_controller(meta: meta_pb2.ObjectMeta, owner: meta_pb2.OwnerReference | N
         meta.owner_references.append(owner)
 
 
-def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    """Return the UID of the object's controller, "" for none."""
+def controller_of(meta: meta_pb2.ObjectMeta) -> meta_pb2.OwnerReference | None:
+    """Return the object's reference to its controller, None without a controller."""
     for owner in meta.owner_references:
         if owner.controller:
-            return owner.uid
-    return ""
+            return owner
+    return None
+
+
+def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
+    """Return the UID of the object's controller, "" for none."""
+    owner = controller_of(meta)
+    return "" if owner is None else owner.uid

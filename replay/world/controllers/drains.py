@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.world.api.node_order import NodeOrder, ordered_nodes
-from replay.world.api.pod_record import PodRecord
+from replay.world.api.pod_record import PodRecord, controller_of
 from replay.world.controllers.disruption import EvictionApi, EvictionRefusal
 from replay.world.controllers.node_lifecycle import NodeLifecycle
 from replay.world.state import WorldState
@@ -321,7 +321,8 @@ def _is_kept(pod: PodRecord) -> bool:
     meta = pod.message.metadata
     if _MIRROR in meta.annotations:
         return True
-    is_daemon = any(each.controller and each.kind == "DaemonSet" for each in meta.owner_references)
+    owner = controller_of(meta)
+    is_daemon = owner is not None and owner.kind == "DaemonSet"
     return is_daemon and not pod.is_terminal
 
 

@@ -324,7 +324,8 @@ def _written_map(write: _Write | None, values: Mapping[str, Any]) -> dict[str, A
 
 
 def _enum_name(field: FieldDescriptor) -> _Write:
-    names = {value.number: value.name for value in field.enum_type.values}
+    kind = field.enum_type
+    names = {} if kind is None else {value.number: value.name for value in kind.values}
     return lambda number: names.get(number, number)
 
 

@@ -19,7 +19,6 @@ from itertools import chain, count
 from replay.hashing import name_suffix, object_uid
 from replay.world.api.admission import defaults
 from replay.world.api.admission.refusal import RefusedPod
-from replay.world.api.conditions import ready_since_ns
 from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.controllers.workloads.refusals import Refusals
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
@@ -171,7 +170,8 @@ class PodControl:
 
         Source: kubernetes v1.34 pkg/api/v1/pod/util.go, IsPodAvailable.
         """
-        ready_ns = ready_since_ns(pod.message.status)
+        ready_ns = pod.ready_ns
+        assert ready_ns is not None  # noqa: S101 - the pod is ready
         due_ns = ready_ns + owner.spec.min_ready_seconds * SECOND_NS
         if due_ns > now_ns:
             self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner.metadata.uid)
@@ -299,14 +299,14 @@ def first_to_go(
     on_node = Counter(pod.node_name for pod in related if pod.is_active)
 
     def rank(pod: PodRecord) -> tuple[object, ...]:
-        is_ready = pod.is_ready
+        ready_ns = pod.ready_ns
         return (
             bool(pod.node_name),
             _PHASES.get(pod.message.status.phase, 0),
-            is_ready,
+            ready_ns is not None,
             deletion_cost(pod),
             -on_node[pod.node_name],
-            _magnitude(now_ns - ready_since_ns(pod.message.status)) if is_ready else 0,
+            _magnitude(now_ns - ready_ns) if ready_ns is not None else 0,
             _magnitude(now_ns - time_ns(pod.message.metadata.creation_timestamp)),
             pod.uid,
         )
