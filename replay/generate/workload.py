@@ -193,9 +193,9 @@ class _Workload:
         tier = self._draw.weighted([(each, each.weight) for each in TIERS], "tier", *what)
         size = self._draw.weighted(POD_SIZES, "size", *what)
         return next(
-            each
-            for each in self._shapes
-            if each.tier is tier and (each.cpu_milli, each.memory_mib) == size
+            shape
+            for shape in self._shapes
+            if shape.tier is tier and (shape.cpu_milli, shape.memory_mib) == size
         )
 
     def _life(self, *what: object) -> trace_pb2.PodLife:

@@ -173,8 +173,8 @@ class RecordNumbering:
 
     def issues(self, issues: Iterable[trace_pb2.ImportIssue]) -> Iterator[trace_pb2.Record]:
         """Yield a record for each issue, at the time of the last record."""
-        for each in issues:
-            yield self.record(self._at_ns, issue=each)
+        for issue in issues:
+            yield self.record(self._at_ns, issue=issue)
 
 
 class PodTemplates:

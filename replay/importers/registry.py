@@ -223,7 +223,7 @@ def _files(path: Path, issues: Issues) -> Iterator[tuple[Path, bool]]:
 
 def _recognised(path: Path) -> Importer | None:
     start = head(path)
-    return next((each for each in IMPORTERS.values() if each.sniff(path, start)), None)
+    return next((importer for importer in IMPORTERS.values() if importer.sniff(path, start)), None)
 
 
 def _selected(
@@ -270,5 +270,7 @@ def _no_manifest(path: Path) -> TraceError | None:
 
 
 def _unknown_format() -> str:
-    formats = "; ".join(f"{each.description} ({each.name})" for each in IMPORTERS.values())
+    formats = "; ".join(
+        f"{importer.description} ({importer.name})" for importer in IMPORTERS.values()
+    )
     return f"is of no known format; looked for {formats}"

@@ -113,9 +113,9 @@ def ref(raw: Raw) -> ObjectReference:
 
 def controller(raw: Raw) -> Raw | None:
     """Return the owner reference of the controller, None without a controller."""
-    for each in parts(meta(raw), "ownerReferences"):
-        if each.get("controller") is True:
-            return each
+    for owner_reference in parts(meta(raw), "ownerReferences"):
+        if owner_reference.get("controller") is True:
+            return owner_reference
     return None
 
 
@@ -198,14 +198,17 @@ def latest_ns(raw: Any) -> int:
     """
     own, status = meta(raw), part(raw, "status")
     times = [own.get("creationTimestamp")]
-    times += [each.get("time") for each in parts(own, "managedFields")]
+    times += [managed_field.get("time") for managed_field in parts(own, "managedFields")]
     times += [each.get(name) for each in conditions(raw) for name in _CONDITION_TIMES]
     times += [status.get(name) for name in _STATUS_TIMES]
     for name in ("initContainerStatuses", "containerStatuses"):
         for container in parts(status, name):
             for state in (part(container, "state"), part(container, "lastState")):
                 times.append(part(state, "running").get("startedAt"))
-                times += [part(state, "terminated").get(each) for each in _TERMINATED_TIMES]
-    times += [each.get("timeAdded") for each in parts(part(raw, "spec"), "taints")]
+                times += [
+                    part(state, "terminated").get(terminated_time)
+                    for terminated_time in _TERMINATED_TIMES
+                ]
+    times += [taint.get("timeAdded") for taint in parts(part(raw, "spec"), "taints")]
     found = [deletion_requested_ns(raw), *map(time_ns, times)]
     return max((ns for ns in found if ns is not None), default=0)

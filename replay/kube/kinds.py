@@ -80,9 +80,9 @@ RESOURCES = tuple(
 )
 """The resources that a trace carries, in the order in which a recorder lists them."""
 NODES, PODS = RESOURCES[:2]
-KINDS_BY_RESOURCE = {each.name: each.kind for each in RESOURCES}
+KINDS_BY_RESOURCE = {resource.name: resource.kind for resource in RESOURCES}
 _FORMER = frozenset(("extensions", kind) for kind in ("ReplicaSet", "Deployment", "DaemonSet"))
-_CARRIED = _FORMER | {(each.group, each.kind) for each in RESOURCES}
+_CARRIED = _FORMER | {(resource.group, resource.kind) for resource in RESOURCES}
 
 
 def is_carried(raw: _Raw) -> bool:
@@ -134,6 +134,6 @@ def list_items(raw: _Raw) -> list[_Raw] | None:
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
         return None
     if kind == "List":
-        return [each for each in items if isinstance(each, dict)]
+        return [item for item in items if isinstance(item, dict)]
     common = {"apiVersion": raw.get("apiVersion"), "kind": kind.removesuffix("List")}
-    return [{**common, **each} for each in items if isinstance(each, dict)]
+    return [{**common, **item} for item in items if isinstance(item, dict)]

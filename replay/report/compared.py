@@ -18,6 +18,8 @@ from replay.report.section import (
     line,
     open_source,
     over_time,
+    percentages,
+    points,
     stepped,
 )
 from replay.results import durations
@@ -65,9 +67,9 @@ def _head(compared: Compared) -> ReportHead:
     names = [each.path.resolve().name for each in (compared.run_a, compared.run_b)]
     wanted = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
-        (each.name.replace("_", " "), f"{figure_text(each.a)} → {figure_text(each.b)}")
-        for each in compared.comparison.figures
-        if each.name in wanted
+        (figure.name.replace("_", " "), f"{figure_text(figure.a)} → {figure_text(figure.b)}")
+        for figure in compared.comparison.figures
+        if figure.name in wanted
     ]
     paths = [("A", str(compared.run_a.path)), ("B", str(compared.run_b.path))]
     return ReportHead(
@@ -90,9 +92,14 @@ def _inputs(compared: Compared) -> ReportSection:
 
 def _divergence(compared: Compared) -> ReportSection:
     moment, *decisions = compared.divergence_lines()
-    rows: list[Sequence[Cell]] = [[each[:1], each[2:3].upper() + each[3:]] for each in decisions]
+    rows: list[Sequence[Cell]] = [
+        [decision[:1], decision[2:3].upper() + decision[3:]] for decision in decisions
+    ]
     rows += [["Why" if not index else "", each] for index, each in enumerate(compared.reasons)]
-    rows += [["First decision", each] for each in compared.first_decision_lines()]
+    rows += [
+        ["First decision", first_decision_line]
+        for first_decision_line in compared.first_decision_lines()
+    ]
     judged = " ".join((*compared.not_judged_lines(), *compared.end_lines()))
     return ReportSection(
         key="divergence",
@@ -116,7 +123,10 @@ def _workloads(compared: Compared) -> ReportSection:
         "first; workloads that were whole in both runs are left out.",
         empty="Every workload had its desired pods all the time, in both runs.",
         columns=("Workload", "Ready in A", "Ready in B"),
-        rows=[(each.key, each.text_a, each.text_b) for each in workloads[:_WORKLOADS_MAX]],
+        rows=[
+            (workload.key, workload.text_a, workload.text_b)
+            for workload in workloads[:_WORKLOADS_MAX]
+        ],
         left_out=f"{left:,} more" if left > 0 else "",
         wide=True,
         tabular=True,
@@ -132,9 +142,9 @@ def _figures(compared: Compared) -> ReportSection:
         empty="The runs have no figures.",
         columns=("Figure", "A", "B", "Change", "Change, %"),
         rows=[
-            [name, *map(_rounded, (each.a, each.b, each.change)), share]
-            for each in compared.comparison.figures
-            for name, *_, share in [figure_cells(each)]
+            [name, *map(_rounded, (figure.a, figure.b, figure.change)), share]
+            for figure in compared.comparison.figures
+            for name, *_, share in [figure_cells(figure)]
         ],
         wide=True,
         tabular=True,
@@ -174,8 +184,8 @@ def _pod_row(key: str, effects: Sequence[PodEffect], a: RunFacts, b: RunFacts) -
     either = one or other
     assert either is not None  # noqa: S101 - the key is one of theirs
     texts = [
-        f"{each.kind} ({durations.simulated(each.by_ns)})" if each.by_ns else each.kind
-        for each in effects
+        f"{effect.kind} ({durations.simulated(effect.by_ns)})" if effect.by_ns else effect.kind
+        for effect in effects
     ]
     priorities = dict.fromkeys(str(each.priority) for each in (one, other) if each is not None)
     return [
@@ -235,9 +245,7 @@ def _utilisation(sides: Sides) -> ReportSection:
         for side, source in sides.items():
             used = _values(source, total, "means")
             have = _values(source, CAPACITY.format(resource=quoted), "means")
-            found[side] = [
-                round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=False)
-            ]
+            found[side] = percentages(used, have)
         if any(found.values()):
             top = max(itertools.chain.from_iterable(found.values()))
             charts[resource] = _chart(sides, found, "@percent", 100 if top <= 100 else None)
@@ -267,19 +275,10 @@ def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:
 def _chart(
     sides: Sides, found: Mapping[str, Sequence[float]], y_format: str, y_max: float | None
 ) -> Option:
-    series = [
-        line(side, list(_points(sides[side], values))) for side, values in found.items() if values
-    ]
+    series = [line(side, points(sides[side], values)) for side, values in found.items() if values]
     for dashed in series[1:]:
         dashed["lineStyle"] = {"width": 2, "type": "dashed"}
     return over_time(series, end_s=sides.end_s, y_format=y_format, y_max=y_max)
-
-
-def _points(source: ReportTables, values: Sequence[float]) -> Iterator[list[float]]:
-    width = bucket_s(source)
-    for i, value in enumerate(values):
-        yield [round(i * width, 3), value]
-    yield [round(source.end_s, 3), values[-1]]
 
 
 def _rows(sides: Sides, found: Mapping[str, Sequence[float]], what: str) -> Iterator[list[Cell]]:

@@ -186,7 +186,7 @@ def evictions(source: ReportTables) -> ReportSection:
 
 
 def _signal_name(signal: str, thresholds: list[str]) -> str:
-    named = [each for each in thresholds if each != "-"]
+    named = [threshold for threshold in thresholds if threshold != "-"]
     match named:
         case []:
             return signal

@@ -16,6 +16,8 @@ from replay.report.section import (
     grid,
     line,
     over_time,
+    percentages,
+    points,
     stepped,
 )
 from replay.results import durations
@@ -93,9 +95,9 @@ def utilisation(source: ReportTables) -> ReportSection:
         have = stepped(source, CAPACITY.format(resource=resource)).get("all")
         if have is None or not used:
             continue
-        shares = {name: _share(steps.means, have.means) for name, steps in used.items()}
+        shares = {name: percentages(steps.means, have.means) for name, steps in used.items()}
         series = [
-            line(_label(name), _points(source, shares[name]), stack="all")
+            line(_label(name), points(source, shares[name]), stack="all")
             for name in by_priority(shares)
         ]
         top = max(map(sum, zip(*shares.values(), strict=True)))
@@ -120,7 +122,7 @@ def pending(source: ReportTables) -> ReportSection:
     """Return how many pods have no node, by priority."""
     found = stepped(source, PENDING)
     peaks = {name: steps.peaks for name, steps in found.items()}
-    series = [line(_label(name), _points(source, peaks[name])) for name in by_priority(peaks)]
+    series = [line(_label(name), points(source, peaks[name])) for name in by_priority(peaks)]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
     return ReportSection(
         key="pending",
@@ -142,16 +144,6 @@ def by_priority(names: Mapping[str, object]) -> list[str]:
 
 def _label(name: str) -> str:
     return name if name == OTHER else f"priority {name}"
-
-
-def _share(used: Sequence[float], have: Sequence[float]) -> list[float]:
-    return [round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=True)]
-
-
-def _points(source: ReportTables, values: Sequence[float]) -> list[list[float]]:
-    width = bucket_s(source)
-    points = [[round(i * width, 3), value] for i, value in enumerate(values)]
-    return [*points, [round(source.end_s, 3), values[-1]]]
 
 
 def _rows(
@@ -192,18 +184,18 @@ def waiting(source: ReportTables) -> ReportSection:
 
 def _distribution(name: str, counts: Sequence[tuple[int, int]]) -> Option:
     total, seen = sum(pods for _, pods in counts), 0
-    points = []
+    curve = []
     for bucket, pods in counts:
         seen += pods
         upto_s = _FIRST_NS * 10 ** (bucket / _PER_DECADE) / 1e9
-        points.append([float(f"{upto_s:.4g}"), round(100 * seen / total, 2)])
+        curve.append([float(f"{upto_s:.4g}"), round(100 * seen / total, 2)])
     return {
         "type": "line",
         "name": _label(name),
         "step": "end",
         "symbol": "circle",
         "symbolSize": 5,
-        "data": points,
+        "data": curve,
     }
 
 
@@ -231,7 +223,7 @@ def _cumulative(series: Sequence[Option], x_max: float) -> Option:
 
 
 def _simulated(values: Sequence[int | None]) -> list[Cell]:
-    return ["-" if each is None else durations.simulated(each) for each in values]
+    return ["-" if value is None else durations.simulated(value) for value in values]
 
 
 def latencies(source: ReportTables) -> ReportSection:

@@ -20,7 +20,7 @@ def notes(run: RunDirectory) -> ReportSection:
         note=_NOTE,
         empty="The run has no notes.",
         columns=("Count", "Kind", "Note"),
-        rows=[[each.times, each.kind, each.text] for each in run.notes()],
+        rows=[[note.times, note.kind, note.text] for note in run.notes()],
         wide=True,
         tabular=True,
     )
@@ -29,7 +29,8 @@ def notes(run: RunDirectory) -> ReportSection:
 def notes_of_two(run_a: RunDirectory, run_b: RunDirectory) -> ReportSection:
     """Return the section of two runs compared."""
     rows: list[Sequence[Cell]] = [
-        [each.a, each.b, each.kind, each.text] for each in compared_notes(run_a, run_b)
+        [compared_note.a, compared_note.b, compared_note.kind, compared_note.text]
+        for compared_note in compared_notes(run_a, run_b)
     ]
     return ReportSection(
         key="notes",

@@ -61,7 +61,9 @@ def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
     """Return the page; the data of its sections is JSON that markup in it cannot break."""
     sections = list(sections)
     charts = {
-        each.key: {"title": each.title, "charts": each.charts} for each in sections if each.charts
+        section.key: {"title": section.title, "charts": section.charts}
+        for section in sections
+        if section.charts
     }
     return Template(_asset("page.html")).substitute(
         kind=escape(head.kind),
@@ -71,7 +73,7 @@ def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
         ),
         described=" · ".join(f"{escape(name)} {_text(text)}" for name, text in head.described),
         contents="".join(
-            f'<li><a href="#{each.key}">{escape(each.title)}</a></li>' for each in sections
+            f'<li><a href="#{section.key}">{escape(section.title)}</a></li>' for section in sections
         ),
         figures="".join(map(_section, sections)),
         style=_asset("page.css"),
@@ -117,7 +119,7 @@ def _drawn(section: ReportSection) -> str:
 def _choice(section: ReportSection) -> str:
     if list(section.charts) == [""]:
         return ""
-    options = "".join(f"<option>{_text(each)}</option>" for each in section.charts)
+    options = "".join(f"<option>{_text(chart)}</option>" for chart in section.charts)
     label = escape(section.choice)
     return f'<label>{label} <select data-choice="{section.key}">{options}</select></label>'
 
@@ -175,7 +177,7 @@ class ReportHead:
 def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHead:
     """Return the top of the page; `name` is the run's."""
     counts = {name: _count(source, FIGURES[name].sql) for name in _COUNTED}
-    traces = [PurePath(each.path).name for each in manifest.traces]
+    traces = [PurePath(trace.path).name for trace in manifest.traces]
     shown = ", ".join(traces[:3]) + (f" and {len(traces) - 3} more" if len(traces) > 3 else "")
     preempted = f"{counts['preempted']:,}"
     if counts["preempted"]:
@@ -229,7 +231,7 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     with RunTables(run) as tables:
         source = open_source(tables)
         head = report_head(source, run.manifest(), run.path.resolve().name)
-        text = page(head, [notes(run), *(each(source) for each in SECTIONS)])
+        text = page(head, [notes(run), *(section(source) for section in SECTIONS)])
     if path is None and run.has_digests:
         run.note_made({REPORT: RunFile.of(text.encode())})
     return write_page(place, text)

@@ -115,9 +115,9 @@ def time_axis(end_s: float) -> Option:
 
 def _interval_s(end_s: float) -> float:
     """Return a round duration, at most _TICKS of which make up the run."""
-    for each in _INTERVALS_S:
-        if each * _TICKS >= end_s:
-            return each
+    for interval_s in _INTERVALS_S:
+        if interval_s * _TICKS >= end_s:
+            return interval_s
     return 10 * 86_400 * float(f"{end_s / _TICKS / 864_000:.1g}")
 
 
@@ -213,6 +213,18 @@ class BucketedValue:
 def bucket_s(source: ReportTables) -> float:
     """Return the length of an interval of a chart, in simulated seconds."""
     return source.end_s / BUCKETS
+
+
+def points(source: ReportTables, values: Sequence[float]) -> list[list[float]]:
+    """Return the points of a step line from a value of each interval."""
+    width = bucket_s(source)
+    drawn = [[round(place * width, 3), value] for place, value in enumerate(values)]
+    return [*drawn, [round(source.end_s, 3), values[-1]]]
+
+
+def percentages(used: Sequence[float], have: Sequence[float]) -> list[float]:
+    """Return each amount used as a percentage of what there is, 0 where there is nothing."""
+    return [round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=False)]
 
 
 def stepped(source: ReportTables, deltas: str) -> Mapping[str, BucketedValue]:

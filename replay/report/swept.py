@@ -67,9 +67,9 @@ def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str
         lines.setdefault(others, {})[row.place[index][1]] = row
     drawn = dict(itertools.islice(lines.items(), _SERIES_MAX))
     charts = {
-        figure_name(each): _chart(each, values, labels, drawn)
-        for each in figures
-        if any(each in row.figures for row in rows)
+        figure_name(figure): _chart(figure, values, labels, drawn)
+        for figure in figures
+        if any(figure in row.figures for row in rows)
     }
     return ReportSection(
         key=f"over-{index}",
@@ -114,7 +114,7 @@ def _chart(
 ) -> Option:
     series = []
     for others, places in lines.items():
-        found = [places[each].figures.get(figure) if each in places else None for each in values]
+        found = [places[value].figures.get(figure) if value in places else None for value in values]
         points = [None if each is None else round(each.mean, 6) for each in found]
         option = line(_label(others) or figure, points)  # type: ignore[arg-type] # by category
         series.append(option | {"step": False, "symbol": "circle", "symbolSize": 7})

@@ -213,8 +213,8 @@ class Recorder:
         """
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
         assert not self._sent_ns  # noqa: S101 - the same
-        for each in self._logs():
-            each.sync()
+        for log in self._logs():
+            log.sync()
         return RecorderPosition(
             spans=None if self._sink is None else self._sink.position(),
             wall_ns=perf_counter_ns() - self._began_ns,
@@ -237,7 +237,7 @@ class Recorder:
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
     ) -> None:
         """Record extender responses so that the run can be replayed without calling extenders."""
-        answered = [each for each in outcomes.outcomes if each.extender_answers]
+        answered = [outcome for outcome in outcomes.outcomes if outcome.extender_answers]
         if not answered:
             return
         self._responses_log = self._responses_log or self._run.responses_log()
@@ -249,12 +249,12 @@ class Recorder:
 
     def _logs(self) -> list[RunLog]:
         logs = (self._decision_log, self._round_log, self._objects_log, self._responses_log)
-        return [each for each in logs if each is not None]
+        return [log for log in logs if log is not None]
 
     def _flush(self) -> None:
         """Write what was recorded; called from another thread. Raises OSError."""
-        for each in self._logs():
-            each.unwritten.flush()
+        for log in self._logs():
+            log.unwritten.flush()
         if self._sink is not None:
             self._sink.flush()
 
@@ -262,8 +262,8 @@ class Recorder:
         """Close every log, also where another one cannot be written."""
         self._timed_flush.close()
         with contextlib.ExitStack() as stack:
-            for each in reversed(self._logs()):
-                stack.callback(each.close)
+            for log in reversed(self._logs()):
+                stack.callback(log.close)
 
     def _pod_added(self, event: scheduler_pb2.Event) -> None:
         pod = event.add.pod

@@ -328,9 +328,9 @@ _TABLES = (
 TABLES = {table.name: table for table in _TABLES}
 FILE_NAMES = tuple(table.file_name for table in _TABLES)
 WALL_COLUMNS = {
-    table.name: tuple(each.name for each in table.columns if each.is_wall)
+    table.name: tuple(column.name for column in table.columns if column.is_wall)
     for table in _TABLES
-    if any(each.is_wall for each in table.columns)
+    if any(column.is_wall for column in table.columns)
 }
 """By table, the columns that differ between two runs of the same inputs."""
 WALL_FIGURES = (

@@ -92,7 +92,7 @@ def validate(records: Iterable[Record]) -> TraceReport:
 class _Validation:
     def __init__(self) -> None:
         self._report = TraceReport()
-        self._classes = {each.name for each in SYSTEM_CLASSES}
+        self._classes = {system_class.name for system_class in SYSTEM_CLASSES}
         self._templates: dict[int, tuple[str, ...]] = {}
 
     def add(self, record: Record) -> None:

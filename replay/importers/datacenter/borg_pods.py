@@ -121,8 +121,8 @@ def _require_attributes(pod: Pod, constraints: list[borg.Constraint]) -> None:
     affinity = pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     term = required.node_selector_terms.add()
-    for each in constraints:
-        _require(term, each)
+    for constraint in constraints:
+        _require(term, constraint)
 
 
 _DIGITS_MAX = 20

@@ -101,7 +101,7 @@ def _merge_key(field: FieldDescriptor) -> str:
         return ""
     fields = field.message_type.fields_by_camelcase_name
     keys = MERGE_KEYS.get(field.camelcase_name, ())
-    return next((fields[each].name for each in keys if each in fields), "")
+    return next((fields[key].name for key in keys if key in fields), "")
 
 
 def _is_map(field: FieldDescriptor) -> bool:

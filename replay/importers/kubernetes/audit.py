@@ -224,8 +224,8 @@ def audit_events(path: Path) -> Iterator[tuple[str, Raw]]:
 def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
     """Yield the events of an entry: itself, of a list of records, of Azure's text, or Google's."""
     if isinstance(records := entry.get("records"), list):
-        for each in records:
-            yield from _unwrapped(where, each if isinstance(each, dict) else {})
+        for record in records:
+            yield from _unwrapped(where, record if isinstance(record, dict) else {})
     elif isinstance(log := part(entry, "properties").get("log"), str):
         bounds.check_json(log.encode(), where)
         try:

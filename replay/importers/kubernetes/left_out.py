@@ -26,7 +26,7 @@ NOT_SIMULATED = "not-simulated"
 MISSPELT = "misspelt-kind"
 UNREAD = "unread-kind"
 
-_CARRIED = {each.kind: each.api_version for each in RESOURCES}
+_CARRIED = {resource.kind: resource.api_version for resource in RESOURCES}
 _OTHERS = frozenset(
     {
         *("APIService", "Binding", "CertificateSigningRequest", "ClusterRole"),
@@ -270,7 +270,7 @@ def _concerns_pods(raw: Raw) -> bool:
 
 def _texts(raw: Raw, name: str) -> list[str]:
     values = raw.get(name)
-    return [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
 
 
 def _named(raw: Raw) -> str:

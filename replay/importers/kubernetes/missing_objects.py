@@ -45,7 +45,7 @@ class _Listing:
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
         self.pods: list[Pod] = []
         self.nodes: set[str] = set()
-        self.classes = {each.name for each in SYSTEM_CLASSES}
+        self.classes = {system_class.name for system_class in SYSTEM_CLASSES}
         self.uids: set[str] = set()
         self.owners: set[str] = set()
         self.deployments: dict[str, Deployment] = {}

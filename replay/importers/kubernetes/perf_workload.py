@@ -195,7 +195,7 @@ def _cases(path: Path, text: str) -> dict[str, Raw]:
         raise TraceError(str(path), f"is not YAML: {error}") from error
     cases = read if isinstance(read, list) else []
     result: dict[str, Raw] = {
-        str(each.get("name")): each for each in cases if isinstance(each, dict)
+        str(case.get("name")): case for case in cases if isinstance(case, dict)
     }
     if not result or len(result) != len(cases):
         raise TraceError(str(path), "is not a list of test cases with different names")

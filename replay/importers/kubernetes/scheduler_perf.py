@@ -138,12 +138,12 @@ class WorkloadRun:
     def records(self) -> Iterator[Record]:
         """Yield the records of all operations."""
         self._deleted_from = {
-            each.text("namespace")
-            for each in self._workload.operations()
-            if each.code == "deletePods"
+            operation.text("namespace")
+            for operation in self._workload.operations()
+            if operation.code == "deletePods"
         }
-        for each in self._workload.operations():
-            yield from self._run(each)
+        for operation in self._workload.operations():
+            yield from self._run(operation)
         for name in self._workload.unused():
             message = f"no operation reads the workload's parameter {name}"
             self._issues.add("unused-parameter", self._workload.where, message)
@@ -173,8 +173,8 @@ class WorkloadRun:
         }
 
     def _create_nodes(self, operation: Operation) -> Iterator[Record]:
-        for each in operation_nodes(operation, self._files, self._names):
-            yield self._numbering.record(self._now_ns, create=each)
+        for operation_node in operation_nodes(operation, self._files, self._names):
+            yield self._numbering.record(self._now_ns, create=operation_node)
 
     def _create_namespaces(self, operation: Operation) -> Iterator[Record]:
         template = operation.text("namespaceTemplatePath")

@@ -141,7 +141,7 @@ class _Trace:
     ) -> Iterator[Record]:
         lives = self._facts.lives.get(key, [])
         if key[0] == "Pod":
-            first = next((each[0] for each in lives if each), None)
+            first = next((life[0] for life in lives if life), None)
             life = self._life(first) if first is not None else None
             yield from self._templates.pod_create(at_ns, made.pod, life)
             return
@@ -215,7 +215,7 @@ def _add_lives(path: Path, content: object, facts: _Facts) -> None:
             isinstance(lives, list | tuple) for lives in by_template.values()
         ):
             raise TraceError(str(path), "pod_lifecycles: expected lives by template")
-        templates = [[_read_life(path, each) for each in lives] for lives in by_template.values()]
+        templates = [[_read_life(path, life) for life in lives] for lives in by_template.values()]
         templates.sort(key=lambda lives: lives[0][0] if lives else 0)
         facts.lives[key] = templates
         for start_s, end_s in (life for lives in templates for life in lives):

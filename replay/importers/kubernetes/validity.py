@@ -121,7 +121,7 @@ def _refuse_standstill(spec: workloads_pb2.DeploymentSpec) -> None:
     if not (update.HasField("max_surge") and update.HasField("max_unavailable")):
         return
     bounds = (update.max_surge, update.max_unavailable)
-    if all(not each.int_value and each.string_value in ("", "0%") for each in bounds):
+    if all(not bound.int_value and bound.string_value in ("", "0%") for bound in bounds):
         path = "spec.strategy.rollingUpdate.maxUnavailable"
         raise FieldError(path, "Invalid value: 0: may not be 0 when `maxSurge` is 0")
 

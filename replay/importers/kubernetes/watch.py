@@ -94,7 +94,7 @@ def _selected(paths: Sequence[Path], issues: Issues) -> list[Path]:
     by_kind: dict[str, list[Path]] = {}
     namespaces: set[str] = set()
     for path in paths:
-        first = next((each.raw for each in _events(path, Issues(), every_kind=True)), None)
+        first = next((event.raw for event in _events(path, Issues(), every_kind=True)), None)
         if first is None:
             issues.add("ignored-file", str(path), "no watch event")
         elif not is_carried(first):
@@ -213,10 +213,10 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
         event = event if isinstance(event, dict) else {}
         raw, type_ = event.get("object"), str(event.get("type") or "")
         if not type_ and (items := list_items(event)) is not None:
-            for each in items:
+            for item in items:
                 if arrival is None:
-                    _count_guess(where, each, issues)
-                yield _event(where, arrival, ChangeType.ADDED, each)
+                    _count_guess(where, item, issues)
+                yield _event(where, arrival, ChangeType.ADDED, item)
             yield _Event(where=where, at_ns=0, has_arrival=False, type=None, raw=event)
         elif not isinstance(raw, dict):
             issues.add("unknown-line", where, "no watch event: left out")

@@ -97,14 +97,17 @@ class RecordingCoverage:
 
         A resource that the server refused does not count, for no later recording would have more.
         """
-        recorded = [each for each in self.resources if not each.is_refused] or self.resources
+        recorded = [
+            resource for resource in self.resources if not resource.is_refused
+        ] or self.resources
         return min((each.complete_until_ns for each in recorded), default=None)
 
     @property
     def end_ns(self) -> int:
         """Return when the recording ended, or until when its most complete resource is complete."""
         return max(
-            (max(each.complete_until_ns, each.ended_ns) for each in self.resources), default=0
+            (max(resource.complete_until_ns, resource.ended_ns) for resource in self.resources),
+            default=0,
         )
 
     @property
@@ -112,9 +115,9 @@ class RecordingCoverage:
         """Return the resources that are not complete until the end."""
         end_ns = self.end_ns
         return [
-            each
-            for each in self.resources
-            if each.complete_until_ns < end_ns and not each.is_refused
+            resource
+            for resource in self.resources
+            if resource.complete_until_ns < end_ns and not resource.is_refused
         ]
 
     def gaps_by_version(self) -> list[tuple[int, float, str]]:

@@ -75,7 +75,9 @@ def interpret(
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
     header.options.update(options.as_text())
     yield output.numbering.header(header)
-    followed = (each for each in survey_issues if each.kind == FOLLOWED_ISSUE)
+    followed = (
+        survey_issue for survey_issue in survey_issues if survey_issue.kind == FOLLOWED_ISSUE
+    )
     yield from output.numbering.issues(followed)
     yield from _inferred_classes(facts, output)
     yield from _controller_pods(facts, output)
@@ -94,7 +96,7 @@ def interpret(
 
 
 def _but_followed(issues: Iterable[ImportIssue]) -> Iterator[ImportIssue]:
-    return (each for each in issues if each.kind != FOLLOWED_ISSUE)
+    return (issue for issue in issues if issue.kind != FOLLOWED_ISSUE)
 
 
 def _no_earlier(transition: Transition, start_ns: int) -> Transition:
@@ -109,9 +111,11 @@ def _no_earlier(transition: Transition, start_ns: int) -> Transition:
 
 def _inferred_classes(facts: Survey, output: RecordMaker) -> Iterator[Record]:
     """Yield the PriorityClasses that pods were admitted with, where none is recorded."""
-    for each in facts.inferred_classes():
-        output.issues.add("inferred", f"PriorityClass {each.metadata.name}", INFERRED_CLASS)
-        created = KubernetesObject(priority_class=each)
+    for inferred_class in facts.inferred_classes():
+        output.issues.add(
+            "inferred", f"PriorityClass {inferred_class.metadata.name}", INFERRED_CLASS
+        )
+        created = KubernetesObject(priority_class=inferred_class)
         yield output.numbering.record(facts.start_ns, create=created)
 
 

@@ -41,7 +41,7 @@ from services.kube.taints import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 
 # A binding copies these labels from the node (v1.34); users do not set them.
 _TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-_SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
+_SYSTEM_CLASSES = frozenset(system_class.name for system_class in SYSTEM_CLASSES)
 _COMPONENTS = ("system:kube-", "system:serviceaccount:kube-system:", "system:node:")
 """Prefixes of the names of API users that are components of the cluster."""
 _CAUSES = {"EvictionByEvictionAPI": "drain"}
@@ -363,9 +363,9 @@ def _node_state(raw: Raw) -> tuple[object, ...]:
     """Return the state of a node without its heartbeat and pressure."""
     own, spec, status = meta(raw), part(raw, "spec"), part(raw, "status")
     taints = [
-        (each.get("key"), each.get("value"), each.get("effect"))
-        for each in parts(spec, "taints")
-        if str(each.get("key")) not in _PRESSURE_TAINTS
+        (taint.get("key"), taint.get("value"), taint.get("effect"))
+        for taint in parts(spec, "taints")
+        if str(taint.get("key")) not in _PRESSURE_TAINTS
     ]
     states = {
         str(each.get("type")): each.get("status")
@@ -379,7 +379,7 @@ def _node_state(raw: Raw) -> tuple[object, ...]:
 def _node_without_pressure(raw: Raw) -> Raw:
     spec, status = dict(part(raw, "spec")), dict(part(raw, "status"))
     taints = [
-        each for each in parts(spec, "taints") if str(each.get("key")) not in _PRESSURE_TAINTS
+        taint for taint in parts(spec, "taints") if str(taint.get("key")) not in _PRESSURE_TAINTS
     ]
     if "taints" in spec:
         spec["taints"] = taints

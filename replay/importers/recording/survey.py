@@ -42,7 +42,7 @@ SIMULATED_OWNERS = {
 }
 """The owners whose controllers a replay simulates, by the kind of their dependents."""
 _FRESH_NS = 2 * SECOND_NS
-_SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
+_SYSTEM_CLASSES = frozenset(system_class.name for system_class in SYSTEM_CLASSES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,8 +241,10 @@ def _started_at(raw: Raw) -> object:
     """Return the latest start of a container of a running pod, as its status has it."""
     times = [
         text
-        for each in parts(part(raw, "status"), "containerStatuses")
-        if isinstance(text := part(part(each, "state"), "running").get("startedAt"), str)
+        for container_status in parts(part(raw, "status"), "containerStatuses")
+        if isinstance(
+            text := part(part(container_status, "state"), "running").get("startedAt"), str
+        )
     ]
     return max(times, default=part(raw, "status").get("startTime"))
 
@@ -250,8 +252,9 @@ def _started_at(raw: Raw) -> object:
 def _terminated_start_ns(raw: Raw) -> int | None:
     times = [
         ns
-        for each in parts(part(raw, "status"), "containerStatuses")
-        if (ns := time_ns(part(part(each, "state"), "terminated").get("startedAt"))) is not None
+        for container_status in parts(part(raw, "status"), "containerStatuses")
+        if (ns := time_ns(part(part(container_status, "state"), "terminated").get("startedAt")))
+        is not None
     ]
     return min(times, default=None)
 

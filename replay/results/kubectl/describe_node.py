@@ -129,11 +129,11 @@ def _limits(spec: pod_pb2.PodSpec) -> pod_pb2.PodSpec:
     made = pod_pb2.PodSpec()
     made.CopyFrom(spec)
     containers = (*made.containers, *made.init_containers)
-    for resources in (*(each.resources for each in containers), made.resources):
+    for resources in (*(container.resources for container in containers), made.resources):
         limits = dict(resources.limits)
         resources.requests.clear()
         resources.requests.update(limits)
-    limited = {name for each in made.containers for name in each.resources.limits}
+    limited = {name for container in made.containers for name in container.resources.limits}
     for name in set(made.overhead) - limited:
         del made.overhead[name]
     return made

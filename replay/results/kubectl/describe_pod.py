@@ -26,8 +26,8 @@ def add_pod(page: Page, pod: pod_pb2.Pod) -> None:
     if status.conditions:
         page.line("Conditions:")
         page.line("Type", "Status", indent=1)
-        for each in status.conditions:
-            page.line(each.type, each.status, indent=1)
+        for condition in status.conditions:
+            page.line(condition.type, condition.status, indent=1)
     if status.qos_class:
         page.line("QoS Class:", status.qos_class)
     page.values("Node-Selectors", pairs(spec.node_selector, "="))
@@ -84,23 +84,23 @@ def _containers(
         return
     page.line(f"{title}:")
     by_name = {each.name: each for each in statuses}
-    for each in containers:
-        page.line(f"{each.name}:", indent=1)
-        page.line("Image:", each.image, indent=2)
-        ports = [f"{port.container_port}/{port.protocol or 'TCP'}" for port in each.ports]
-        hosts = [f"{port.host_port}/{port.protocol or 'TCP'}" for port in each.ports]
+    for container in containers:
+        page.line(f"{container.name}:", indent=1)
+        page.line("Image:", container.image, indent=2)
+        ports = [f"{port.container_port}/{port.protocol or 'TCP'}" for port in container.ports]
+        hosts = [f"{port.host_port}/{port.protocol or 'TCP'}" for port in container.ports]
         plural = "s" if len(ports) > 1 else ""
         page.line(f"Port{plural}:", ", ".join(ports) or NONE, indent=2)
         page.line(f"Host Port{plural}:", ", ".join(hosts) or NONE, indent=2)
-        status = by_name.get(each.name)
+        status = by_name.get(container.name)
         if status is not None:
             _state(page, "State", status.state)
             if status.last_state.ListFields():
                 _state(page, "Last State", status.last_state)
             page.line("Ready:", str(status.ready), indent=2)
             page.line("Restart Count:", str(status.restart_count), indent=2)
-        _amounts(page, "Limits", each.resources.limits)
-        _amounts(page, "Requests", each.resources.requests)
+        _amounts(page, "Limits", container.resources.limits)
+        _amounts(page, "Requests", container.resources.requests)
 
 
 def _state(page: Page, title: str, state: pod_pb2.ContainerState) -> None:

@@ -85,7 +85,7 @@ def sorted_by(
 
     `mapping` makes an object JSON values.
     """
-    keyed = [(_key(field.values(mapping(each))), each) for each in items]
+    keyed = [(_key(field.values(mapping(item))), item) for item in items]
     keyed.sort(key=lambda pair: pair[0])
     return [each for _, each in keyed], any(key[0] != _ABSENT for key, _ in keyed)
 
@@ -109,6 +109,6 @@ def _key(values: Sequence[Any]) -> SortKey:
 def _natural(text: str) -> list[tuple[str, tuple[int, str]]]:
     """Return a key by which "web-2" comes before "web-10"."""
     parts = _NUMBERS.split(text)
-    digits = [each.lstrip("0") for each in parts[1::2]]
-    numbers = [*((len(each), each) for each in digits), (-1, "")]
+    digits = [part.lstrip("0") for part in parts[1::2]]
+    numbers = [*((len(digit), digit) for digit in digits), (-1, "")]
     return list(zip(parts[::2], numbers, strict=True))

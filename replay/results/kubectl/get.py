@@ -161,7 +161,7 @@ class _Lister:
 
     def chosen(self, items: Iterable[Item]) -> list[Item]:
         """Return those that are asked for."""
-        return [each for each in items if self._is_named(each) and self._has_fields(each)]
+        return [item for item in items if self._is_named(item) and self._has_fields(item)]
 
     def shown(self, held: RunObjects, messages: Iterable[Message], now_ns: int) -> list[Item]:
         """Return those that are asked for, with their statuses at `now_ns`."""

@@ -164,7 +164,7 @@ class _Reader:
         steps: list[Step] = []
         while self._text[self._at : self._at + 1] in (".", "["):
             steps.append(self._bracket() if self._takes("[") else self._dot())
-        return _Path(is_from_root, [each for each in steps if each is not _itself])
+        return _Path(is_from_root, [step for step in steps if step is not _itself])
 
     def _dot(self) -> Step:
         self._take(".")
@@ -317,8 +317,8 @@ def _descendants(value: Any, root: Any) -> Iterator[Any]:
 
 def _recursively(step: Step) -> Step:
     def found(value: Any, root: Any) -> Iterator[Any]:
-        for each in _descendants(value, root):
-            yield from step(each, root)
+        for descendant in _descendants(value, root):
+            yield from step(descendant, root)
 
     return found
 

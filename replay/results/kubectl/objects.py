@@ -312,7 +312,10 @@ class RunObjects:
         trackJobStatusAndRemoveFinalizers, countTerminatingPods.
         """
         status = job.status
-        if any(each.type in _JOB_ENDS and each.status == "True" for each in status.conditions):
+        if any(
+            condition.type in _JOB_ENDS and condition.status == "True"
+            for condition in status.conditions
+        ):
             return
         uid = job.metadata.uid
         succeeded = self._succeeded.get(uid, {})
@@ -350,7 +353,7 @@ class RunObjects:
             last_ns = optional_time_ns(status, "last_schedule_time")
             if last_ns is None or time_ns(created) > last_ns:
                 status.last_schedule_time.CopyFrom(created)
-            if not any(each.type in _JOB_ENDS for each in job.status.conditions):
+            if not any(condition.type in _JOB_ENDS for condition in job.status.conditions):
                 status.active.add(kind=kind, namespace=namespace, name=name, uid=job.metadata.uid)
 
 

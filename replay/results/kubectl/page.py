@@ -33,9 +33,9 @@ class Page:
         """Add an indented table; `header` has the columns with | between."""
         columns = header.split("|")
         self.line(*columns, indent=1)
-        self.line(*("-" * len(each) for each in columns), indent=1)
-        for each in lines:
-            self.line(*each, indent=1)
+        self.line(*("-" * len(column) for column in columns), indent=1)
+        for line in lines:
+            self.line(*line, indent=1)
 
     def values(self, name: str, values: Sequence[str]) -> None:
         """Add a name with a line for each value; "<none>" for no value."""

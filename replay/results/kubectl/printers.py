@@ -55,12 +55,12 @@ class Style:
 
     def label_headers(self) -> list[str]:
         """Return the headers of the columns with labels."""
-        headers = [each.rpartition("/")[2].upper() for each in self.label_columns]
+        headers = [label_column.rpartition("/")[2].upper() for label_column in self.label_columns]
         return [*headers, "LABELS"] if self.shows_labels else headers
 
     def label_cells(self, labels: Mapping[str, str]) -> list[str]:
         """Return an object's cells in these columns."""
-        found = [labels.get(each, NONE) for each in self.label_columns]
+        found = [labels.get(label_column, NONE) for label_column in self.label_columns]
         return [*found, pairs(labels)] if self.shows_labels else found
 
 
@@ -143,7 +143,7 @@ class _Custom:
 
     def add(self, now_ns: int, items: Sequence[Item]) -> None:
         del now_ns
-        self._table.rows([self._columns.row(mapping_of(each)) for each in items])
+        self._table.rows([self._columns.row(mapping_of(item)) for item in items])
 
     def close(self) -> None:
         pass

@@ -87,7 +87,7 @@ def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple
         _deletion_status(pod, shows_phase=shows_phase) or seen.status,
         seen.restarts.text(now_ns),
         age(pod, now_ns),
-        next((each.ip for each in status.pod_ips if each.ip), status.pod_ip) or NONE,
+        next((pod_ip.ip for pod_ip in status.pod_ips if pod_ip.ip), status.pod_ip) or NONE,
         pod.spec.node_name or NONE,
         status.nominated_node_name or NONE,
         NONE,
@@ -223,19 +223,21 @@ def _termination(terminated: pod_pb2.ContainerStateTerminated) -> str:
 
 def _sidecars(pod: pod_pb2.Pod) -> frozenset[str]:
     return frozenset(
-        each.name for each in pod.spec.init_containers if each.restart_policy == "Always"
+        init_container.name
+        for init_container in pod.spec.init_containers
+        if init_container.restart_policy == "Always"
     )
 
 
 def _condition(status: pod_pb2.PodStatus, type_: str) -> pod_pb2.PodCondition | None:
-    return next((each for each in status.conditions if each.type == type_), None)
+    return next((condition for condition in status.conditions if condition.type == type_), None)
 
 
 def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
     """Return a node's cells at `now_ns`. The last one is ours: true conditions but Ready."""
     status = node.status
     info = status.node_info
-    holding = [each.type for each in status.conditions if each.status == "True"]
+    holding = [condition.type for condition in status.conditions if condition.status == "True"]
     return (
         node.metadata.name,
         ",".join(_node_status(node)),
@@ -252,7 +254,9 @@ def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
 
 
 def _node_status(node: node_pb2.Node) -> Iterator[str]:
-    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    ready = next(
+        (condition for condition in node.status.conditions if condition.type == "Ready"), None
+    )
     if ready is None:
         yield "Unknown"
     else:
@@ -270,4 +274,4 @@ def _roles(node: node_pb2.Node) -> Iterator[str]:
 
 
 def _address(status: node_pb2.NodeStatus, type_: str) -> str:
-    return next((each.address for each in status.addresses if each.type == type_), NONE)
+    return next((address.address for address in status.addresses if address.type == type_), NONE)

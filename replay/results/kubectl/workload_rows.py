@@ -21,7 +21,9 @@ _SYMBOLS = {"In": "in", "NotIn": "notin"}
 
 def _containers(template: Any) -> tuple[str, str]:
     containers = template.spec.containers
-    return ",".join(each.name for each in containers), ",".join(each.image for each in containers)
+    return ",".join(container.name for container in containers), ",".join(
+        container.image for container in containers
+    )
 
 
 def selector_text(selector: meta_pb2.LabelSelector) -> str:
@@ -30,12 +32,24 @@ def selector_text(selector: meta_pb2.LabelSelector) -> str:
     Source: kubernetes v1.34 apimachinery pkg/apis/meta/v1/helpers.go, FormatLabelSelector.
     """
     parts = [(key, f"{key}={value}") for key, value in selector.match_labels.items()]
-    for each in selector.match_expressions:
-        if each.operator in _SYMBOLS:
-            values = ",".join(sorted(each.values))
-            parts.append((each.key, f"{each.key} {_SYMBOLS[each.operator]} ({values})"))
+    for match_expression in selector.match_expressions:
+        if match_expression.operator in _SYMBOLS:
+            values = ",".join(sorted(match_expression.values))
+            parts.append(
+                (
+                    match_expression.key,
+                    f"{match_expression.key} {_SYMBOLS[match_expression.operator]} ({values})",
+                )
+            )
         else:
-            parts.append((each.key, each.key if each.operator == "Exists" else f"!{each.key}"))
+            parts.append(
+                (
+                    match_expression.key,
+                    match_expression.key
+                    if match_expression.operator == "Exists"
+                    else f"!{match_expression.key}",
+                )
+            )
     parts.sort(key=lambda part: part[0])
     return ",".join(text for _, text in parts) or NONE
 
@@ -124,7 +138,7 @@ def job_row(each: Any, now_ns: int) -> Sequence[str]:
 
 
 def _job_status(job: Any) -> str:
-    holding = {each.type for each in job.status.conditions if each.status == "True"}
+    holding = {condition.type for condition in job.status.conditions if condition.status == "True"}
     for end in ("Complete", "Failed"):
         if end in holding:
             return end
@@ -132,7 +146,7 @@ def _job_status(job: Any) -> str:
         return "Terminating"
     if job.spec.suspend:
         holding.add("Suspended")
-    return next((each for each in _JOB_STATES if each in holding), "Running")
+    return next((job_state for job_state in _JOB_STATES if job_state in holding), "Running")
 
 
 def cron_job_row(each: Any, now_ns: int) -> Sequence[str]:

@@ -42,7 +42,7 @@ class DecisionLog(RunLog):
 
     def write_failed(self, attempts: Iterable[FailedAttempt]) -> None:
         """Append the decisions of attempts that bound nothing."""
-        self._lines.extend([failed_line(each) for each in attempts])
+        self._lines.extend([failed_line(attempt) for attempt in attempts])
         if len(self._lines) >= _LINES_BUFFERED:
             self.flush()
 
@@ -174,5 +174,6 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
 def pods_of(outcomes: scheduler_pb2.RoundOutcomes) -> int:
     """Return the number of attempts in `outcomes`."""
     return sum(
-        len(each.refusals.uids) if each.HasField("refusals") else 1 for each in outcomes.outcomes
+        len(outcome.refusals.uids) if outcome.HasField("refusals") else 1
+        for outcome in outcomes.outcomes
     )

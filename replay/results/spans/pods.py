@@ -156,7 +156,7 @@ class PodSpans:
     def _refusals(
         self, at_ns: int, refusals: scheduler_pb2.Refusals, links: Sequence[SpanContext]
     ) -> None:
-        verdicts = [_refusal(each) for each in refusals.verdicts]
+        verdicts = [_refusal(verdict) for verdict in refusals.verdicts]
         steps: list[dict[str, Attribute]] = [{} for _ in refusals.uids]
         for step in refusals.steps:
             for place, wall_ns in zip(step.places, step.wall_ns, strict=True):

@@ -210,7 +210,9 @@ def synchronize_attributes(
         head = [f"{each.pod.namespace}/{each.pod.name}" for each in result.ranking[:_HEAD]]
         if head:
             heads.append(f"{name}: {', '.join(head)}")
-        evicted += [f"{name}: {each.pod.namespace}/{each.pod.name}" for each in result.evictions]
+        evicted += [
+            f"{name}: {eviction.pod.namespace}/{eviction.pod.name}" for eviction in result.evictions
+        ]
     return {
         "reprieve.nodes_with_thresholds_met": len(met),
         "reprieve.thresholds_met": thresholds,

@@ -237,8 +237,8 @@ def summarize(
         decided=_decided(tally, eviction_not_judged),
         unbound=_unbound(tally, workloads),
         waits=_waits(tally),
-        unavailable=sum(each.unavailable for each in workloads),
-        workloads=tuple(each for each in workloads if not each.was_whole),
+        unavailable=sum(workload.unavailable for workload in workloads),
+        workloads=tuple(workload for workload in workloads if not workload.was_whole),
         latencies=tuple(
             StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
             for name, step in sorted(tally.steps.items())
@@ -285,7 +285,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
 
 def _unbound(tally: Tally, workloads: Sequence[WorkloadVerdict]) -> Unbound:
     waiting = tally.waiting.values()
-    not_created = len(tally.refused_alone) + sum(each.not_created for each in workloads)
+    not_created = len(tally.refused_alone) + sum(workload.not_created for workload in workloads)
     return Unbound(
         pods=len(waiting),
         not_created=not_created,

@@ -193,7 +193,7 @@ def workload_cells(verdict: WorkloadVerdict, start_ns: int) -> tuple[str, ...]:
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
     unbound = summary.unbound
-    still = {each.name: each.count for each in unbound.reasons}
+    still = {reason.name: reason.count for reason in unbound.reasons}
     print_rows(
         console,
         (*right_aligned("PODS"), "UNSCHEDULABLE AT THE END"),
@@ -299,8 +299,8 @@ def print_rows(
     if not items:
         return
     table = plain_table(*columns)
-    for each in items[:shown]:
-        table.add_row(*cells(each))
+    for item in items[:shown]:
+        table.add_row(*cells(item))
     console.print()
     if title:
         console.print(title, highlight=False)
@@ -320,7 +320,7 @@ def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
 
 
 def _listed(counts: Sequence[NamedCount]) -> str:
-    return ", ".join(f"{each.count:,} {each.name}" for each in counts)
+    return ", ".join(f"{count.count:,} {count.name}" for count in counts)
 
 
 def render(summary: Summary, output: str, console: Console) -> None:

@@ -231,12 +231,12 @@ class Tally(DecisionCounts):
         """Count attempts that bound nothing."""
         self.decisions["failed_scheduling"] += len(attempts)
         waiting = self.waiting
-        for each in attempts:
-            pod = waiting.get(each.pod.uid)
+        for attempt in attempts:
+            pod = waiting.get(attempt.pod.uid)
             if pod is not None:
-                pod.message = each.message
-                if each.reason != "Unschedulable":
-                    pod.reasons = (each.reason,)
+                pod.message = attempt.message
+                if attempt.reason != "Unschedulable":
+                    pod.reasons = (attempt.reason,)
 
     def _scheduled(self, observed: trace_pb2.Observed) -> None:
         uid = observed.object.uid

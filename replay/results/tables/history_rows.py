@@ -209,7 +209,7 @@ def free_capacity(
                 parts[key] = parts.get(key, 0.0) + amount * count / pods
     if not judged:
         parts = {(name, ""): float(sum(moment.free[:, i].tolist())) for i, name in enumerate(names)}
-    total = {name: sum(each.node.allocatable.get(name, 0) for each in nodes) for name in names}
+    total = {name: sum(node.node.allocatable.get(name, 0) for node in nodes) for name in names}
     for (name, reason), amount in parts.items():
         if amount or not judged:
             yield FreeCapacity(
@@ -221,7 +221,7 @@ def free_capacity(
 
 
 def _resources(nodes: Sequence[NodeUse]) -> list[str]:
-    named = {name for each in nodes for name in each.node.allocatable if "/" in name}
+    named = {name for node in nodes for name in node.node.allocatable if "/" in name}
     return [CPU, MEMORY, *sorted(named)]
 
 
@@ -234,10 +234,10 @@ class _Moment:
     def __init__(self, nodes: Sequence[NodeUse], names: Sequence[str]) -> None:
         self._nodes = nodes
         self._columns = {name: column for column, name in enumerate(names)}
-        free = np.array([[each.free(name) for name in names] for each in nodes], dtype=np.int64)
+        free = np.array([[node.free(name) for name in names] for node in nodes], dtype=np.int64)
         self.free = free.reshape(len(nodes), len(names))
         self._marks: dict[_Marks, int] = {}
-        self._mark_of = np.array([self._mark(each.node) for each in nodes], dtype=np.int64)
+        self._mark_of = np.array([self._mark(node.node) for node in nodes], dtype=np.int64)
 
     def _mark(self, node: Node) -> int:
         return self._marks.setdefault((node.unschedulable, node.taints), len(self._marks))

@@ -96,7 +96,7 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
     connection.execute(f"CREATE VIEW log AS {LOG.format(log_file=log_file)}")
     _write_drafts(run, connection, draft)
     for name in _DRAFTS:
-        columns = {each.name: each.type for each in TABLES[name].columns}
+        columns = {column.name: column.type for column in TABLES[name].columns}
         reader = _reader(_draft_path(draft, name), DRAFT_PODS if name == "pods" else columns)
         connection.execute(f"CREATE VIEW draft_{name} AS FROM {reader}")
     for table in TABLES.values():
@@ -172,7 +172,7 @@ def _span(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> None:
     columns = ", ".join(
-        f'CAST("{each.name}" AS {each.type}) AS "{each.name}"' for each in table.columns
+        f'CAST("{column.name}" AS {column.type}) AS "{column.name}"' for column in table.columns
     )
     order = f"ORDER BY {table.order}" if table.order else ""
     connection.execute(
@@ -200,7 +200,7 @@ def _are_there(run: RunDirectory) -> bool:
         return False
     try:
         with contextlib.closing(connect()) as connection:
-            return all(_has_columns(connection, each, run.path) for each in TABLES.values())
+            return all(_has_columns(connection, table, run.path) for table in TABLES.values())
     except (OSError, duckdb.Error):
         return False
 
@@ -209,7 +209,7 @@ def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Pa
     path = quoted(glob.escape(str(folder / table.file_name)))
     found = connection.execute(f"DESCRIBE FROM read_parquet({path})").fetchall()
     return [(name, type_) for name, type_, *_ in found] == [
-        (each.name, each.type) for each in table.columns
+        (column.name, column.type) for column in table.columns
     ]
 
 
@@ -315,7 +315,7 @@ class RunTables:
         """
         try:
             statements = self._connection.extract_statements(sql)
-            if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise RunError("a query must be one SELECT: a run's tables are read-only")
             found = self._connection
             _interruptible(found, lambda: found.execute(sql, parameters or None))

@@ -219,7 +219,7 @@ class WorkloadTally:
         match workload.kind:
             case "Deployment":
                 parts = [self._counts.get(each) or NO_PODS for each in self._children.get(uid, {})]
-                pods, ready = (sum(each.pods for each in parts), sum(each.ready for each in parts))
+                pods, ready = (sum(part.pods for part in parts), sum(part.ready for part in parts))
                 return Numbers(workload.wanted, pods, ready)
             case "StatefulSet":
                 return Numbers(workload.wanted, counts.pods, counts.ready_also_terminating)
