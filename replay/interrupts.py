@@ -59,18 +59,20 @@ class _Handlers(ABC):
         self._report = sys.unraisablehook
 
     def __enter__(self) -> Self:
-        found = {each: signal.getsignal(each) for each in ENDING}
-        self._before = {key: each for key, each in found.items() if each is not signal.SIG_IGN}
-        for each in self._before:
-            signal.signal(each, self._note)
+        handlers = {number: signal.getsignal(number) for number in ENDING}
+        self._before = {
+            number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN
+        }
+        for number in self._before:
+            signal.signal(number, self._note)
         self._report, sys.unraisablehook = sys.unraisablehook, self._unraisable
         return self
 
     def __exit__(self, *exception: object) -> None:
         _deferred.clear()
         sys.unraisablehook = self._report
-        for each, before in self._before.items():
-            signal.signal(each, before if before is not None else signal.SIG_DFL)
+        for number, handler in self._before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     @abstractmethod
     def _note(self, number: int, frame: FrameType | None) -> None: ...
@@ -103,8 +105,8 @@ class Interrupts(_Handlers):
         self._number = number
         # The kernel does not end a container's first process by a signal without a handler.
         second = self._end if os.getpid() == 1 else signal.SIG_DFL
-        for each in self._before:
-            signal.signal(each, second)
+        for ending in self._before:
+            signal.signal(ending, second)
         _interrupt(Interrupted(number), frame)
 
     def _end(self, number: int, frame: FrameType | None) -> None:

@@ -116,8 +116,10 @@ def _fields(kind: type) -> Mapping[str, object]:
     """Return a class's fields and their defaults, _MISSING for a required one."""
     if dataclasses.is_dataclass(kind):
         return {
-            each.name: each.default if each.default_factory is _MISSING else each.default_factory
-            for each in dataclasses.fields(kind)
+            field.name: field.default
+            if field.default_factory is _MISSING
+            else field.default_factory
+            for field in dataclasses.fields(kind)
         }
     if not hasattr(kind, "_field_defaults"):
         raise TypeError(f"{kind.__name__} is neither a dataclass nor a named tuple")
@@ -163,10 +165,10 @@ class Reading:
         if origin is Annotated:
             return _with_example(self._reader(arguments[0]), arguments[1])
         if origin in {Union, UnionType}:
-            kinds = [each for each in arguments if each is not NoneType]
+            kinds = [argument for argument in arguments if argument is not NoneType]
             return _optional(self._reader(kinds[0])) if len(kinds) == 1 else _as_it_is
         if origin is tuple and arguments[-1] is not Ellipsis:
-            return _row([self._reader(each) for each in arguments])
+            return _row([self._reader(argument) for argument in arguments])
         if origin in {tuple, Sequence}:
             return _list(self._reader(arguments[0]))
         if origin is Mapping:
@@ -255,8 +257,8 @@ def _list(reader: Read) -> Read:
         found: list[object] = []
         items = _items(data)
         try:
-            for each in items:
-                found.append(reader(each))
+            for item in items:
+                found.append(reader(item))
         except DataError as error:
             raise error.below(f"[{len(found)}]") from None
         return tuple(found)
@@ -289,7 +291,7 @@ def _mapping(keys: Read, values: Read) -> Read:
 
 def _choice(kind: type[Enum]) -> Read:
     members = {each.value: each for each in kind}
-    values = ", ".join(f'"{each}"' for each in members)
+    values = ", ".join(f'"{value}"' for value in members)
 
     def read(data: object) -> Enum:
         member = members.get(_text(data))

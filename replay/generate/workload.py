@@ -190,7 +190,7 @@ class _Workload:
         yield self._numbering.record(at_ns, create=KubernetesObject(deployment=deployment))
 
     def _shape(self, *what: object) -> _Shape:
-        tier = self._draw.weighted([(each, each.weight) for each in TIERS], "tier", *what)
+        tier = self._draw.weighted([(choice, choice.weight) for choice in TIERS], "tier", *what)
         size = self._draw.weighted(POD_SIZES, "size", *what)
         return next(
             shape

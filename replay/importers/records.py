@@ -94,10 +94,10 @@ class ImportOptions:
         """Return the options that differ from the defaults, as a header keeps them."""
         default = ImportOptions()
         return {
-            each.name: str(value)
-            for each in fields(self)
-            if each.name not in _NOT_IN_HEADER
-            and (value := getattr(self, each.name)) != getattr(default, each.name)
+            option.name: str(value)
+            for option in fields(self)
+            if option.name not in _NOT_IN_HEADER
+            and (value := getattr(self, option.name)) != getattr(default, option.name)
         }
 
 

@@ -209,9 +209,9 @@ def _files(path: Path, issues: Issues) -> Iterator[tuple[Path, bool]]:
     if not path.is_dir():
         yield path, False
         return
-    content = sorted(each for each in path.iterdir() if each.name[0] != ".")
-    files = [each for each in content if each.is_file()]
-    folders = [each for each in content if each.is_dir()]
+    content = sorted(entry for entry in path.iterdir() if entry.name[0] != ".")
+    files = [entry for entry in content if entry.is_file()]
+    folders = [entry for entry in content if entry.is_dir()]
     if not files:
         hint = f", only folders: give one of them, such as {folders[0]}" if folders else ""
         raise TraceError(str(path), f"the folder has no files{hint}")

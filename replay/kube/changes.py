@@ -68,7 +68,7 @@ def part(raw: Raw, name: str) -> Raw:
 def parts(raw: Raw, name: str) -> list[Raw]:
     """Return the mappings of a list within `raw`; [] where it is absent."""
     value = raw.get(name)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def meta(raw: Raw) -> Raw:
@@ -126,7 +126,9 @@ def conditions(raw: Raw) -> Iterator[Raw]:
 
 def condition(raw: Raw, type_: str) -> Raw:
     """Return a condition by its type; an empty mapping where it is absent."""
-    return next((each for each in conditions(raw) if each.get("type") == type_), _NOTHING)
+    return next(
+        (candidate for candidate in conditions(raw) if candidate.get("type") == type_), _NOTHING
+    )
 
 
 def phase(raw: Raw) -> str:
@@ -199,7 +201,7 @@ def latest_ns(raw: Any) -> int:
     own, status = meta(raw), part(raw, "status")
     times = [own.get("creationTimestamp")]
     times += [managed_field.get("time") for managed_field in parts(own, "managedFields")]
-    times += [each.get(name) for each in conditions(raw) for name in _CONDITION_TIMES]
+    times += [condition_.get(name) for condition_ in conditions(raw) for name in _CONDITION_TIMES]
     times += [status.get(name) for name in _STATUS_TIMES]
     for name in ("initContainerStatuses", "containerStatuses"):
         for container in parts(status, name):

@@ -64,7 +64,7 @@ def compared_page(compared: Compared) -> str:
 
 
 def _head(compared: Compared) -> ReportHead:
-    names = [each.path.resolve().name for each in (compared.run_a, compared.run_b)]
+    names = [run.path.resolve().name for run in (compared.run_a, compared.run_b)]
     wanted = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
         (figure.name.replace("_", " "), f"{figure_text(figure.a)} → {figure_text(figure.b)}")
@@ -187,7 +187,7 @@ def _pod_row(key: str, effects: Sequence[PodEffect], a: RunFacts, b: RunFacts) -
         f"{effect.kind} ({durations.simulated(effect.by_ns)})" if effect.by_ns else effect.kind
         for effect in effects
     ]
-    priorities = dict.fromkeys(str(each.priority) for each in (one, other) if each is not None)
+    priorities = dict.fromkeys(str(pod.priority) for pod in (one, other) if pod is not None)
     return [
         *(", ".join(texts), key, either.priority_class or "-", " → ".join(priorities)),
         *(_node(one), _node(other)),
@@ -204,14 +204,16 @@ class Sides(dict[str, ReportTables]):
     @property
     def end_s(self) -> float:
         """Return the length of the longer run, simulated seconds."""
-        return max(each.end_s for each in self.values())
+        return max(tables.end_s for tables in self.values())
 
 
 def _pending(sides: Sides) -> ReportSection:
     priorities = {row[0] for each in sides.values() for row in each.rows(_PRIORITIES)}
     deltas = {"all priorities": _TOTAL.format(deltas=PENDING)}
-    for each in sorted(priorities, reverse=True)[:_PRIORITIES_MAX] if len(priorities) > 1 else ():
-        deltas[f"priority {each}"] = _OF_PRIORITY.format(deltas=PENDING, priority=int(each))
+    for priority in (
+        sorted(priorities, reverse=True)[:_PRIORITIES_MAX] if len(priorities) > 1 else ()
+    ):
+        deltas[f"priority {priority}"] = _OF_PRIORITY.format(deltas=PENDING, priority=int(priority))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for name, sql in deltas.items():

@@ -155,7 +155,7 @@ def evictions(source: ReportTables) -> ReportSection:
     thresholds: dict[str, list[str]] = {}
     for signal, threshold, count, nodes, least, most, first, last in source.rows(_THRESHOLDS):
         thresholds.setdefault(signal, []).append(threshold)
-        times = [durations.simulated(each - source.start_ns) for each in (first, last)]
+        times = [durations.simulated(at_ns - source.start_ns) for at_ns in (first, last)]
         rows.append([signal, threshold, count, nodes, least, most, *times])
     series: list[Option] = [
         {
@@ -206,16 +206,16 @@ def loops(source: ReportTables) -> ReportSection:
         times.setdefault((owner, signal), []).append(source.seconds(at_ns))
     found = follower.found()[:_LOOPS_MAX]
     series = []
-    for each in found[:_GROUPS_MAX]:
-        points = enumerate(times[each.owner, each.signal], 1)
-        option = line(each.owner, [[at_s, count] for count, at_s in points][: 4 * BUCKETS])
+    for group in found[:_GROUPS_MAX]:
+        points = enumerate(times[group.owner, group.signal], 1)
+        option = line(group.owner, [[at_s, count] for count, at_s in points][: 4 * BUCKETS])
         series.append(option | {"symbol": "circle", "symbolSize": 5})
     rows: list[list[Cell]] = [
         [
-            *(each.owner, each.signal, each.evictions, durations.simulated(each.every_ns)),
-            f"{len(each.nodes)}: {', '.join(each.nodes[:_VICTIMS_NAMED])}",
+            *(group.owner, group.signal, group.evictions, durations.simulated(group.every_ns)),
+            f"{len(group.nodes)}: {', '.join(group.nodes[:_VICTIMS_NAMED])}",
         ]
-        for each in found
+        for group in found
     ]
     return ReportSection(
         key="loops",
@@ -243,7 +243,7 @@ def oom_kills(source: ReportTables) -> ReportSection:
         bars.setdefault(limit_of, [0] * _BARS)[place] = count
     rows: list[list[Cell]] = []
     for owner, container, limit_of, limit, count, pods, first, last in source.rows(_OOM_KILLS):
-        times = [durations.simulated(each - source.start_ns) for each in (first, last)]
+        times = [durations.simulated(at_ns - source.start_ns) for at_ns in (first, last)]
         rows.append([owner, container, limit_of, f"{limit / 2**20:,.0f}Mi", count, pods, *times])
     series: list[Option] = [
         {

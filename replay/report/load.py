@@ -163,9 +163,9 @@ def waiting(source: ReportTables) -> ReportSection:
     for name, bucket, pods in source.rows(_WAITS):
         counts.setdefault(name, []).append((bucket, pods))
     series = [_distribution(name, counts[name]) for name in by_priority(counts)]
-    longest_s = max((each["data"][-1][0] for each in series), default=1.0)
-    for each in series:
-        each["data"].append([longest_s * 1.2, 100.0])
+    longest_s = max((curve["data"][-1][0] for curve in series), default=1.0)
+    for curve in series:
+        curve["data"].append([longest_s * 1.2, 100.0])
     rows = [
         [str(priority), bound, *_simulated([*(quantiles or [None] * 3), longest]), left]
         for priority, bound, quantiles, longest, left in source.rows(_QUANTILES)
@@ -200,7 +200,7 @@ def _distribution(name: str, counts: Sequence[tuple[int, int]]) -> Option:
 
 
 def _cumulative(series: Sequence[Option], x_max: float) -> Option:
-    lowest = min(each["data"][0][1] for each in series)
+    lowest = min(curve["data"][0][1] for curve in series)
     return {
         "grid": grid(right=24),
         "legend": {"type": "scroll", "top": 0},

@@ -73,7 +73,7 @@ def node_timeline(source: ReportTables) -> ReportSection:
     rows: list[list[Cell]] = []
     for node, intervals in nodes.items():
         for pod, priority, from_s, to_s, ending, why in intervals[:_ROWS_PER_NODE]:
-            begun, ended = (durations.simulated(round(each * 1e9)) for each in (from_s, to_s))
+            begun, ended = (durations.simulated(round(at_s * 1e9)) for at_s in (from_s, to_s))
             rows.append([node, pod, str(priority), begun, ended, f"{ending} {why}".strip()])
     left_out = sum(counts[node] - len(nodes[node]) for node in nodes)
     total = next(source.rows("SELECT count(DISTINCT node_name) FROM nodes"))[0]
@@ -243,7 +243,7 @@ def reasons(source: ReportTables) -> ReportSection:
         "xAxis": {"type": "value", "minInterval": 1, "axisLabel": {"hideOverlap": True}},
         "yAxis": {"type": "category", "data": shown},
         "series": [
-            {"type": "bar", "name": name, "data": [counts[each] for each in shown]}
+            {"type": "bar", "name": name, "data": [counts[name_] for name_ in shown]}
             for name, counts in (("failed attempts", attempts), ("pods pending at the end", left))
         ],
     }

@@ -115,7 +115,9 @@ def _chart(
     series = []
     for others, places in lines.items():
         found = [places[value].figures.get(figure) if value in places else None for value in values]
-        points = [None if each is None else round(each.mean, 6) for each in found]
+        points = [
+            None if figure_value is None else round(figure_value.mean, 6) for figure_value in found
+        ]
         option = line(_label(others) or figure, points)  # type: ignore[arg-type] # by category
         series.append(option | {"step": False, "symbol": "circle", "symbolSize": 7})
     is_share = FIGURES[figure.partition("{")[0]].unit == "%"

@@ -258,7 +258,7 @@ def _converted_line(plain: Any) -> Any:
             part: Any = plain.get(change) if isinstance(plain, dict) else None
             for step in (kind, *path):
                 part = part.get(_spelt(part, step)) if isinstance(part, dict) else None
-            for name in (_spelt(part, each) for each in names) if isinstance(part, dict) else ():
+            for name in (_spelt(part, field) for field in names) if isinstance(part, dict) else ():
                 match part.get(name):
                     case str(text):
                         part[name] = {"stringValue": text}

@@ -176,7 +176,7 @@ def usage_profile(number: int, windows: Sequence[_Window], options: ImportOption
 
 
 def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return max((each for each in (one, other) if each is not None), default=None)
+    return max((amount for amount in (one, other) if amount is not None), default=None)
 
 
 class MachineNodes:

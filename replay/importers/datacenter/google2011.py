@@ -40,7 +40,9 @@ _PRIORITY_MAX = 999
 _T = TypeVar("_T")
 # Enums by the trace's numbers.
 _MACHINE_CHANGES = tuple(borg.MachineChange)
-_TASK_CHANGES = tuple(each for each in borg.TaskChange if each.value not in {"QUEUE", "ENABLE"})
+_TASK_CHANGES = tuple(
+    change for change in borg.TaskChange if change.value not in {"QUEUE", "ENABLE"}
+)
 _TASK_CHANGES += (borg.TaskChange.UPDATE,)  # UPDATE_RUNNING; the one before is UPDATE_PENDING
 _OPERATORS = tuple(borg.ConstraintOperator)[:4]
 

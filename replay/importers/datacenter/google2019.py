@@ -33,15 +33,15 @@ _Raw = Mapping[str, Any]
 _T = TypeVar("_T")
 # The trace's names of enums, by the trace's numbers.
 _TASK_CHANGES: Mapping[str, borg.TaskChange] = {
-    **{each.value: each for each in borg.TaskChange if each is not borg.TaskChange.UPDATE},
+    **{change.value: change for change in borg.TaskChange if change is not borg.TaskChange.UPDATE},
     "UPDATE_PENDING": borg.TaskChange.UPDATE,
     "UPDATE_RUNNING": borg.TaskChange.UPDATE,
 }
 _MACHINE_CHANGES: Mapping[str, borg.MachineChange | None] = {
     "EVENT_TYPE_UNKNOWN": None,
-    **{each.value: each for each in borg.MachineChange},
+    **{change.value: change for change in borg.MachineChange},
 }
-_OPERATORS = {each.value: each for each in borg.ConstraintOperator}
+_OPERATORS = {operator.value: operator for operator in borg.ConstraintOperator}
 _ENDS = frozenset(
     {borg.TaskChange.FAIL, borg.TaskChange.FINISH, borg.TaskChange.KILL, borg.TaskChange.LOST}
 )
@@ -120,7 +120,9 @@ def _instance(where: str, raw: _Raw) -> borg.BorgEvent:
         memory=_share(where, request, "memory"),
         in_alloc=not is_alloc and _whole(where, raw, "alloc_collection_id", 0) != 0,
         has_missing_info=raw.get("missing_type") not in (None, 0, "0", "", "MISSING_TYPE_NONE"),
-        constraints=tuple(_constraint(where, each) for each in parts(raw, "constraint")),
+        constraints=tuple(
+            _constraint(where, constraint) for constraint in parts(raw, "constraint")
+        ),
     )
 
 

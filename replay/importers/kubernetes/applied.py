@@ -119,13 +119,13 @@ def _merge_map(field: FieldDescriptor, live: Any, wanted: Any, last: Any) -> Non
 
 def _merged(live: Any, wanted: Any, last: Any, key: str) -> list[Message]:
     """Return the elements of the manifest, and then those that something else has added."""
-    before = {getattr(each, key): each for each in live}
-    former = {getattr(each, key): each for each in last}
+    before = {getattr(item, key): item for item in live}
+    former = {getattr(item, key): item for item in last}
     made = []
-    for each in wanted:
-        identity = getattr(each, key)
-        element = type(each)()
+    for item in wanted:
+        identity = getattr(item, key)
+        element = type(item)()
         element.CopyFrom(before.pop(identity, element))
-        _merge(element, each, former.get(identity, type(each)()))
+        _merge(element, item, former.get(identity, type(item)()))
         made.append(element)
     return made + [each for identity, each in before.items() if identity not in former]

@@ -87,8 +87,8 @@ class _Log:
         if subresource in {"binding", "eviction"} and verb == "create":
             yield from self._on_pod(where, named, entry)
         elif verb == "deletecollection":
-            for each in list_items(answer) or ():
-                yield from self._delete(where, each, named, object_kind)
+            for item in list_items(answer) or ():
+                yield from self._delete(where, item, named, object_kind)
         elif verb == "delete":
             yield from self._delete(where, answer, named, object_kind)
         elif is_carried(answer) and kind(answer) == object_kind:
@@ -202,7 +202,11 @@ def _evicted(pod: Raw, at_ns: int, requested_s: object) -> Raw:
 
 def _with_condition(pod: Raw, condition: Raw) -> Raw:
     status = part(pod, "status")
-    rest = [each for each in parts(status, "conditions") if each.get("type") != condition["type"]]
+    rest = [
+        other_condition
+        for other_condition in parts(status, "conditions")
+        if other_condition.get("type") != condition["type"]
+    ]
     return {**status, "conditions": [*rest, condition]}
 
 
@@ -216,9 +220,9 @@ def is_wrapped(start: bytes) -> bool:
 def audit_events(path: Path) -> Iterator[tuple[str, Raw]]:
     """Yield the file's audit events, unwrapped, with file and line. Raises TraceError."""
     for where, value in read_documents(path):
-        for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, dict):
-                yield from _unwrapped(where, each)
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, dict):
+                yield from _unwrapped(where, item)
 
 
 def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:

@@ -36,14 +36,14 @@ def report_failing(objects: Iterable[KubernetesObject], issues: Issues) -> None:
     """Add an issue for each pod that a controller owns and whose containers cannot run."""
     owners: dict[str, OwnerReference] = {}
     failing: list[tuple[str, OwnerReference, str]] = []
-    for each in objects:
-        meta = metadata(each)
+    for message in objects:
+        meta = metadata(message)
         owner = next((owner for owner in meta.owner_references if owner.controller), None)
         if owner is None:
             continue
-        if not each.HasField("pod"):
+        if not message.HasField("pod"):
             owners[meta.uid] = owner
-        elif owner.kind in KINDS.values() and (reason := _reason(each.pod)):
+        elif owner.kind in KINDS.values() and (reason := _reason(message.pod)):
             failing.append((meta.namespace, owner, reason))
     for namespace, owner, reason in failing:
         top = owners.get(owner.uid, owner)

@@ -227,9 +227,9 @@ def _scaled(carried: Iterable[KubernetesObject]) -> dict[tuple[str, str, str], S
     """Return replicas by kind, namespace and name, and those of what owners own in the trace."""
     result: dict[tuple[str, str, str], Scaled] = {}
     owned: Counter[tuple[str, str, str]] = Counter()
-    for each in carried:
-        content = getattr(each, each.WhichOneof("object") or "")
-        meta_, kind = metadata(each), content.DESCRIPTOR.name
+    for message in carried:
+        content = getattr(message, message.WhichOneof("object") or "")
+        meta_, kind = metadata(message), content.DESCRIPTOR.name
         spec = content.spec if "spec" in content.DESCRIPTOR.fields_by_name else None
         replicas = None
         if spec is not None and "replicas" in spec.DESCRIPTOR.fields_by_name:
@@ -251,10 +251,10 @@ def _custom_owners(carried: Iterable[KubernetesObject]) -> Counter[tuple[str, st
     A Node owns its mirror pods, and a kubelet is no controller.
     """
     found: Counter[tuple[str, str, str]] = Counter()
-    for each in carried:
-        if not each.HasField("pod") or each.pod.status.phase in TERMINAL_PHASES:
+    for message in carried:
+        if not message.HasField("pod") or message.pod.status.phase in TERMINAL_PHASES:
             continue
-        meta_ = each.pod.metadata
+        meta_ = message.pod.metadata
         for owner in meta_.owner_references:
             if owner.controller and owner.kind != "Node" and owner.kind not in KINDS.values():
                 found[owner.kind, meta_.namespace or "default", owner.name] += 1

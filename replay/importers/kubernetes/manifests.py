@@ -146,10 +146,10 @@ class _Manifests:
         header.start_ns = at_ns
         yield numbering.header(header)
         yield from numbering.issues(self._issues)
-        for each in existing:
-            if not _was_created(each):
-                fill_in(each)
-            yield from _created(each, at_ns, numbering, templates)
+        for message in existing:
+            if not _was_created(message):
+                fill_in(message)
+            yield from _created(message, at_ns, numbering, templates)
         for key, each in self._new.items():
             if key in self._existing:
                 yield numbering.record(at_ns, update=each)

@@ -51,24 +51,24 @@ class _Listing:
         self.deployments: dict[str, Deployment] = {}
         self._by_name: dict[tuple[str, str], Deployment] = {}
         self._reporting: list[tuple[str, str]] = []
-        for each in objects:
-            field = each.WhichOneof("object") or ""
-            meta = metadata(each)
+        for message in objects:
+            field = message.WhichOneof("object") or ""
+            meta = metadata(message)
             self.uids.add(meta.uid)
             owner = _controller(meta)
             if owner is not None:
                 self.owners.add(owner.uid)
             match field:
-                case "pod" if each.pod.status.phase not in TERMINAL_PHASES:
-                    self.pods.append(each.pod)
+                case "pod" if message.pod.status.phase not in TERMINAL_PHASES:
+                    self.pods.append(message.pod)
                 case "node":
                     self.nodes.add(meta.name)
                 case "priority_class":
                     self.classes.add(meta.name)
                 case "deployment":
-                    self.deployments[meta.uid] = each.deployment
-                    self._by_name[meta.namespace, meta.name] = each.deployment
-            if _reports_pods(each, field):
+                    self.deployments[meta.uid] = message.deployment
+                    self._by_name[meta.namespace, meta.name] = message.deployment
+            if _reports_pods(message, field):
                 self._reporting.append((meta.uid, _named(KINDS[field], meta)))
 
     def deployment_of(self, pod: ObjectMeta, owner: OwnerReference) -> Deployment | None:

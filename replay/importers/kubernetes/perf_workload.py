@@ -126,7 +126,7 @@ class Operation:
     def texts(self, name: str) -> list[str]:
         """Return a list of strings, [] where it is absent."""
         value = self._fields.get(name.lower())
-        return [str(each) for each in value] if isinstance(value, list) else []
+        return [str(item) for item in value] if isinstance(value, list) else []
 
     def mapping(self, name: str) -> Raw:
         """Return a mapping; an empty one where it is absent."""
@@ -204,7 +204,9 @@ def _cases(path: Path, text: str) -> dict[str, Raw]:
 
 def _workloads(case: Raw) -> dict[str, Raw]:
     return {
-        str(each.get("name")): each for each in _list(case, "workloads") if isinstance(each, dict)
+        str(workload.get("name")): workload
+        for workload in _list(case, "workloads")
+        if isinstance(workload, dict)
     }
 
 

@@ -197,8 +197,8 @@ class WorkloadRun:
             yield from self._mark(operation)
         keep = self._deletable[namespace] if namespace in self._deleted_from else None
         for before, pod in operation_pods(operation, template, namespace, self._files, self._names):
-            for each in before:
-                yield self._numbering.record(self._now_ns, create=each)
+            for needed in before:
+                yield self._numbering.record(self._now_ns, create=needed)
             if keep is not None:
                 keep.append(pod)
             yield from self._templates.pod_create(self._now_ns, pod)

@@ -201,7 +201,7 @@ def _add_event_time(path: Path, event: object, facts: _Facts) -> None:
 
 def _objects(where: str, event: _Raw, name: str) -> list[_Raw]:
     objects = event.get(name) or []
-    if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
+    if not isinstance(objects, list) or not all(isinstance(raw, dict) for raw in objects):
         raise TraceError(where, f"{name}: expected a list of Kubernetes objects")
     return objects
 
@@ -286,7 +286,7 @@ def _json_parts(path: Path, data: bytes, events_only: bool) -> Iterator[tuple[st
         if name == "events" and not isinstance(value, list):
             raise TraceError(str(path), "events: expected a list")
         if name == "events":
-            yield from (("event", each) for each in value)
+            yield from (("event", event) for event in value)
         elif not events_only:
             yield str(name), value
 

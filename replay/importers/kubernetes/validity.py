@@ -162,7 +162,9 @@ def _refuse_overcommitted(resources: pod_pb2.ResourceRequirements, path: str) ->
         if name not in resources.limits:
             text = "Limit must be set for non overcommitable resources"
             raise FieldError(f"{path}.limits", f"Required value: {text} ({name})")
-        request, limit = (parse(each[name]) for each in (resources.requests, resources.limits))
+        request, limit = (
+            parse(amounts[name]) for amounts in (resources.requests, resources.limits)
+        )
         if request.nano != limit.nano:
             text = f'Invalid value: "{request}": must be equal to {name} limit of {limit}'
             raise FieldError(f"{path}.requests", text)

@@ -53,7 +53,7 @@ RECORDED_NAMESPACE = "reprieve/recorded-namespace"
 """The annotation of a file's first bookmark with the only namespace that the file is of."""
 # Owners come before their dependents, and what pods need comes before pods.
 _RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
-_TYPES = {each.value: each for each in ChangeType}
+_TYPES = {type_.value: type_ for type_ in ChangeType}
 _SortKey = tuple[int, int, int]
 
 
@@ -81,8 +81,8 @@ def open_recording(paths: Sequence[Path]) -> Recording:
     coverage.add_issues(left_out)
 
     def changes(issues: Issues) -> Iterator[Change]:
-        for each in left_out:
-            issues.add(each.kind, each.where, each.message, each.count)
+        for note in left_out:
+            issues.add(note.kind, note.where, note.message, note.count)
         yield from _merged(selected, issues, coverage)
 
     complete_until_ns = coverage.complete_until_ns

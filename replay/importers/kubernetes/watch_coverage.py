@@ -176,7 +176,9 @@ def named(titles: Sequence[str]) -> str:
 def recording_coverage(paths: Sequence[Path]) -> RecordingCoverage:
     """Return what the files say about their ends and gaps."""
     found = [_file_coverage(path) for path in paths]
-    return RecordingCoverage(resources=tuple(each for each in found if each is not None))
+    return RecordingCoverage(
+        resources=tuple(resource for resource in found if resource is not None)
+    )
 
 
 def _file_coverage(path: Path) -> ResourceCoverage | None:

@@ -121,9 +121,9 @@ def _inferred_classes(facts: Survey, output: RecordMaker) -> Iterator[Record]:
 
 def _controller_pods(facts: Survey, output: RecordMaker) -> Iterator[Record]:
     """Yield the lives of what controllers will make, in the recorded order."""
-    for each in facts.objects.values():
-        if each.is_observed:
-            record = _controller_pod(each, facts)
+    for made in facts.objects.values():
+        if made.is_observed:
+            record = _controller_pod(made, facts)
             yield output.numbering.record(facts.start_ns, controller_pod=record)
 
 

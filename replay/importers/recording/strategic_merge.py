@@ -61,7 +61,7 @@ def merged(old: Raw, patch: Raw) -> dict[str, Any]:
             field = name.removeprefix(_DELETE_FROM)
             gone, before = value or (), result.get(field)
             if isinstance(before, list) and isinstance(gone, list):
-                result[field] = [each for each in before if each not in gone]
+                result[field] = [item for item in before if item not in gone]
         elif name[:1] == "$":
             continue
         elif value is None:
@@ -80,33 +80,33 @@ def _value(name: str, old: object, value: object) -> object:
         return merged(old if isinstance(old, dict) else {}, value)
     if isinstance(value, list) and name in _MERGED_PRIMITIVES:
         before = old if isinstance(old, list) else []
-        return [*before, *(each for each in value if each not in before)]
+        return [*before, *(item for item in value if item not in before)]
     if isinstance(value, list) and name in MERGE_KEYS:
         return _list(name, old if isinstance(old, list) else [], value)
     return value
 
 
 def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
-    if not all(isinstance(each, dict) for each in [*old, *patch]):
+    if not all(isinstance(item, dict) for item in [*old, *patch]):
         return list(patch)
-    if any(each.get("$patch") == "replace" for each in patch):
-        return [each for each in patch if "$patch" not in each]
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if "$patch" not in item]
     result = list(old)
-    for each in patch:
-        key = _key(name, each)
+    for item in patch:
+        key = _key(name, item)
         place = next((at for at, one in enumerate(result) if _key(name, one) == key), None)
-        if each.get("$patch") == "delete":
+        if item.get("$patch") == "delete":
             if place is not None:
                 del result[place]
         elif place is None:
-            result.append(merged({}, each))
+            result.append(merged({}, item))
         else:
-            result[place] = merged(result[place], each)
+            result[place] = merged(result[place], item)
     return result
 
 
 def _ordered(name: str, values: Sequence[Any], order: Sequence[Any]) -> list[Any]:
-    keys = [_key(name, each) for each in order]
+    keys = [_key(name, item) for item in order]
     return sorted(
         values, key=lambda each: keys.index(key) if (key := _key(name, each)) in keys else len(keys)
     )

@@ -46,10 +46,10 @@ def describe(
     types, and as `get` does.
     """
     wanted = targets(resource, names)
-    for each in wanted:
-        if each.resource.kind not in ("Pod", "Node"):
+    for target in wanted:
+        if target.resource.kind not in ("Pod", "Node"):
             raise RunError(
-                f"describe shows pods and nodes; use `reprieve get {each.resource.plural} "
+                f"describe shows pods and nodes; use `reprieve get {target.resource.plural} "
                 f"{run.path} -o yaml`"
             )
     now_ns = run.moment_ns(offset_ns=offset_ns, at_ns=at_ns)
@@ -61,8 +61,8 @@ def describe(
     where = f"{run.path} at {rfc3339.text(now_ns)}"
     hint = "--at shows other moments than the end" if offset_ns is at_ns is None else ""
     count, missing = 0, list[str]()
-    for each in wanted:
-        kind = each.resource.kind
+    for target in wanted:
+        kind = target.resource.kind
         there = sorted(
             key
             for key, message in held.objects.items()
@@ -70,12 +70,12 @@ def describe(
             and namespace in ("", key[1] or namespace)
             and (selector is None or selector.matches(labels_of(message)))
         )
-        keys = [key for key in there if not each.names or key[2] in each.names]
+        keys = [key for key in there if not target.names or key[2] in target.names]
         found = {key[2] for key in keys}
-        prefixes = tuple(name for name in each.names if name not in found)
+        prefixes = tuple(name for name in target.names if name not in found)
         begun = [key for key in there if prefixes and key[2].startswith(prefixes)]
         found |= {name for name in prefixes if any(key[2].startswith(name) for key in begun)}
-        missing += each.missing(found, {key[2] for key in there}, where, hint)
+        missing += target.missing(found, {key[2] for key in there}, where, hint)
         for key in dict.fromkeys([*keys, *begun]):
             write(("\n\n" if count else "") + _page(held, key, events, now_ns))
             count += 1
@@ -98,20 +98,20 @@ def _page(held: RunObjects, key: ObjectKey, events: KubeEvents, now_ns: int) -> 
 def _events(page: Page, message: Message, kind: str, events: KubeEvents, now_ns: int) -> None:
     meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
     found = [
-        each
-        for each in events.standing(now_ns)
-        if (each.kind, each.object_name) == (kind, meta.name)
-        and (kind == "Node" or each.namespace == meta.namespace)
-        and each.uid in ("", meta.uid)
+        event
+        for event in events.standing(now_ns)
+        if (event.kind, event.object_name) == (kind, meta.name)
+        and (kind == "Node" or event.namespace == meta.namespace)
+        and event.uid in ("", meta.uid)
     ]
     if not found:
         page.line("Events:", NONE)
         return
     page.line("Events:")
     lines = []
-    for each in found:
-        age = durations.age(now_ns - each.last_ns)
-        if each.count > 1:
-            age += f" (x{each.count} over {durations.age(now_ns - each.first_ns)})"
-        lines.append((each.type, each.reason, age, each.component, each.message.strip()))
+    for event in found:
+        age = durations.age(now_ns - event.last_ns)
+        if event.count > 1:
+            age += f" (x{event.count} over {durations.age(now_ns - event.first_ns)})"
+        lines.append((event.type, event.reason, age, event.component, event.message.strip()))
     page.table("Type|Reason|Age|From|Message", lines)

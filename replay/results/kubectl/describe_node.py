@@ -74,11 +74,11 @@ def _pods_on(held: RunObjects, node_name: str) -> list[pod_pb2.Pod]:
     """Return the pods of a node that have not ended, by namespace and name."""
     found = (held.objects[key] for key in sorted(key for key in held.objects if key[0] == "Pod"))
     return [
-        each
-        for each in found
-        if isinstance(each, pod_pb2.Pod)
-        and each.spec.node_name == node_name
-        and each.status.phase not in TERMINAL_PHASES
+        pod
+        for pod in found
+        if isinstance(pod, pod_pb2.Pod)
+        and pod.spec.node_name == node_name
+        and pod.status.phase not in TERMINAL_PHASES
     ]
 
 

@@ -36,7 +36,7 @@ class CustomColumns:
     @classmethod
     def parse(cls, text: str) -> CustomColumns:
         """Read them. Raises JSONPathError."""
-        pairs = [each.partition(":") for each in text.split(",")]
+        pairs = [pair.partition(":") for pair in text.split(",")]
         for header, _, path in pairs:
             if not header or not path:
                 raise JSONPathError(
@@ -48,7 +48,7 @@ class CustomColumns:
     def row(self, item: Any) -> list[str]:
         """Return the cells of an object, as JSON values; "<none>" for an absent field."""
         found = (field.values(item) for field in self.fields)
-        return [",".join(map(text_of, each)) if each else NONE for each in found]
+        return [",".join(map(text_of, values)) if values else NONE for values in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class FieldSelector:
     def parse(cls, text: str) -> FieldSelector:
         """Read FIELD=VALUE and FIELD!=VALUE with commas between. Raises JSONPathError."""
         terms = []
-        for each in filter(None, text.split(",")):
-            match = _TERM.fullmatch(each)
+        for term in filter(None, text.split(",")):
+            match = _TERM.fullmatch(term)
             if match is None:
                 raise JSONPathError(
-                    f"{each!r} is not FIELD=VALUE or FIELD!=VALUE; write status.phase=Failed"
+                    f"{term!r} is not FIELD=VALUE or FIELD!=VALUE; write status.phase=Failed"
                 )
             terms.append((Field(match[1]), match[2] != "!=", match[3]))
         return cls(tuple(terms))

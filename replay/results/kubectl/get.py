@@ -166,7 +166,7 @@ class _Lister:
     def shown(self, held: RunObjects, messages: Iterable[Message], now_ns: int) -> list[Item]:
         """Return those that are asked for, with their statuses at `now_ns`."""
         named = filter(self._is_named, messages)
-        items = (held.with_status(each, now_ns) for each in named)
+        items = (held.with_status(message, now_ns) for message in named)
         return list(filter(self._has_fields, items))
 
     def listed(self, held: RunObjects, now_ns: int) -> list[Item]:
@@ -192,7 +192,7 @@ def _batches(
     run: RunDirectory, wanted: Sequence[Target], moment_ns: int | None, *, watch: bool
 ) -> Callable[[_Lister], Iterator[_Batch]]:
     """Return what yields the objects of one type; lists of several read the run once."""
-    kinds = [each.resource.kind for each in wanted if each.resource is not EVENTS]
+    kinds = [target.resource.kind for target in wanted if target.resource is not EVENTS]
     held = None
     if kinds and moment_ns is not None and not watch:
         held = objects_at(run, kinds, moment_ns)
@@ -255,7 +255,7 @@ class _Statuses:
         if not self._lister.has_status:
             return []
         affected = self._lister.shown(held, self._affected(held, change), change.at_ns)
-        return self.seen([each for each in affected if self._is_new(each)])
+        return self.seen([item for item in affected if self._is_new(item)])
 
     def _affected(self, held: RunObjects, change: ObjectChange) -> Iterator[Message]:
         """Yield the objects of the kind whose status may have changed."""

@@ -96,14 +96,14 @@ class Field:
 
 
 def _rendered(body: Sequence[str | _Path | _Range], value: Any, root: Any) -> Iterator[str]:
-    for each in body:
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, _Path):
-            yield " ".join(map(text_of, each.results(value, root)))
+    for part in body:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, _Path):
+            yield " ".join(map(text_of, part.results(value, root)))
         else:
-            for item in each.path.results(value, root):
-                yield from _rendered(each.body, item, root)
+            for item in part.path.results(value, root):
+                yield from _rendered(part.body, item, root)
 
 
 def text_of(value: Any) -> str:
@@ -291,7 +291,7 @@ def _slice(match: re.Match[str]) -> Step:
     first, second, last, third, by = match.groups()
     if not second:
         return _at(int(first))
-    bounds = slice(*(int(each) if each else None for each in (first, last, by)))
+    bounds = slice(*(int(bound) if bound else None for bound in (first, last, by)))
     if third and by and int(by) <= 0:
         raise JSONPathError(f"the jsonpath template: the step {by} of a slice is not positive")
 
@@ -311,8 +311,8 @@ def _children(value: Any, _root: Any) -> Iterator[Any]:
 
 def _descendants(value: Any, root: Any) -> Iterator[Any]:
     yield value
-    for each in _children(value, root):
-        yield from _descendants(each, root)
+    for child in _children(value, root):
+        yield from _descendants(child, root)
 
 
 def _recursively(step: Step) -> Step:
@@ -334,6 +334,6 @@ def _union(steps: Sequence[Step]) -> Step:
 def _where(holds: Callable[[Any, Any], bool]) -> Step:
     def step(value: Any, root: Any) -> Iterator[Any]:
         if isinstance(value, list):
-            yield from (each for each in value if holds(each, root))
+            yield from (item for item in value if holds(item, root))
 
     return step

@@ -47,7 +47,7 @@ from services.kube.pod import TERMINAL_PHASES
 from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns
 
-_RECORDED = frozenset(each.kind for each in ALL if each.is_recorded)
+_RECORDED = frozenset(resource.kind for resource in ALL if resource.is_recorded)
 _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 
@@ -210,7 +210,7 @@ class RunObjects:
 
     def _charge(self, quota: admission_pb2.ResourceQuota, now_ns: int) -> None:
         """Fill in what the pods of a quota use; limits on other objects keep what they had."""
-        pods = (each for each in self.objects.values() if isinstance(each, pod_pb2.Pod))
+        pods = (message for message in self.objects.values() if isinstance(message, pod_pb2.Pod))
         quotas = Quotas()
         quotas.put(now_ns, quota, pods)
         quota.status.hard.update(quota.spec.hard)
@@ -320,7 +320,7 @@ class RunObjects:
         uid = job.metadata.uid
         succeeded = self._succeeded.get(uid, {})
         if job.spec.completion_mode == "Indexed":
-            status.succeeded += len({each for each in succeeded.values() if each is not None})
+            status.succeeded += len({index for index in succeeded.values() if index is not None})
         else:
             status.succeeded += len(succeeded)
         alive = [

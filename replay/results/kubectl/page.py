@@ -44,7 +44,7 @@ class Page:
 
     def text(self) -> str:
         """Return the page, without spaces at the end of lines."""
-        widths: list[list[int]] = [[0] * len(each) for each in self._lines]
+        widths: list[list[int]] = [[0] * len(cells) for cells in self._lines]
         for column in range(max(map(len, self._lines), default=0) - 1):
             block: list[int] = []
             for number in range(len(self._lines) + 1):
@@ -52,9 +52,9 @@ class Page:
                 if len(line) > column + 1:
                     block.append(number)
                     continue
-                width = max((len(self._lines[each][column]) for each in block), default=0)
-                for each in block:
-                    widths[each][column] = width + _PADDING
+                width = max((len(self._lines[index][column]) for index in block), default=0)
+                for index in block:
+                    widths[index][column] = width + _PADDING
                 block = []
         return "".join(
             "".join(cell.ljust(width) for cell, width in zip(line, sizes, strict=True)).rstrip()

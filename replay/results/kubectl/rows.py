@@ -36,7 +36,7 @@ class TableWriter:
         self._columns = columns
         self._write = write
         shown = columns if headers else [""] * len(columns)
-        self._widths = [max(len(one_line(each)), _WIDTH_MIN) for each in shown]
+        self._widths = [max(len(one_line(header)), _WIDTH_MIN) for header in shown]
         self._begun = not headers
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
@@ -249,7 +249,7 @@ def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
         info.os_image or UNKNOWN,
         info.kernel_version or UNKNOWN,
         info.container_runtime_version or UNKNOWN,
-        ",".join(each for each in holding if each != "Ready") or NONE,
+        ",".join(type_ for type_ in holding if type_ != "Ready") or NONE,
     )
 
 

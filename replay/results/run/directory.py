@@ -465,7 +465,7 @@ class RunDirectory:
         summary = self.summary()
         try:
             found = summary["notes"]
-            return [RunNote(each["kind"], each["text"], int(each["count"])) for each in found]
+            return [RunNote(note["kind"], note["text"], int(note["count"])) for note in found]
         except (KeyError, TypeError, ValueError):
             return []
 

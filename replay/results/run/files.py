@@ -79,7 +79,7 @@ def latest_run(parent: Path = RUNS) -> Path | None:
     The runs of a comparison or a sweep, which are folders in its folder, are among them.
     """
     try:
-        manifests = [(each.stat().st_mtime_ns, each) for each in parent.rglob(MANIFEST)]
+        manifests = [(manifest.stat().st_mtime_ns, manifest) for manifest in parent.rglob(MANIFEST)]
     except OSError as error:
         raise RunError(f"{parent}: cannot be read: {error.strerror or error}") from error
     return max(manifests)[1].parent if manifests else None
@@ -134,7 +134,7 @@ def _is_ours(folder: Folder, name: str) -> bool:
 
 
 def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
-    for each in parent.iterdir():
-        name, _, number = each.name.rpartition("-")
+    for entry in parent.iterdir():
+        name, _, number = entry.name.rpartition("-")
         if name == trace_name and number.isdecimal():
             yield int(number)

@@ -138,8 +138,8 @@ class Checkpoints:
         self._write(name, zstandard.ZstdCompressor(write_checksum=True).compress(content))
         self._kept.append(name)
         if len(self._kept) > KEPT_MAX:
-            for each in self._kept[::2]:
-                self._remove(each)
+            for checkpoint in self._kept[::2]:
+                self._remove(checkpoint)
             self._kept = self._kept[1::2]
             self._every_ns *= 2
         self._last_ns = self._clock()
@@ -164,4 +164,7 @@ def _place(name: str) -> tuple[int, int] | None:
 
 def last_before(folder: Path, at_ns: int) -> Checkpoint | None:
     """Return the latest checkpoint before `at_ns`, None without any."""
-    return max((each for each in checkpoints_in(folder) if each.at_ns < at_ns), default=None)
+    return max(
+        (checkpoint for checkpoint in checkpoints_in(folder) if checkpoint.at_ns < at_ns),
+        default=None,
+    )

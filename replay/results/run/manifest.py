@@ -137,7 +137,7 @@ class Manifest:
         mapping.pop(_SIGNATURE, None)
         try:
             values = dict(mapping)
-            values["traces"] = tuple(ReplayedTrace(**each) for each in values["traces"])
+            values["traces"] = tuple(ReplayedTrace(**trace) for trace in values["traces"])
             values["argv"] = tuple(values["argv"])
             files = values.get("files", {})
             values["files"] = {name: RunFile(**each) for name, each in files.items()}

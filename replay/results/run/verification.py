@@ -44,7 +44,7 @@ class VerifiedFile:
 def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
     """Yield each file of a run, then its traces. Raises RunError where its manifest is broken."""
     manifest, folder = run.manifest(), run.path
-    recorded = [*RECORDED, *(each.path.name for each in checkpoints_in(folder))]
+    recorded = [*RECORDED, *(checkpoint.path.name for checkpoint in checkpoints_in(folder))]
     present = [
         name for name in recorded if (folder / name).is_symlink() or (folder / name).exists()
     ]

@@ -206,8 +206,8 @@ def synchronize_attributes(
     thresholds, heads, evicted = [], [], []
     for answer in met[:NODES_MAX]:
         name, result = answer.node_name, answer.step
-        thresholds += [f"{name}: {each.text}" for each in result.thresholds_met]
-        head = [f"{each.pod.namespace}/{each.pod.name}" for each in result.ranking[:_HEAD]]
+        thresholds += [f"{name}: {threshold.text}" for threshold in result.thresholds_met]
+        head = [f"{ranked.pod.namespace}/{ranked.pod.name}" for ranked in result.ranking[:_HEAD]]
         if head:
             heads.append(f"{name}: {', '.join(head)}")
         evicted += [

@@ -108,8 +108,8 @@ class HistoryRows:
         waiting = self._state.waiting.values()
         shapes = Counter(pod.spec for pod in waiting)
         requests = {pod.spec: pod.requests for pod in waiting}
-        for each in free_capacity(list(self._state.nodes.values()), shapes, requests):
-            row = {"at_ns": at_ns, **asdict(each), "waiting_pods": len(waiting)}
+        for capacity in free_capacity(list(self._state.nodes.values()), shapes, requests):
+            row = {"at_ns": at_ns, **asdict(capacity), "waiting_pods": len(waiting)}
             self._write("free_capacity", row)
 
     def _pod_row(self, at_ns: int, message: pod_pb2.Pod) -> dict[str, Any]:

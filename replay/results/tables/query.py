@@ -245,7 +245,7 @@ class QueryResult:
     """The result of a query: the columns' names, and the rows, which can be read once."""
 
     def __init__(self, found: duckdb.DuckDBPyConnection) -> None:
-        self.columns: tuple[str, ...] = tuple(each[0] for each in found.description or ())
+        self.columns: tuple[str, ...] = tuple(column[0] for column in found.description or ())
         self._found = found
 
     def batches(self) -> Iterator[Sequence[Row]]:

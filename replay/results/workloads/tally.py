@@ -150,9 +150,9 @@ class WorkloadTally:
             is_short = numbers.ready < numbers.desired
             budgets = self._budgets.below(workload.namespace, workload.labels) if is_short else []
             came_ready = any(
-                self._counts[each].came_ready
-                for each in (uid, *self._children.get(uid, ()))
-                if each in self._counts
+                self._counts[part].came_ready
+                for part in (uid, *self._children.get(uid, ()))
+                if part in self._counts
             )
             workload.judge(self._now_ns, numbers, budgets, came_ready=came_ready)
             self.judged(self._now_ns, workload, numbers)
@@ -218,7 +218,9 @@ class WorkloadTally:
         counts = self._counts.get(uid) or NO_PODS
         match workload.kind:
             case "Deployment":
-                parts = [self._counts.get(each) or NO_PODS for each in self._children.get(uid, {})]
+                parts = [
+                    self._counts.get(child) or NO_PODS for child in self._children.get(uid, {})
+                ]
                 pods, ready = (sum(part.pods for part in parts), sum(part.ready for part in parts))
                 return Numbers(workload.wanted, pods, ready)
             case "StatefulSet":
@@ -242,7 +244,7 @@ class WorkloadTally:
             desired=numbers.desired,
             pods=numbers.pods,
             ready=numbers.ready,
-            refused=sum(self._refused[each] for each in (uid, *self._children.get(uid, {}))),
+            refused=sum(self._refused[part] for part in (uid, *self._children.get(uid, {}))),
             least_ready=history.least.ready if history.least else numbers.ready,
             least_desired=history.least.desired if history.least else numbers.desired,
             below=history.below.shortfall(end_ns),
