@@ -44,7 +44,7 @@ def test_machines_are_added_cordoned_and_lost(tmp_path: Path) -> None:
         "pods": "1000",
     }
     assert (records[5].at_ns, records[5].update.node.spec.unschedulable) == (100 * S, True)
-    assert [(each.kind, each.count) for each in issues(records)] == [("no-recovery", 2)]
+    assert [(issue.kind, issue.count) for issue in issues(records)] == [("no-recovery", 2)]
 
 
 def test_a_file_that_is_none_of_the_tables_is_left_out_with_a_note(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_file_that_is_none_of_the_tables_is_left_out_with_a_note(tmp_path: Pat
     servers.write_text(_SERVERS)
     other.write_text("20,50,3,4\n")
     records = open_trace([servers, other], format="alibaba-2017")
-    (found,) = [each for each in issues(list(records)) if each.kind == "ignored-file"]
+    (found,) = [issue for issue in issues(list(records)) if issue.kind == "ignored-file"]
     assert found.where.startswith(str(other))
 
 
@@ -84,7 +84,7 @@ def test_tasks_that_have_no_whole_life_are_counted(tmp_path: Path) -> None:
     assert lives["batch-1-3-0"].service_time_ns == 4 * S
     assert lives["batch-1-4-0"].service_time_ns == 0
     assert lives["batch-1-1-0"].censored
-    assert {each.kind: each.count for each in issues(records)} == {
+    assert {issue.kind: issue.count for issue in issues(records)} == {
         "task-time": 7,
         "never-ran": 1,
         "censored": 1,
@@ -107,7 +107,7 @@ def test_runs_of_instances_have_their_own_times(tmp_path: Path) -> None:
     assert (second_at, second.life.fails) == (50, True)
     nodes = [each.scheduled.node_name for each in observed(records, "scheduled")]
     assert nodes == ["machine-7", "machine-8"]
-    assert [each.kind for each in issues(records)] == ["unknown-task"]
+    assert [issue.kind for issue in issues(records)] == ["unknown-task"]
 
 
 def test_online_containers_are_above_batch(tmp_path: Path) -> None:

@@ -64,7 +64,11 @@ def test_the_manifest_that_was_applied_last_changes_nothing(tmp_path: Path) -> N
     before, after = _applied(tmp_path, _live(), _MANIFEST)
     assert after == before
     assert after.spec.replicas == 3
-    assert [each.name for each in after.spec.template.spec.containers] == ["c", "gone", "sidecar"]
+    assert [container.name for container in after.spec.template.spec.containers] == [
+        "c",
+        "gone",
+        "sidecar",
+    ]
 
 
 def test_what_the_manifest_says_is_set_and_what_it_no_longer_says_is_removed(
@@ -81,7 +85,7 @@ def test_what_the_manifest_says_is_set_and_what_it_no_longer_says_is_removed(
     assert (after.spec.replicas, after.metadata.uid) == (5, "u")
     assert dict(after.metadata.labels) == {"team": "a"}
     pod = after.spec.template.spec
-    assert [each.name for each in pod.containers] == ["c", "sidecar"]
+    assert [container.name for container in pod.containers] == ["c", "sidecar"]
     assert dict(pod.containers[0].resources.requests) == {"cpu": "2"}
     assert pod.restart_policy == "Always"
 

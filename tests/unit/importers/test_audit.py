@@ -123,7 +123,7 @@ def test_deletions_ask_first_and_remove_at_the_end(tmp_path: Path) -> None:
         _entry(8, "delete", make_pod("p", 4, node="n", phase="Running", metadata=last)),
         _entry(9, "delete", make_object("Node", "n", 1), answer=_STATUS),
     )
-    assert [(each.object.kind, each.cause) for each in deletes(records)] == [
+    assert [(delete.object.kind, delete.cause) for delete in deletes(records)] == [
         ("Pod", "user"),
         ("Node", "user"),
     ]
@@ -142,13 +142,13 @@ def test_an_eviction_asks_the_pod_to_stop(tmp_path: Path) -> None:
             2, "create", pod, answer=_STATUS, subresource="eviction", request=eviction, code=201
         ),
     )
-    assert [each.cause for each in deletes(records)] == ["drain"]
+    assert [delete.cause for delete in deletes(records)] == ["drain"]
 
 
 def test_a_log_without_responses_is_reported(tmp_path: Path) -> None:
     """At the levels Metadata and Request there are no objects."""
     records = _imported(tmp_path, _entry(0, "create", make_pod("p", 2), answer={}))
-    assert [each.kind for each in issues(records)] == ["audit-level"]
+    assert [issue.kind for issue in issues(records)] == ["audit-level"]
 
 
 def test_who_asked_for_a_deletion_decides_what_it_is(tmp_path: Path) -> None:
@@ -159,4 +159,4 @@ def test_who_asked_for_a_deletion_decides_what_it_is(tmp_path: Path) -> None:
     records = _imported(
         tmp_path, _entry(0, "create", pod), _entry(1, "delete", pod, user=collector)
     )
-    assert [each.cause for each in deletes(records)] == ["owner"]
+    assert [delete.cause for delete in deletes(records)] == ["owner"]

@@ -113,9 +113,9 @@ def test_made_nodes_have_all_parts_of_a_machine(tmp_path: Path) -> None:
 def test_what_is_dropped_or_guessed_is_counted(tmp_path: Path) -> None:
     """A type that the machine does not hold, early starts, open ends, low priorities."""
     reversed_ = (6, 9, "small", 0, 2.0, 1.0)
-    counted = {each.kind: 0 for each in issues(_imported(tmp_path, (*_VMS, reversed_)))}
-    for each in issues(_imported(tmp_path, (*_VMS, reversed_))):
-        counted[each.kind] += each.count
+    counted = {issue.kind: 0 for issue in issues(_imported(tmp_path, (*_VMS, reversed_)))}
+    for issue in issues(_imported(tmp_path, (*_VMS, reversed_))):
+        counted[issue.kind] += issue.count
     assert counted == {"no-size": 1, "there-before": 1, "censored": 2, "negative-time": 1}
 
 

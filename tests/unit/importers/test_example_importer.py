@@ -56,9 +56,9 @@ def test_the_example_makes_a_trace(tmp_path: Path) -> None:
     assert {record.at_ns for record in records[:5]} == {_START_S * S}
     assert validate(records).header.times_recorded
     pods = [record.pod_create for record in records if record.HasField("pod_create")]
-    assert [each.pod.spec.priority for each in pods] == [0, 1000, 0]
+    assert [pod.pod.spec.priority for pod in pods] == [0, 1000, 0]
     assert pods[0].life.service_time_ns == 3 * S
-    assert [each.life.censored for each in pods] == [False, True, True]
+    assert [pod.life.censored for pod in pods] == [False, True, True]
     assert next(issues(records)).count == 2
     assert {each.scheduled.node_name for each in observed(records, "scheduled")} == {"m1"}
 

@@ -17,9 +17,9 @@ def _waits(pod: Raw, reason: str) -> None:
 def _notes(tmp_path: Path, items: list[Raw]) -> list[tuple[str, int]]:
     records = list(open_trace([write_list(tmp_path / "list.yaml", items)]))
     return [
-        (each.message.partition(":")[0], each.count)
-        for each in issues(records)
-        if each.kind == "failing-pods"
+        (issue.message.partition(":")[0], issue.count)
+        for issue in issues(records)
+        if issue.kind == "failing-pods"
     ]
 
 

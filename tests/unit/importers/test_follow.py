@@ -49,13 +49,13 @@ def _two_pods() -> list[bytes]:
 def test_what_was_bound_by_then_is_there_on_its_node_and_the_rest_is_free(tmp_path: Path) -> None:
     """The trace begins at the moment; a binding after it is an observation as ever."""
     records = _followed(tmp_path, _after(10), *_two_pods())
-    created = [each.pod_create.pod for each in records if each.HasField("pod_create")]
+    created = [record.pod_create.pod for record in records if record.HasField("pod_create")]
     assert [(pod.metadata.name, pod.spec.node_name) for pod in created] == [
         ("early", "n"),
         ("late", ""),
     ]
     assert records[0].header.start_ns == (T0_S + 10) * S
-    assert min(each.at_ns for each in records) == (T0_S + 10) * S
+    assert min(record.at_ns for record in records) == (T0_S + 10) * S
     assert [each.object.name for each in observed(records, "scheduled")] == ["late"]
 
 
@@ -70,7 +70,7 @@ def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
 def test_what_stands_as_recorded_is_counted(tmp_path: Path) -> None:
     """The run's notes and `validate` show it; it stands first, wherever a replay stops."""
     records = _followed(tmp_path, _after(10), *_two_pods())
-    (told,) = (each.message for each in issues(records) if each.kind == "followed")
+    (told,) = (issue.message for issue in issues(records) if issue.kind == "followed")
     assert records[1].issue.message == told
     assert "until 2026-01-01T00:00:10.000Z" in told
     assert "1 bindings, 0 preemptions, 0 evictions by kubelets stand" in told
@@ -86,8 +86,8 @@ def test_a_pod_that_had_gone_by_then_is_not_there(tmp_path: Path) -> None:
         line(4, "DELETED", gone),
         *_two_pods(),
     )
-    assert "gone" not in {each.pod_create.pod.metadata.name for each in records}
-    assert not any(each.HasField("delete") for each in records)
+    assert "gone" not in {record.pod_create.pod.metadata.name for record in records}
+    assert not any(record.HasField("delete") for record in records)
 
 
 def test_a_victim_that_was_terminating_stops_when_it_did(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_victim_that_was_terminating_stops_when_it_did(tmp_path: Path) -> None
         line(9, "MODIFIED", victim),
         line(15, "MODIFIED", ended),
     )
-    create = next(each.pod_create for each in records if each.HasField("pod_create"))
+    create = next(record.pod_create for record in records if record.HasField("pod_create"))
     assert create.pod.metadata.HasField("deletion_timestamp")
     assert create.life.shutdown_ns == 6 * S
 
@@ -121,7 +121,7 @@ def test_pods_that_a_controller_made_by_then_exist_and_later_ones_are_made_again
         line(12, "ADDED", make_pod("rs-b", 4, owner=owner, metadata=new)),
     )
     assert [e.pod_create.pod.metadata.name for e in records if e.HasField("pod_create")] == ["rs-a"]
-    made = [each.controller_pod for each in records if each.HasField("controller_pod")]
+    made = [record.controller_pod for record in records if record.HasField("controller_pod")]
     assert [(each.name, each.ordinal) for each in made] == [("rs-b", 1)]
 
 

@@ -135,7 +135,7 @@ def test_how_a_task_ended_is_how_its_pod_lives(tmp_path: Path) -> None:
     assert (alive.censored, alive.service_time_ns) == (True, 38 * S)
     deletes = [(r.at_ns / S, r.delete.object.name) for r in records if r.HasField("delete")]
     assert deletes == [(610, "77-0-601000000")]
-    assert {each.kind for each in issues(records)} == {"lost", "censored", "not-simulated"}
+    assert {issue.kind for issue in issues(records)} == {"lost", "censored", "not-simulated"}
 
 
 def test_a_task_that_ran_before_stands_on_its_machine(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_usage_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
         (30, 32),
     ]
     assert {s.cpu_milli for s in profile.segments} == {4000}
-    assert [(each.kind, each.count) for each in issues(records)] == [("unknown-task", 1)]
+    assert [(issue.kind, issue.count) for issue in issues(records)] == [("unknown-task", 1)]
 
 
 def test_usage_of_a_long_run_stays_bounded() -> None:
@@ -283,7 +283,7 @@ def test_what_was_repaired_or_dropped_is_counted(tmp_path: Path) -> None:
         machine_events=_MACHINES + f"{9 * _US},7,0,platform,,\n{10 * _US},8,1,platform,,\n",
         job_events="0,,77,0,user,3,name,logical\n",
     )
-    assert {each.kind: each.count for each in issues(records)} == {
+    assert {issue.kind: issue.count for issue in issues(records)} == {
         "ignored-file": 1,
         "no-capacity": 1,
         "unknown-machine": 1,
@@ -303,7 +303,7 @@ def test_rows_out_of_order_are_named(tmp_path: Path) -> None:
     file.write_text(_task(700, _SUBMIT, index=1) + _task(601, _SUBMIT, index=2))
     records = list(open_trace([file]))
     assert [at_s for at_s, _ in _creates(records)] == [601, 700]
-    assert "out-of-order" in {each.kind for each in issues(records)}
+    assert "out-of-order" in {issue.kind for issue in issues(records)}
 
 
 @pytest.mark.parametrize(

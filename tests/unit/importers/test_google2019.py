@@ -93,7 +93,9 @@ def test_a_queued_task_is_gated_until_it_is_enabled(tmp_path: Path) -> None:
         tmp_path, _instance(601, _SUBMIT), _instance(601, _QUEUE), _instance(660, _ENABLE)
     )
     (create,) = _creates(records)
-    assert [each.name for each in create.pod.spec.scheduling_gates] == ["borg/queued"]
+    assert [scheduling_gate.name for scheduling_gate in create.pod.spec.scheduling_gates] == [
+        "borg/queued"
+    ]
     lifted = next(record for record in records if record.HasField("update"))
     assert lifted.at_ns == 660 * S
     assert not lifted.update.pod.spec.scheduling_gates
@@ -107,8 +109,8 @@ def test_a_reservation_is_a_pod_and_what_is_within_is_left_out(tmp_path: Path) -
         _instance(601, _SUBMIT, collection_type=1, collection_id="1"),
         _instance(602, _SUBMIT, alloc_collection_id="1", alloc_instance_index=0),
     )
-    assert [each.pod.metadata.labels["borg/collection"] for each in _creates(records)] == ["1"]
-    assert {each.kind: each.count for each in issues(records)}["in-alloc"] == 1
+    assert [create.pod.metadata.labels["borg/collection"] for create in _creates(records)] == ["1"]
+    assert {issue.kind: issue.count for issue in issues(records)}["in-alloc"] == 1
 
 
 def test_one_on_a_machine_is_an_anti_affinity(tmp_path: Path) -> None:
@@ -124,9 +126,9 @@ def test_one_on_a_machine_is_an_anti_affinity(tmp_path: Path) -> None:
         _instance(601, _SUBMIT, collection_id="1"),
         _instance(602, _SUBMIT, collection_id="2"),
     )
-    one, three = (each.pod.spec.HasField("affinity") for each in _creates(records))
+    one, three = (create.pod.spec.HasField("affinity") for create in _creates(records))
     assert (one, three) == (True, False)
-    assert {each.kind for each in issues(records)} == {"not-simulated", "censored"}
+    assert {issue.kind for issue in issues(records)} == {"not-simulated", "censored"}
 
 
 def test_constraints_attributes_and_usage_are_read(tmp_path: Path) -> None:
@@ -155,8 +157,8 @@ def test_constraints_attributes_and_usage_are_read(tmp_path: Path) -> None:
     affinity = create.pod.spec.affinity.node_affinity
     required = affinity.required_during_scheduling_ignored_during_execution
     found = [
-        (each.operator, list(each.values))
-        for each in required.node_selector_terms[0].match_expressions
+        (match_expression.operator, list(match_expression.values))
+        for match_expression in required.node_selector_terms[0].match_expressions
     ]
     assert found[:2] == [("Gt", ["1"]), ("Exists", [])]
     assert found[2][0] == "NotIn"

@@ -26,7 +26,7 @@ _AT_9 = "2026-01-01T00:00:09Z"
 
 
 def _guesses(records: list[Record]) -> dict[str, int]:
-    return {each.message: each.count for each in issues(records) if each.kind == "guessed-time"}
+    return {issue.message: issue.count for issue in issues(records) if issue.kind == "guessed-time"}
 
 
 def _pod(version: int, *, created: str = T0, bound: str = "", **metadata: object) -> Raw:

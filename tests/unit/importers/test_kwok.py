@@ -93,7 +93,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         _patch(0, "leases", "l", "patch", {}),
         _patch(1, "pods", "never", "patch", {"spec": {}}),
     )
-    found = [each.kind for each in issues(records)]
+    found = [issue.kind for issue in issues(records)]
     assert found == ["guessed-time", "unread-kind", "unread-kind", "unknown-object"]
 
 
@@ -158,7 +158,7 @@ def test_a_patch_may_have_keys_that_are_not_texts(tmp_path: Path) -> None:
     spec = {7: 1, "unschedulable": True}
     patch = _patch(1, "nodes", "node", "patch", {5: "x", "spec": spec})
     records = _imported(tmp_path, _node(), patch)
-    (updated,) = [each.update.node for each in records if each.HasField("update")]
+    (updated,) = [record.update.node for record in records if record.HasField("update")]
     assert updated.spec.unschedulable
 
 

@@ -42,7 +42,7 @@ def noted(tmp_path: Path, *texts: str) -> list[tuple[str, str]]:
     """Return the issues of a living cluster's list and manifests, as (kind, message)."""
     file = tmp_path / "m.yaml"
     file.write_text("\n---\n".join((LIVING, *map(dedent, texts))))
-    return [(each.kind, each.message) for each in issues(list(open_trace([file])))]
+    return [(issue.kind, issue.message) for issue in issues(list(open_trace([file])))]
 
 
 def document(api_version: str, kind: str, name: str = "web", **rest: object) -> str:

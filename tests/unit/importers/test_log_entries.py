@@ -116,4 +116,4 @@ def test_a_patch_of_a_pod_that_was_not_shown_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(orjson.dumps(_entries()[3]))
     records += open_trace([file])
-    assert [each.kind for each in issues(records)] == ["audit-level"]
+    assert [issue.kind for issue in issues(records)] == ["audit-level"]

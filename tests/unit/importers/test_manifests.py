@@ -68,7 +68,7 @@ def test_a_shape_that_comes_again_becomes_a_template(tmp_path: Path) -> None:
     text = "---\n".join(_POD.format(name) for name in ("a", "b", "c"))
     records = _imported(tmp_path, text)
     assert kinds(records) == ["header", "pod_create", "template", "pod_create", "pod_create"]
-    assert [each.pod_create.template_id for each in records[3:]] == [1, 1]
+    assert [record.pod_create.template_id for record in records[3:]] == [1, 1]
     assert not records[3].pod_create.pod.HasField("spec")
     assert records[2].template.pod.spec == records[1].pod_create.pod.spec
 
@@ -130,16 +130,16 @@ def test_of_two_documents_of_one_object_the_later_one_is_taken(tmp_path: Path, s
     text = _DEPLOYMENT.format("", 2) + _DEPLOYMENT.format(stands, 5)
     records = _imported(tmp_path, text)
     assert [(kind, count) for kind, _, count in _deployments(records)] == [("create", 5)]
-    assert [each.kind for each in issues(records)] == ["duplicate-object"]
+    assert [issue.kind for issue in issues(records)] == ["duplicate-object"]
 
 
 def test_a_pod_that_exists_is_not_changed_by_its_manifest(tmp_path: Path) -> None:
     """Most of a pod's spec cannot be changed."""
     bound = _POD.format("a") + "\n  nodeName: 'n'\n"
     records = _imported(tmp_path, bound + "---\n" + _POD.format("a"))
-    (pod,) = [each.pod_create.pod for each in records if each.HasField("pod_create")]
+    (pod,) = [record.pod_create.pod for record in records if record.HasField("pod_create")]
     assert pod.spec.node_name == "n"
-    (noted,) = [each for each in issues(records) if each.kind == "duplicate-object"]
+    (noted,) = [issue for issue in issues(records) if issue.kind == "duplicate-object"]
     assert noted.message.endswith("it exists and is not changed")
 
 
@@ -147,7 +147,7 @@ def test_an_ended_pod_exists_for_its_manifest(tmp_path: Path) -> None:
     """A snapshot's Succeeded pod does not run again."""
     ended = _POD.format("a") + "status: {phase: Succeeded}\n"
     records = _imported(tmp_path, ended + "---\n" + _POD.format("a"))
-    assert not any(each.HasField("pod_create") for each in records)
+    assert not any(record.HasField("pod_create") for record in records)
 
 
 def test_generated_names_are_unique(tmp_path: Path) -> None:
@@ -157,7 +157,9 @@ def test_generated_names_are_unique(tmp_path: Path) -> None:
     records = _imported(
         tmp_path, "---\n".join([bound, bound, pod, pod]).replace("{{", "{").replace("}}", "}")
     )
-    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    names = [
+        record.pod_create.pod.metadata.name for record in records if record.HasField("pod_create")
+    ]
     assert len(names) == len({*names}) == 4
 
 
@@ -194,7 +196,7 @@ def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_reported(
     ]
     file = tmp_path / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": raw}))
-    found = Counter(each.kind for each in issues(open_trace([file])))
+    found = Counter(issue.kind for issue in issues(open_trace([file])))
     assert found == {"ended-pod": 1, "unread-kind": 1, "not-simulated": 1}
 
 
@@ -216,7 +218,7 @@ def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:
     )
     file = tmp_path / "d.json"
     file.write_text(json.dumps(raw))
-    told = [each.message for each in issues(open_trace([file]))]
+    told = [issue.message for issue in issues(open_trace([file]))]
     assert len(told) == 2
     assert "spec.nodeSelector" in told[0]
     assert "spec.template.spec.containers[0].priorityClassName" in told[1]
@@ -249,7 +251,7 @@ def test_a_snapshot_begins_at_the_latest_time_of_something_that_has_happened(
 ) -> None:
     """Here a node's heartbeat; the deadline of a pod that terminates lies after it."""
     records = _list(tmp_path, living_cluster())
-    assert {each.at_ns for each in records} == {TAKEN_NS}
+    assert {record.at_ns for record in records} == {TAKEN_NS}
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ def test_each_kind_of_time_can_be_the_latest(
 ) -> None:
     """A creation, a start, a transition, a heartbeat."""
     items = living_cluster()
-    held: Any = next(each for each in items if each["kind"] == kind)
+    held: Any = next(item for item in items if item["kind"] == kind)
     for step in where[:-1]:
         held = held[step]
     held[where[-1]] = "2026-03-02T09:30:05Z"
@@ -298,9 +300,9 @@ def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -
         own = {**waiting["metadata"], "name": name, "uid": name, "creationTimestamp": created}
         items.insert(0, {**waiting, "metadata": own})
     records = _list(tmp_path, items)
-    created_kinds = [each for each in kinds(records) if each.startswith(("create", "pod"))]
+    created_kinds = [kind for kind in kinds(records) if kind.startswith(("create", "pod"))]
     assert created_kinds[:4] == ["create priority_class"] * 3 + ["pod_create"]
-    pending = [each.pod_create.pod for each in records if each.HasField("pod_create")]
+    pending = [record.pod_create.pod for record in records if record.HasField("pod_create")]
     names = [each.metadata.name for each in pending if not each.spec.node_name]
     assert names == ["a", "too-big", "late", "b", "c"]
 
@@ -325,15 +327,18 @@ def test_what_stands_is_not_spaced(tmp_path: Path) -> None:
         pod["metadata"].update(name=name, uid=name, creationTimestamp=None)
         items.append(pod)
     records = _list(tmp_path, items, every_ns=10)
-    times = {each.pod_create.pod.metadata.name: each.at_ns - TAKEN_NS for each in records}
+    times = {record.pod_create.pod.metadata.name: record.at_ns - TAKEN_NS for record in records}
     assert (times["too-big"], times["new-a"], times["new-b"]) == (0, 0, 10)
 
 
 def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_path: Path) -> None:
     """It is the one that the list would have held, as far as a replay reads it."""
     items = living_cluster()
-    whole = {each.metadata.uid: each for each in _replica_sets(_list(tmp_path, items))}
-    less = _list(tmp_path, [each for each in items if each["kind"] != "ReplicaSet"])
+    whole = {
+        replica_set.metadata.uid: replica_set
+        for replica_set in _replica_sets(_list(tmp_path, items))
+    }
+    less = _list(tmp_path, [item for item in items if item["kind"] != "ReplicaSet"])
     found = _replica_sets(less)
     assert [each.metadata.uid for each in found] == list(whole)
     for each in found:
@@ -343,21 +348,21 @@ def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_
         assert [own.uid for own in each.metadata.owner_references] == [
             own.uid for own in listed.metadata.owner_references
         ]
-    assert Counter(each.kind for each in issues(less))["inferred"] == 1
-    assert next(each.count for each in issues(less) if each.kind == "inferred") == 3
+    assert Counter(issue.kind for issue in issues(less))["inferred"] == 1
+    assert next(issue.count for issue in issues(less) if issue.kind == "inferred") == 3
 
 
 def test_of_two_missing_replica_sets_the_newer_one_has_the_current_template(tmp_path: Path) -> None:
     """A rollout was under way."""
     items = [each for each in living_cluster() if each["kind"] != "ReplicaSet"]
-    old = next(each for each in items if each["metadata"]["name"].startswith("web-3d"))
+    old = next(item for item in items if item["metadata"]["name"].startswith("web-3d"))
     old["metadata"]["labels"]["pod-template-hash"] = "0ld"
     old["metadata"]["ownerReferences"][0].update(name="web-0ld", uid="old-set")
     old["metadata"]["creationTimestamp"] = ago(days=3)
     old["spec"]["containers"][0]["image"] = "registry.example/web:0"
     images = {
-        each.metadata.name: each.spec.template.spec.containers[0].image
-        for each in _replica_sets(_list(tmp_path, items))
+        replica_set.metadata.name: replica_set.spec.template.spec.containers[0].image
+        for replica_set in _replica_sets(_list(tmp_path, items))
     }
     assert images["web-0ld"] == "registry.example/web:0"
     assert images["web-3d9f7c5b6"] == "registry.example/web:1"
@@ -369,24 +374,26 @@ def test_a_missing_class_is_inferred_from_the_pods_that_were_admitted_with_it(
     """The pod that was created last tells its value."""
     items = [each for each in living_cluster() if each["kind"] != "PriorityClass"]
     records = _list(tmp_path, items)
-    classes = [each.create.priority_class for each in records if "priority_class {" in str(each)]
+    classes = [
+        record.create.priority_class for record in records if "priority_class {" in str(record)
+    ]
     assert {each.metadata.name: each.value for each in classes} == {"frontend": 1000, "nightly": 10}
-    assert "inferred" in {each.kind for each in issues(records)}
+    assert "inferred" in {issue.kind for issue in issues(records)}
 
 
 def test_what_a_list_lacks_and_cannot_be_inferred_is_noted(tmp_path: Path) -> None:
     """A pod's controller, a pod's node, a controller's pods."""
     items = living_cluster()
     without = {
-        "missing-owner": [each for each in items if each["kind"] not in {"DaemonSet", "Job"}],
-        "missing-node": [each for each in items if each["metadata"]["name"] != "worker-1"],
+        "missing-owner": [item for item in items if item["kind"] not in {"DaemonSet", "Job"}],
+        "missing-node": [item for item in items if item["metadata"]["name"] != "worker-1"],
         "missing-pods": [
-            each for each in items if not each["metadata"]["name"].startswith(("db-", "agent-"))
+            item for item in items if not item["metadata"]["name"].startswith(("db-", "agent-"))
         ],
     }
     counts = {"missing-owner": 8, "missing-node": 4, "missing-pods": 2}
     for kind, rest in without.items():
-        found = {each.kind: each.count for each in issues(_list(tmp_path, rest))}
+        found = {issue.kind: issue.count for issue in issues(_list(tmp_path, rest))}
         assert found == {"ended-pod": 1, kind: counts[kind]}
 
 
@@ -396,13 +403,13 @@ def test_an_ended_pod_that_its_job_has_not_counted_is_kept(tmp_path: Path) -> No
     ended = named(items, "Pod", "import-9zzzz")
     ended["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
     records = _list(tmp_path, items)
-    names = {each.pod_create.pod.metadata.name for each in records}
+    names = {record.pod_create.pod.metadata.name for record in records}
     assert "import-9zzzz" in names
     assert not list(issues(records))
 
 
 def _replica_sets(records: list[Record]) -> list[ReplicaSet]:
-    created = (each.create for each in records if each.HasField("create"))
+    created = (record.create for record in records if record.HasField("create"))
     return [each.replica_set for each in created if each.HasField("replica_set")]
 
 

@@ -38,21 +38,21 @@ def _pods(records: list[Record]) -> list[Record]:
 def test_all_pods_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     """By default: with its own times the data set never fills its nodes."""
     pods = _pods(_imported(tmp_path))
-    assert [each.pod_create.pod.metadata.name for each in pods] == ["p0", "p1", "p2"]
-    assert all(each.at_ns == 0 and not each.pod_create.HasField("life") for each in pods)
+    assert [pod.pod_create.pod.metadata.name for pod in pods] == ["p0", "p1", "p2"]
+    assert all(pod.at_ns == 0 and not pod.pod_create.HasField("life") for pod in pods)
 
 
 def test_times_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     """Service time is from scheduled to deleted; the snapshot's time censors it."""
     pods = _pods(records := _imported(tmp_path, openb_timed=True))
-    assert [each.at_ns // S for each in pods] == [0, 5, 7]
-    never, ran, censored = (each.pod_create.life for each in pods)
+    assert [pod.at_ns // S for pod in pods] == [0, 5, 7]
+    never, ran, censored = (pod.pod_create.life for pod in pods)
     assert not never.HasField("service_time_ns")
     assert ran.service_time_ns == 80 * S
     assert not ran.censored
     assert censored.censored
     assert censored.fails
-    assert {each.kind for each in issues(records)} == {"never-ran", "no-request"}
+    assert {issue.kind for issue in issues(records)} == {"never-ran", "no-request"}
 
 
 def test_a_pod_that_never_ran_is_deleted_when_its_user_deleted_it(tmp_path: Path) -> None:
@@ -82,14 +82,16 @@ def test_pods_can_be_jobs_which_make_them_again(tmp_path: Path) -> None:
     assert [rule.action for rule in ran.spec.pod_failure_policy.rules] == ["Ignore"]
     assert not never.spec.template.metadata.annotations
     assert not censored.spec.template.metadata.annotations
-    assert [(each.object.kind, each.object.name) for each in deletes(records)] == [("Job", "p1")]
+    assert [(delete.object.kind, delete.object.name) for delete in deletes(records)] == [
+        ("Job", "p1")
+    ]
 
 
 def test_machines_of_one_shape_have_one_instance_type(tmp_path: Path) -> None:
     """So that a label selector chooses them."""
     records = _imported(tmp_path)
     nodes = [record.create.node for record in records if record.create.HasField("node")]
-    assert [each.metadata.labels["node.kubernetes.io/instance-type"] for each in nodes] == [
+    assert [node.metadata.labels["node.kubernetes.io/instance-type"] for node in nodes] == [
         "64cpu-256gi-2xp100",
         "96cpu-384gi",
     ]
@@ -120,7 +122,9 @@ def test_a_quality_of_service_becomes_a_class_and_its_priority(tmp_path: Path) -
     """The data set has no integer priorities."""
     records = _imported(tmp_path)
     classes = [
-        each.create.priority_class for each in records if each.create.HasField("priority_class")
+        record.create.priority_class
+        for record in records
+        if record.create.HasField("priority_class")
     ]
     assert {each.metadata.name: each.value for each in classes} == {
         "be": 0,
@@ -128,7 +132,7 @@ def test_a_quality_of_service_becomes_a_class_and_its_priority(tmp_path: Path) -
         "ls": 1000,
     }
     assert kinds(records).index("create priority_class") < kinds(records).index("pod_create")
-    assert [each.pod_create.pod.spec.priority for each in _pods(records)] == [1000, 0, 100]
+    assert [pod.pod_create.pod.spec.priority for pod in _pods(records)] == [1000, 0, 100]
 
 
 def test_the_short_lists_have_no_times(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_last_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
     whole = _imported(tmp_path, *_run(), end=b"")
     assert not list(issues(whole))
     cut = _imported(tmp_path, *_run(), b'{"time": "2026-01-01T00:00:30Z", "ev', end=b"")
-    assert [each.kind for each in issues(cut)] == ["cut-line"]
+    assert [issue.kind for issue in issues(cut)] == ["cut-line"]
     assert kinds(cut)[:-1] == kinds(whole)
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         _line(31, "Delete", _deleted("Pod", "never", "default")),
         b'{"other": 1}',
     )
-    found = [each.kind for each in issues(records)]
+    found = [issue.kind for issue in issues(records)]
     assert found == ["unread-kind", "unknown-object", "unknown-line"]
 
 
@@ -111,7 +111,7 @@ def test_its_decisions_can_be_compared_with(tmp_path: Path) -> None:
     """The changes are there as they were recorded."""
     _imported(tmp_path, *_run())
     changes = list(open_changes([tmp_path / "record.jsonl"], issues=Issues()))
-    assert [each.type.value for each in changes] == [
+    assert [change.type.value for change in changes] == [
         "ADDED",
         "ADDED",
         "MODIFIED",

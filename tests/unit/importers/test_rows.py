@@ -64,7 +64,7 @@ def test_a_pod_lives_from_its_start_to_its_end() -> None:
     assert list(issues) == []
     assert pod_life("w", 5, 3, issues).service_time_ns == 0
     assert pod_life("w", 5, None, issues, no_end="was there").censored
-    assert [(each.kind, each.message) for each in issues] == [
+    assert [(issue.kind, issue.message) for issue in issues] == [
         ("negative-time", "ended before it began: taken as 0 s"),
         ("censored", "was there: runs until it is deleted"),
     ]

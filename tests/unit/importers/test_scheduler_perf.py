@@ -66,7 +66,7 @@ def _imported(path: Path, config: str = _CONFIG, **options: object) -> list[Reco
 
 
 def _case(*operations: str, params: str = "{}") -> str:
-    template = "".join(f"  - {each}\n" for each in operations)
+    template = "".join(f"  - {operation}\n" for operation in operations)
     workload = f"  workloads:\n  - {{name: w, params: {params}}}\n"
     return f"- name: T\n  workloadTemplate:\n{template}{workload}"
 
@@ -87,7 +87,7 @@ def test_a_workload_is_nodes_and_then_pods_with_a_wait_between(tmp_path: Path) -
     """An operation that waits for its pods takes ten seconds unless told otherwise."""
     records = _imported(tmp_path)
     nodes = [record.create.node for record in records if record.create.HasField("node")]
-    assert [each.metadata.name for each in nodes] == ["node-0-0", "node-0-1"]
+    assert [node.metadata.name for node in nodes] == ["node-0-0", "node-0-1"]
     assert dict(nodes[0].status.allocatable) == {"cpu": "4", "memory": "32Gi", "pods": "110"}
     assert nodes[0].metadata.labels["kubernetes.io/hostname"] == "node-0-0"
     assert _pods(records) == [
@@ -97,7 +97,7 @@ def test_a_workload_is_nodes_and_then_pods_with_a_wait_between(tmp_path: Path) -
         (10, "namespace-2", "pod-1"),
         (10, "namespace-2", "pod-2"),
     ]
-    assert [each.message for each in issues(records)] == [
+    assert [issue.message for issue in issues(records)] == [
         "the feature gate Gate=true is not applied"
     ]
 
@@ -156,8 +156,8 @@ def test_a_node_template_is_expanded_for_each_index(tmp_path: Path) -> None:
     )
     records = _imported(tmp_path, _case(operation, params="{size: large}"))
     nodes = [record.create.node for record in records if record.create.HasField("node")]
-    assert [each.metadata.name for each in nodes] == ["rack-0-1", "rack-1-2", "rack-0-3"]
-    assert [each.status.allocatable["cpu"] for each in nodes] == ["0", "2", "4"]
+    assert [node.metadata.name for node in nodes] == ["rack-0-1", "rack-1-2", "rack-0-3"]
+    assert [node.status.allocatable["cpu"] for node in nodes] == ["0", "2", "4"]
     assert nodes[0].metadata.labels["size"] == "large"
 
 
@@ -173,7 +173,7 @@ def test_node_strategies_label_nodes_and_limit_volumes(tmp_path: Path) -> None:
         ),
     )
     nodes = [record.create.node for record in records if record.create.HasField("node")]
-    assert [each.metadata.labels["zone"] for each in nodes[:3]] == ["a", "b", "a"]
+    assert [node.metadata.labels["zone"] for node in nodes[:3]] == ["a", "b", "a"]
     assert nodes[3].status.allocatable["x/y"] == "39"
     csi_node = next(each.create.csi_node for each in records if each.create.HasField("csi_node"))
     assert csi_node.metadata.name == nodes[3].metadata.name
@@ -202,7 +202,7 @@ def test_churn_recreates_its_objects(tmp_path: Path) -> None:
     )
     records = _imported(tmp_path, _case(churn, "{opcode: sleep, duration: 5s}"))
     assert [name for _, _, name in _pods(records)] == ["low-0", "low-1", "low-2"]
-    assert [each.object.name for each in deletes(records)] == ["low-0", "low-1"]
+    assert [delete.object.name for delete in deletes(records)] == ["low-0", "low-1"]
 
 
 def test_pod_sets_have_a_namespace_each_and_count_as_operations(tmp_path: Path) -> None:
@@ -262,13 +262,13 @@ def test_a_pods_volume_is_bound_to_its_claim(tmp_path: Path) -> None:
         ),
     )
     volume = next(
-        each.create.persistent_volume
-        for each in records
-        if each.create.HasField("persistent_volume")
+        record.create.persistent_volume
+        for record in records
+        if record.create.HasField("persistent_volume")
     )
     assert volume.spec.claim_ref.name == "pvc-0"
     assert volume.spec.csi.volume_handle == volume.metadata.name == "ns-vol-0"
-    pod = next(each.pod_create.pod for each in records if each.HasField("pod_create"))
+    pod = next(record.pod_create.pod for record in records if record.HasField("pod_create"))
     assert pod.spec.volumes[0].persistent_volume_claim.claim_name == "pvc-0"
 
 
@@ -285,7 +285,7 @@ def test_what_is_not_simulated_is_named(tmp_path: Path) -> None:
             params="{unread: 1}",
         ),
     )
-    found = [(each.kind, each.message) for each in issues(records)]
+    found = [(issue.kind, issue.message) for issue in issues(records)]
     assert [kind for kind, _ in found] == ["not-simulated"] * 3 + ["unused-parameter"]
     assert "x/v1 DeviceClass is not carried" in found[1][1]
 

@@ -82,7 +82,7 @@ def test_a_bare_pod_has_its_own_life(tmp_path: Path) -> None:
     records = _imported(
         tmp_path, _event(0, _object("Pod", "done"), _object("Pod", "runs")), lives=lives
     )
-    done, runs = (each.pod_create.life for each in records if each.HasField("pod_create"))
+    done, runs = (record.pod_create.life for record in records if record.HasField("pod_create"))
     assert (done.service_time_ns, done.censored) == (30 * S, False)
     assert (runs.service_time_ns, runs.censored) == (28 * S, True)
     assert records[0].header.window_end_ns == (_T0 + 32) * S
@@ -113,7 +113,7 @@ def test_lives_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("batch/v1.CronJob", "n/c"): {1: [{"Running": _T0}]},
         ("apps/v1.Deployment", "n/gone"): {1: [{"Running": _T0}]},
     }
-    found = [each.kind for each in issues(_imported(tmp_path, _event(0, cron_job), lives=lives))]
+    found = [issue.kind for issue in issues(_imported(tmp_path, _event(0, cron_job), lives=lives))]
     assert found == ["unused-lives", "unknown-object"]
 
 
@@ -122,7 +122,7 @@ def test_what_is_not_carried_is_named(tmp_path: Path) -> None:
     records = _imported(
         tmp_path, _event(0, _object("VolcanoJob", "v"), deleted=(_object("Pod", "p"),))
     )
-    assert [each.kind for each in issues(records)] == ["unread-kind", "unknown-object"]
+    assert [issue.kind for issue in issues(records)] == ["unread-kind", "unknown-object"]
 
 
 def test_nodes_can_be_made_for_it(tmp_path: Path) -> None:

@@ -141,10 +141,10 @@ def test_a_nomination_and_its_end_and_each_new_failure_are_observed(tmp_path: Pa
         line(3, "MODIFIED", pending(5, "0/2 nodes", "")),
     )
     failures = observed(records, "failed_scheduling")
-    assert [each.failed_scheduling.message for each in failures] == ["0/1 nodes", "0/2 nodes"]
+    assert [failure.failed_scheduling.message for failure in failures] == ["0/1 nodes", "0/2 nodes"]
     nominations = observed(records, "nominated")
-    assert [each.nominated.node_name for each in nominations] == ["n", ""]
-    assert [(each.kind, each.count) for each in issues(records)] == [("status-only", 1)]
+    assert [nomination.nominated.node_name for nomination in nominations] == ["n", ""]
+    assert [(issue.kind, issue.count) for issue in issues(records)] == [("status-only", 1)]
 
 
 def test_deletions_by_users_and_drains_are_input(tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ def test_deletions_by_users_and_drains_are_input(tmp_path: Path) -> None:
         line(4, "MODIFIED", _running("a", 8, metadata={**_STOPS, "deletionGracePeriodSeconds": 0})),
         line(4, "DELETED", _running("a", 9, metadata=_STOPS)),
     )
-    found = [(each.object.name, each.cause) for each in deletes(records)]
+    found = [(delete.object.name, delete.cause) for delete in deletes(records)]
     assert found == [("a", "user"), ("b", "drain"), ("c", "user")]
     graces = [
-        each.grace_period_seconds if each.HasField("grace_period_seconds") else None
-        for each in deletes(records)
+        delete.grace_period_seconds if delete.HasField("grace_period_seconds") else None
+        for delete in deletes(records)
     ]
     assert graces == [None, 5, None]
 
@@ -274,7 +274,7 @@ def test_a_controllers_own_deletions_are_observed_and_a_users_are_input(tmp_path
     ]
     (tmp_path / "p").write_bytes(b"\n".join(pods))
     records = list(open_trace([tmp_path]))
-    assert [(each.object.name, each.cause) for each in deletes(records)] == [("rs-b", "user")]
+    assert [(delete.object.name, delete.cause) for delete in deletes(records)] == [("rs-b", "user")]
     assert "update replica_set" in kinds(records)
 
 
@@ -291,8 +291,8 @@ def test_gates_and_labels_that_users_change_are_updates(tmp_path: Path) -> None:
         line(4, "MODIFIED", make_pod("p", 6, node="n", metadata={"labels": {"app": "b"}})),
     )
     updates = [record.update.pod for record in records if record.update.HasField("pod")]
-    assert [dict(each.metadata.labels) for each in updates] == [{}, {"app": "a"}, {"app": "b"}]
-    assert not any(each.spec.scheduling_gates or each.spec.node_name for each in updates)
+    assert [dict(update.metadata.labels) for update in updates] == [{}, {"app": "a"}, {"app": "b"}]
+    assert not any(update.spec.scheduling_gates or update.spec.node_name for update in updates)
 
 
 def test_pods_of_another_scheduler_come_with_the_node_they_got(tmp_path: Path) -> None:
@@ -452,9 +452,9 @@ def test_a_class_is_inferred_from_valid_values_alone(
     """A pod with others does not make the recording unreadable."""
     records = imported(tmp_path, line(0, "ADDED", _of_class("gold", 2, priority, policy)))
     assert [
-        each.create.priority_class.preemption_policy
-        for each in records
-        if each.create.HasField("priority_class")
+        record.create.priority_class.preemption_policy
+        for record in records
+        if record.create.HasField("priority_class")
     ] == found
 
 
@@ -462,7 +462,7 @@ def test_a_class_that_is_not_among_the_recorded_ones_is_reported(tmp_path: Path)
     """It was deleted: its pods keep their spec.priority, and no new pod is admitted with it."""
     other = make_object("PriorityClass", "silver", 1)
     gold = imported(tmp_path, line(0, "ADDED", other), line(0, "ADDED", _of_class("gold", 2, 7)))
-    assert [each.kind for each in issues(gold)] == ["missing-priority-class"]
+    assert [issue.kind for issue in issues(gold)] == ["missing-priority-class"]
     [pod] = [each.pod_create.pod for each in gold if each.HasField("pod_create")]
     assert pod.spec.priority == 7
 
@@ -492,9 +492,9 @@ def test_a_reopened_watch_gives_nothing_twice(tmp_path: Path) -> None:
         line(2, "ADDED", make_pod("a", 2)),
         line(2, "ADDED", other),
     )
-    assert [each.object.uid for each in deletes(records)] == ["uid-b"]
+    assert [delete.object.uid for delete in deletes(records)] == ["uid-b"]
     assert sum(record.HasField("pod_create") for record in records) == 3
-    assert {each.kind for each in issues(records)} == {
+    assert {issue.kind for issue in issues(records)} == {
         "watch-error",
         "duplicate-event",
         "missed-deletion",
@@ -575,7 +575,7 @@ def test_what_any_recorded_controller_made_is_expected_of_the_replay(
         line(1, "ADDED", make_pod("x-0", 3, owner=owner)),
         line(3, "MODIFIED", _running("x-0", 4, owner=owner)),
     )
-    expected = [each.controller_pod for each in records if each.HasField("controller_pod")]
+    expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
     assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
     assert observed(records, "made")[0].made.owner.name == "x"
-    assert not any(each.HasField("pod_create") for each in records)
+    assert not any(record.HasField("pod_create") for record in records)

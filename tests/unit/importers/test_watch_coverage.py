@@ -37,7 +37,7 @@ def files(folder: Path, *pods: bytes, nodes: tuple[bytes, ...] = NODES) -> list[
 
 def messages(records: list[Record], kind: str) -> list[str]:
     """Return the messages of the issues of one kind."""
-    return [each.issue.message for each in records if each.issue.kind == kind]
+    return [record.issue.message for record in records if record.issue.kind == kind]
 
 
 def test_the_window_ends_with_what_all_files_claim_and_not_with_the_last_change(
@@ -47,7 +47,7 @@ def test_the_window_ends_with_what_all_files_claim_and_not_with_the_last_change(
     paths = files(tmp_path, *PODS, claim(9, "Pod", 80, until=9))
     records = list(open_trace(paths))
     assert records[0].header.window_end_ns == (T0_S + 9) * S
-    assert [each for each in kinds(records) if each.startswith("issue")] == []
+    assert [kind for kind in kinds(records) if kind.startswith("issue")] == []
 
 
 def test_the_window_ends_where_the_first_file_does_and_the_issue_comes_before_it(
@@ -59,7 +59,7 @@ def test_the_window_ends_where_the_first_file_does_and_the_issue_comes_before_it
     records = list(open_trace(files(tmp_path, *PODS, claim(5, "Pod", 4, until=4), late, end)))
     assert records[0].header.window_end_ns == (T0_S + 4) * S
     assert kinds(records)[-2:] == ["issue missing-end", "pod_create"]
-    assert [each.at_ns <= (T0_S + 4) * S for each in records[-2:]] == [True, False]
+    assert [record.at_ns <= (T0_S + 4) * S for record in records[-2:]] == [True, False]
     [message] = messages(records, "missing-end")
     assert message == (
         "changes may be missing of pods since 2026-01-01T00:00:04.000Z (why); the window of the "
@@ -84,7 +84,7 @@ def test_gaps_have_their_times_and_their_consequence(tmp_path: Path) -> None:
     )
     records = list(open_trace(files(tmp_path, *PODS, *again)))
     assert "watch-error" not in str(kinds(records))
-    [issue] = [each.issue for each in records if each.issue.kind == "gap"]
+    [issue] = [record.issue for record in records if record.issue.kind == "gap"]
     assert issue.count == 2
     assert issue.message.startswith(
         "pods were not watched all the time from 2026-01-01T00:00:02.500Z to "
@@ -109,7 +109,9 @@ def test_changes_that_follow_what_may_be_missing_say_so(tmp_path: Path) -> None:
     pods = (*PODS, gap(6, "Pod", 3, since=2), claim(6, "Pod", 10, until=6))
     paths = files(tmp_path, *pods, nodes=(*nodes, claim(6, "Node", 30, until=6)))
     changes = watch.open_recording(paths).changes(Issues())
-    unknown = [each.unknown for each in changes if each.raw["kind"] == "Node" and not each.initial]
+    unknown = [
+        change.unknown for change in changes if change.raw["kind"] == "Node" and not change.initial
+    ]
     assert unknown == ["pods", "pods", ""]
 
 
@@ -117,7 +119,9 @@ def test_changes_that_follow_what_may_be_missing_say_so(tmp_path: Path) -> None:
 def test_damage_is_reported_by_the_reader_of_the_changes(tmp_path: Path, broken: bytes) -> None:
     """The claims before it count."""
     [pods, _] = files(tmp_path, *PODS, broken)
-    assert [each.complete_until_ns for each in recording_coverage([pods]).resources] == [T0_S * S]
+    assert [resource.complete_until_ns for resource in recording_coverage([pods]).resources] == [
+        T0_S * S
+    ]
 
 
 def test_a_moment_to_follow_until_is_within_the_window(tmp_path: Path) -> None:

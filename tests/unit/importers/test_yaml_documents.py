@@ -102,7 +102,7 @@ def test_any_lines_are_read_or_refused_as_yaml_does(lines: list[str], end: str) 
     text = end.join(lines) + end
     try:
         values = yaml.load_all(text, KubernetesYamlLoader)
-        expected = [each for each in values if each is not None]
+        expected = [value for value in values if value is not None]
     except (yaml.YAMLError, ValueError):
         with pytest.raises(YamlDocumentError):
             _read(text)
@@ -176,7 +176,7 @@ def test_a_list_of_kubectls_is_read_as_libyaml_reads_it_and_hardly_by_libyaml(
     assert [item for _, item in found] == expected
     assert all(lines[at - 1].startswith("- apiVersion") for at, _ in found)
     assert len(calls) < 100
-    assert max(len(each.splitlines()) for each in calls) < 5
+    assert max(len(call.splitlines()) for call in calls) < 5
 
 
 def test_a_list_with_an_alias_of_another_item_is_read_whole() -> None:

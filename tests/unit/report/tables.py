@@ -19,7 +19,7 @@ class HandMadeTables(RunTables):
         """Make every table, empty but for `rows`."""
         self._connection = duckdb.connect(":memory:")
         for name, table in TABLES.items():
-            columns = ", ".join(f'"{each.name}" {each.type}' for each in table.columns)
+            columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
             self._connection.execute(f"CREATE TABLE {name} ({columns})")
             for row in rows.get(name, []):
                 names = ", ".join(f'"{each}"' for each in row)

@@ -20,7 +20,7 @@ _NODE = {"node_name": "n", "added_ns": 0, "allocatable": {"cpu": 4000}, "cpu_mil
 
 
 def _series(figure: ReportSection, choice: str = "") -> dict[str, Any]:
-    return {each["name"]: each["data"] for each in figure.charts[choice]["series"]}
+    return {chart["name"]: chart["data"] for chart in figure.charts[choice]["series"]}
 
 
 @given(

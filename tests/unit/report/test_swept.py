@@ -34,7 +34,7 @@ def test_each_figure_is_drawn_over_each_parameter() -> None:
     charts = _charts(text)
     over_nodes = charts["over-0"]["charts"]["bound"]
     assert over_nodes["xAxis"]["data"] == ["0.8", "1.0 (baseline)"]
-    drawn = {each["name"]: each["data"] for each in over_nodes["series"]}
+    drawn = {over_node["name"]: over_node["data"] for over_node in over_nodes["series"]}
     assert drawn == {"rules=v1.34": [8.0, 10.0], "rules=<i>": [None, 11.0]}
     assert charts["over-1"]["charts"]["bound"]["xAxis"]["data"] == ["v1.34 (baseline)", "<i>"]
     assert "Baseline scale-nodes=1.0, rules=v1.34" in text

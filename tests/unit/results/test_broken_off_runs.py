@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def _read(name: str, run: Path, out: Path) -> tuple[str, str]:
     reader, arguments = _READERS[name]
-    texts = [each.replace("RUN", str(run)).replace("OUT", str(out)) for each in arguments]
+    texts = [argument.replace("RUN", str(run)).replace("OUT", str(out)) for argument in arguments]
     done = CliRunner().invoke(reader, texts, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout, done.stderr
@@ -75,8 +75,8 @@ def test_files_that_were_cut_anywhere_are_read(run: RunDirectory, seed: int) -> 
             (cut / name).write_bytes(content[: chance.randrange(len(content) + 1)])
         lines = (cut / DECISIONS).read_bytes().count(b"\n")
         assert _read("query", cut, cut.parent)[0] == f"n\n{lines}\n"
-        for each in _READERS:
-            _read(each, cut, cut.parent)
+        for reader in _READERS:
+            _read(reader, cut, cut.parent)
 
 
 def test_a_live_run_gets_no_tables_in_its_folder(run: RunDirectory) -> None:

@@ -11,7 +11,7 @@ from tests.unit.results.small_run import small_run
 
 def _events(tmp_path: Path, phase: str) -> list[TraceEvent]:
     with RunTables(small_run(tmp_path / "run")) as tables:
-        return [each for each in trace_events(tables) if each["ph"] == phase]
+        return [trace_event for trace_event in trace_events(tables) if trace_event["ph"] == phase]
 
 
 def test_a_pod_is_a_slice_on_its_node(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_pod_is_a_slice_on_its_node(tmp_path: Path) -> None:
 
 def test_the_displaced_are_instants_on_their_node(tmp_path: Path) -> None:
     """With who or what displaced them."""
-    seen = [(each["ts"], each["name"], each["args"]["why"]) for each in _events(tmp_path, "i")]
+    seen = [(event["ts"], event["name"], event["args"]["why"]) for event in _events(tmp_path, "i")]
     assert seen == [
         (8e6, "Preempted default/low", "by default/high"),
         (19e6, "Evicted default/high", "memory.available"),
@@ -34,11 +34,11 @@ def test_the_displaced_are_instants_on_their_node(tmp_path: Path) -> None:
 
 def test_pending_pods_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
     """High is nominated at once, and bound; late is never tried."""
-    counted = [(each["ts"], tuple(each["args"].values())) for each in _events(tmp_path, "C")]
+    counted = [(event["ts"], tuple(event["args"].values())) for event in _events(tmp_path, "C")]
     assert counted == [(8e6, (0, 0, 1)), (11e6, (0, 0, 0)), (12e6, (1, 0, 0))]
 
 
 def test_every_process_has_a_name(tmp_path: Path) -> None:
     """The cluster's, and each node's."""
-    names = [each["args"]["name"] for each in _events(tmp_path, "M")]
+    names = [event["args"]["name"] for event in _events(tmp_path, "M")]
     assert names == ["cluster", "node worker"]

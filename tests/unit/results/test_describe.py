@@ -103,7 +103,7 @@ def test_a_name_that_no_object_has_is_the_beginning_of_names(run: RunDirectory) 
     """As kubectl's describe reads it; a whole name is that object only."""
     pieces: list[str] = []
     assert describe(run, "po", ("l", "high"), pieces.append, offset_ns=20 * SECOND_NS) == 2
-    named = [line.split()[1] for each in pieces for line in each.splitlines() if "Name: " in line]
+    named = [line.split()[1] for piece in pieces for line in piece.splitlines() if "Name: " in line]
     assert sorted(each for each in named if each in ("high", "late")) == ["high", "late"]
     with pytest.raises(RunError, match=r'pods "x" not found in .*; --at shows other moments'):
         describe(run, "po", ("x",), pieces.append)

@@ -89,7 +89,10 @@ def test_a_command_follows_nothing_in_a_run_s_folder_and_does_not_wait(
         victim.write_text(_VICTIM)
         (run / name).unlink(missing_ok=True)
         plant(run / name, victim)
-        texts = [each.replace("RUN", str(run)).replace("OUT", str(tmp_path)) for each in arguments]
+        texts = [
+            argument.replace("RUN", str(run)).replace("OUT", str(tmp_path))
+            for argument in arguments
+        ]
         done = CliRunner().invoke(command, texts)
         assert done.exception is None or isinstance(
             done.exception, (ExitError, OutputError, SystemExit)

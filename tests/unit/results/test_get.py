@@ -182,7 +182,7 @@ def test_json_and_yaml_print_whole_objects(run: RunDirectory) -> None:
     assert (whole["kind"], [each["kind"] for each in whole["items"]]) == ("List", ["Pod", "Pod"])
     assert yaml.safe_load(_printed(run, output="yaml")) == whole
     documents = list(yaml.safe_load_all(_printed(run, output="yaml", watch=True)))
-    assert [each["metadata"]["name"] for each in documents][:2] == ["low", "high"]
+    assert [document["metadata"]["name"] for document in documents][:2] == ["low", "high"]
 
 
 def test_an_unknown_output_is_refused(run: RunDirectory) -> None:

@@ -17,8 +17,8 @@ from replay.results.durations import DurationHistogram
 def test_a_quantile_is_at_most_a_sixteenth_too_high(durations: list[int], share: float) -> None:
     """It is never below the exact one."""
     histogram = DurationHistogram()
-    for each in durations:
-        histogram.record(each)
+    for duration in durations:
+        histogram.record(duration)
     exact = sorted(durations)[max(math.ceil(share * len(durations)) - 1, 0)]
     assert exact <= histogram.quantile(share) <= exact + exact // 16
 
@@ -50,11 +50,11 @@ def test_a_negative_duration_counts_as_none() -> None:
 def test_the_buckets_hold_every_duration(durations: list[int]) -> None:
     """In order, and none is beyond the bucket's longest."""
     histogram = DurationHistogram()
-    for each in durations:
-        histogram.record(each)
+    for duration in durations:
+        histogram.record(duration)
     buckets = histogram.buckets()
     assert sum(count for _, count in buckets) == len(durations)
     assert sorted(upto for upto, _ in buckets) == [upto for upto, _ in buckets]
     for upto, _ in buckets:
         at_most = sum(count for other, count in buckets if other <= upto)
-        assert at_most == sum(each <= upto for each in durations)
+        assert at_most == sum(duration <= upto for duration in durations)

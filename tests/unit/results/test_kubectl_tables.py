@@ -150,7 +150,7 @@ def test_a_job_shows_its_end_before_anything_else(
     metadata: Mapping[str, str], conditions: list[str], shown: str
 ) -> None:
     """Then its deletion, its suspension and a failure that is on its way."""
-    holding = [{"type": each, "status": "True"} for each in conditions]
+    holding = [{"type": condition, "status": "True"} for condition in conditions]
     job = {"metadata": metadata, "status": {"conditions": holding}}
     assert _shown(workloads_pb2.Job, job)["STATUS"] == shown
 

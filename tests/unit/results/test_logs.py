@@ -83,8 +83,8 @@ def test_decisions_are_read_back_as_written(
     """Nothing is lost between a decision and its line."""
     path = tmp_path_factory.mktemp("log") / "decisions.jsonl"
     log = DecisionLog(growing(path))
-    for each in decisions:
-        log.write(each)
+    for decision in decisions:
+        log.write(decision)
     log.close()
     assert list(read_decisions(path)) == decisions
 
@@ -122,7 +122,7 @@ def _fill(message: Message, big: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [each.name for each in trace_pb2.Observed.DESCRIPTOR.oneofs[0].fields]
+    "case", [field.name for field in trace_pb2.Observed.DESCRIPTOR.oneofs[0].fields]
 )
 def test_every_kind_of_entry_is_written_as_protobuf_writes_it(case: str, tmp_path: Path) -> None:
     """With every field set to a value, to its default where that shows, and with none set."""

@@ -119,7 +119,7 @@ def test_a_victims_end_is_in_its_preemptors_trace() -> None:
 
     sink = _played(play)
     high, low = sink.of("high"), sink.of("low")
-    (ended,) = [each for each in sink.spans if each.name == "Terminating"]
+    (ended,) = [span for span in sink.spans if span.name == "Terminating"]
     assert ended == high["Terminating"]
     assert ended.parent_id == high["preemption"].context.span_id
     assert _seconds(ended) == (1, 3)

@@ -221,7 +221,7 @@ def test_the_world_passes_on_each_change_of_a_workload() -> None:
     world.controllers.remove(2, "uid-web")
     world.controllers.put(3, object_pb2.KubernetesObject(job=make_job("work")))
     world.settle(3)
-    end(world, 4, next(each.key.partition("/")[2] for each in world.cluster.pods.values()))
+    end(world, 4, next(pod.key.partition("/")[2] for pod in world.cluster.pods.values()))
     world.settle(4)
     passed = [_change(each) for each in world.objects]
     assert passed[:4] == [

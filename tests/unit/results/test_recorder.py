@@ -96,7 +96,7 @@ def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> N
     assert [steps[name]["count"] for name in ("schedulingCycle", "RunFilterPlugins")] == [3, 1]
     assert steps["schedulingCycle"]["sum_ns"] == 1 + 2 + 3
     assert steps["runRound"]["pods"] == 3
-    cycles = [each for each in spans.spans if each.name == "schedulingCycle"]
+    cycles = [span for span in spans.spans if span.name == "schedulingCycle"]
     *own, shared = cycles
     assert (shared.attributes["reprieve.pods"], shared.end_ns - shared.start_ns) == (3, 6)
     walls = [each.attributes["reprieve.wall_ns.schedulingCycle"] for each in own]
@@ -107,7 +107,7 @@ def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> N
         False,
     ]
     assert all(each.attributes["reprieve.message"] == _SHORTAGE for each in own)
-    assert sum(each.name == "queue.wait" for each in spans.spans) == 3
+    assert sum(span.name == "queue.wait" for span in spans.spans) == 3
 
 
 def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:

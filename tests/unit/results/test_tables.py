@@ -37,7 +37,9 @@ def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> Non
     for table in TABLES.values():
         path = str(run.path / table.file_name).replace("'", "''").replace("[1]", "[[]1]")
         found = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
-        assert [row[:2] for row in found] == [(each.name, each.type) for each in table.columns]
+        assert [row[:2] for row in found] == [
+            (column.name, column.type) for column in table.columns
+        ]
     assert not [each for each in run.path.iterdir() if each.name.startswith(TABLES_DRAFT)]
 
 

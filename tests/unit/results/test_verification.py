@@ -98,7 +98,7 @@ def test_the_command_ends_with_1_where_a_file_is_not_ok(run: RunDirectory) -> No
     done = CliRunner().invoke(command, [str(run.path), "-o", "json"])
     assert isinstance(done.exception, ExitError)
     assert done.exception.code == DIFFERS
-    found = {Path(each["path"]).name: each for each in json.loads(done.stdout)}
+    found = {Path(load["path"]).name: load for load in json.loads(done.stdout)}
     assert found[DECISIONS]["verdict"] == "changed"
     assert "0 bytes" in found[DECISIONS]["problem"]
     assert found[SUMMARY] == {"path": str(run.path / SUMMARY), "verdict": "ok", "problem": ""}

@@ -146,7 +146,7 @@ def test_a_pod_that_terminates_is_not_ready_for_a_deployment_but_for_a_stateful_
     tally.sent(messages.added(pod("db-0", "StatefulSet", "db")))
     for name in ("a", "db-0"):
         tally.sent(messages.patched(name, 10, deletion_s=10))
-    verdicts = {each.name: each for each in tally.verdicts(START_NS + 20 * SECOND_NS)}
+    verdicts = {verdict.name: verdict for verdict in tally.verdicts(START_NS + 20 * SECOND_NS)}
     assert (verdicts["web"].ready, verdicts["web"].pods) == (2, 2)
     assert (verdicts["db"].ready, verdicts["db"].pods) == (1, 0)
 
@@ -223,7 +223,7 @@ def test_another_workload_of_the_budgets_namespace_is_not_below_it() -> None:
     tally.sent(put(budget(3, 3)))
     tally.sent(messages.deleted("a", 10))
     tally.sent(put(budget(2, 3), 10))
-    verdicts = {each.name: each for each in tally.verdicts(START_NS + 20 * SECOND_NS)}
+    verdicts = {verdict.name: verdict for verdict in tally.verdicts(START_NS + 20 * SECOND_NS)}
     assert verdicts["web"].below_budget.lasts
     assert verdicts["api"].unavailable == 1
     assert not verdicts["api"].below_budget.times
@@ -277,7 +277,7 @@ def test_a_job_that_is_over_or_suspended_wants_nothing() -> None:
     paused.spec.suspend = True
     for job in (failed, paused):
         tally.object_changed(put(job))
-    assert [each.desired for each in tally.verdicts(START_NS)] == [0, 0]
+    assert [verdict.desired for verdict in tally.verdicts(START_NS)] == [0, 0]
 
 
 def test_refused_pods_are_those_of_the_deployment_and_count_while_they_are_missing() -> None:
@@ -322,7 +322,7 @@ def test_the_worst_comes_first() -> None:
     tally.sent(put(budget(3, 3)))
     tally.sent(messages.deleted("a", 10))
     tally.sent(put(budget(2, 3), 10))
-    names = [each.name for each in tally.verdicts(START_NS + 20 * SECOND_NS)]
+    names = [verdict.name for verdict in tally.verdicts(START_NS + 20 * SECOND_NS)]
     assert names == ["web", "api", "cache", "idle"]
 
 

@@ -49,7 +49,7 @@ def test_four_tiers_arrive_in_a_cluster_with_budgets_and_leaks() -> None:
     assert report.objects["priority_class"] == 4
     assert report.objects["pod_disruption_budget"] == 48
     profiles = [record.usage for record in records if record.HasField("usage")]
-    assert any(len(each.segments) > 1 for each in profiles)
+    assert any(len(profile.segments) > 1 for profile in profiles)
 
 
 def test_the_look_alike_of_openb_has_its_counts() -> None:
@@ -81,8 +81,8 @@ def test_the_bundled_nginx_trace_is_the_scenario_of_the_seed() -> None:
     report = validate(records)
     assert not report.warnings
     pods = [record for record in records if record.HasField("pod_create")]
-    assert [each.pod_create.pod.metadata.name for each in pods] == [
+    assert [pod.pod_create.pod.metadata.name for pod in pods] == [
         "nginx-5754944d6c-9mnxa",
         "nginx-a",
     ]
-    assert [each.at_ns - records[0].at_ns for each in pods] == [0, 8_000_000_000]
+    assert [pod.at_ns - records[0].at_ns for pod in pods] == [0, 8_000_000_000]
