@@ -2,6 +2,10 @@
 
 A trace says how long a pod runs when it creates the pod; a table has that only where the pod ends.
 Importers therefore collect record drafts, which are sorted on disk, so that memory is bounded.
+
+Rows are read and records sorted by Python's own csv and sqlite3, not by DuckDB, which makes the
+tables of a run: a refusal names the line of a row, which DuckDB's readers do not report, and
+records come one by one, which costs 0.5 ms each there and 3 us here; in batches both cost the same.
 """
 
 from __future__ import annotations
