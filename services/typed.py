@@ -101,12 +101,12 @@ def _writer(kind: type) -> Write:
     fields = tuple(_fields(kind).items())
 
     def write_fields(value: object) -> dict[str, object]:
-        found = {}
+        fields_set = {}
         for name, default in fields:
             each = getattr(value, name)
             if each is not default:
-                found[name] = each
-        return found
+                fields_set[name] = each
+        return fields_set
 
     return write_fields
 
@@ -254,14 +254,14 @@ def _optional(reader: Read) -> Read:
 
 def _list(reader: Read) -> Read:
     def read(data: object) -> object:
-        found: list[object] = []
+        values: list[object] = []
         items = _items(data)
         try:
             for item in items:
-                found.append(reader(item))
+                values.append(reader(item))
         except DataError as error:
-            raise error.below(f"[{len(found)}]") from None
-        return tuple(found)
+            raise error.below(f"[{len(values)}]") from None
+        return tuple(values)
 
     return read
 
@@ -278,13 +278,13 @@ def _row(readers: Sequence[Read]) -> Read:
 
 def _mapping(keys: Read, values: Read) -> Read:
     def read(data: object) -> object:
-        found = {}
+        readers = {}
         for name, each in _entries(data).items():
             try:
-                found[keys(name)] = values(each)
+                readers[keys(name)] = values(each)
             except DataError as error:
                 raise error.below(f"[{name}]") from None
-        return found
+        return readers
 
     return read
 

@@ -77,10 +77,10 @@ class _Workload:
         """Return the replicas of each Deployment, in all about a quarter of the pods."""
         count, pods = self._options.deployments, self._options.pods
         mean = max(1, pods // (4 * count)) if count else 0
-        result, left = [], pods
+        result, pods_left = [], pods
         for index in range(count):
-            result.append(min(left, self._draw.between(1, 2 * mean - 1, "replicas", index)))
-            left -= result[-1]
+            result.append(min(pods_left, self._draw.between(1, 2 * mean - 1, "replicas", index)))
+            pods_left -= result[-1]
         return result
 
     def _arrivals(self) -> Iterator[tuple[int, str, int]]:

@@ -232,8 +232,8 @@ def _selected(
     for path, importer, is_from_folder in files:
         if importer is None and not is_from_folder:
             raise _no_manifest(path) or TraceError(str(path), _unknown_format())
-    found = {importer.name for _, importer, _ in files if importer}
-    first = next((each for each in IMPORTERS.values() if each.name in found), None)
+    formats_there = {importer.name for _, importer, _ in files if importer}
+    first = next((each for each in IMPORTERS.values() if each.name in formats_there), None)
     if first is None:
         raise TraceError(str(files[0][0].parent), f"no file in the folder: {_unknown_format()}")
     selected = []

@@ -83,8 +83,8 @@ def kind(raw: Raw) -> str:
 
 def key(raw: Raw) -> tuple[str, str, str]:
     """Return kind, namespace and name."""
-    own = meta(raw)
-    return kind(raw), str(own.get("namespace") or ""), str(own.get("name") or "")
+    metadata = meta(raw)
+    return kind(raw), str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 
 
 def uid(raw: Raw) -> str:
@@ -212,5 +212,5 @@ def latest_ns(raw: Any) -> int:
                     for terminated_time in _TERMINATED_TIMES
                 ]
     times += [taint.get("timeAdded") for taint in parts(part(raw, "spec"), "taints")]
-    found = [deletion_requested_ns(raw), *map(time_ns, times)]
-    return max((ns for ns in found if ns is not None), default=0)
+    times_ns = [deletion_requested_ns(raw), *map(time_ns, times)]
+    return max((ns for ns in times_ns if ns is not None), default=0)

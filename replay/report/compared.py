@@ -65,11 +65,11 @@ def compared_page(compared: Compared) -> str:
 
 def _head(compared: Compared) -> ReportHead:
     names = [run.path.resolve().name for run in (compared.run_a, compared.run_b)]
-    wanted = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
+    shown = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
         (figure.name.replace("_", " "), f"{figure_text(figure.a)} → {figure_text(figure.b)}")
         for figure in compared.comparison.figures
-        if figure.name in wanted
+        if figure.name in shown
     ]
     paths = [("A", str(compared.run_a.path)), ("B", str(compared.run_b.path))]
     return ReportHead(
@@ -114,7 +114,7 @@ def _divergence(compared: Compared) -> ReportSection:
 
 def _workloads(compared: Compared) -> ReportSection:
     workloads = compared.comparison.workloads
-    left = len(workloads) - _WORKLOADS_MAX
+    hidden = len(workloads) - _WORKLOADS_MAX
     return ReportSection(
         key="workloads",
         title="Workloads",
@@ -127,7 +127,7 @@ def _workloads(compared: Compared) -> ReportSection:
             (workload.key, workload.text_a, workload.text_b)
             for workload in workloads[:_WORKLOADS_MAX]
         ],
-        left_out=f"{left:,} more" if left > 0 else "",
+        left_out=f"{hidden:,} more" if hidden > 0 else "",
         wide=True,
         tabular=True,
         search="Find workloads",
@@ -217,10 +217,10 @@ def _pending(sides: Sides) -> ReportSection:
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for name, sql in deltas.items():
-        found = {side: _values(source, sql, "peaks") for side, source in sides.items()}
-        if any(found.values()):
-            charts[name] = _chart(sides, found, "@count", None)
-            rows += _rows(sides, found, name)
+        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
+        if any(by_side.values()):
+            charts[name] = _chart(sides, by_side, "@count", None)
+            rows += _rows(sides, by_side, name)
     return ReportSection(
         key="pending",
         title="Pending pods in both runs",
@@ -243,15 +243,15 @@ def _utilisation(sides: Sides) -> ReportSection:
     for resource in resources:
         quoted = resource.replace("'", "''")
         total = _TOTAL.format(deltas=BOUND.format(resource=quoted))
-        found = {}
+        by_side = {}
         for side, source in sides.items():
             used = _values(source, total, "means")
             have = _values(source, CAPACITY.format(resource=quoted), "means")
-            found[side] = percentages(used, have)
-        if any(found.values()):
-            top = max(itertools.chain.from_iterable(found.values()))
-            charts[resource] = _chart(sides, found, "@percent", 100 if top <= 100 else None)
-            rows += _rows(sides, found, resource)
+            by_side[side] = percentages(used, have)
+        if any(by_side.values()):
+            top = max(itertools.chain.from_iterable(by_side.values()))
+            charts[resource] = _chart(sides, by_side, "@percent", 100 if top <= 100 else None)
+            rows += _rows(sides, by_side, resource)
     return ReportSection(
         key="utilisation",
         title="Utilisation in both runs",

@@ -114,7 +114,7 @@ def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
 
 def _sankey(flows: Counter[tuple[str, str]]) -> Option:
     """Return the graph; a prefix that is not shown keeps the names of the two sides apart."""
-    left = dict.fromkeys(f"<{by}" for by, _ in flows)
+    preemptors = dict.fromkeys(f"<{by}" for by, _ in flows)
     right = dict.fromkeys(f">{whom}" for _, whom in flows)
     return {
         "tooltip": {"trigger": "item", "formatter": "@flow"},
@@ -132,7 +132,7 @@ def _sankey(flows: Counter[tuple[str, str]]) -> Option:
                 "lineStyle": {"color": "source", "opacity": 0.35, "curveness": 0.5},
                 "emphasis": {"focus": "adjacency"},
                 "data": [
-                    *({"name": name, "label": {"position": "right"}} for name in left),
+                    *({"name": name, "label": {"position": "right"}} for name in preemptors),
                     *({"name": name, "label": {"position": "left"}} for name in right),
                 ],
                 "links": [

@@ -87,10 +87,10 @@ _ROW_PX = 34
 
 def utilisation(source: ReportTables) -> ReportSection:
     """Return the requests of bound pods for each resource, as a share of allocatable."""
-    found = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
+    resources = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
-    for resource in [name.replace("'", "''") for name, _ in found]:
+    for resource in [name.replace("'", "''") for name, _ in resources]:
         used = stepped(source, BOUND.format(resource=resource))
         have = stepped(source, CAPACITY.format(resource=resource)).get("all")
         if have is None or not used:
@@ -120,8 +120,8 @@ def utilisation(source: ReportTables) -> ReportSection:
 
 def pending(source: ReportTables) -> ReportSection:
     """Return how many pods have no node, by priority."""
-    found = stepped(source, PENDING)
-    peaks = {name: steps.peaks for name, steps in found.items()}
+    by_priority_ = stepped(source, PENDING)
+    peaks = {name: steps.peaks for name, steps in by_priority_.items()}
     series = [line(_label(name), points(source, peaks[name])) for name in by_priority(peaks)]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
     return ReportSection(
@@ -167,8 +167,8 @@ def waiting(source: ReportTables) -> ReportSection:
     for curve in series:
         curve["data"].append([longest_s * 1.2, 100.0])
     rows = [
-        [str(priority), bound, *_simulated([*(quantiles or [None] * 3), longest]), left]
-        for priority, bound, quantiles, longest, left in source.rows(_QUANTILES)
+        [str(priority), bound, *_simulated([*(quantiles or [None] * 3), longest]), pending_pods]
+        for priority, bound, quantiles, longest, pending_pods in source.rows(_QUANTILES)
     ]
     return ReportSection(
         key="waiting",
@@ -228,8 +228,8 @@ def _simulated(values: Sequence[int | None]) -> list[Cell]:
 
 def latencies(source: ReportTables) -> ReportSection:
     """Return the wall time of each step."""
-    found = list(source.rows(_LATENCIES))
-    shown = list(reversed(found))
+    steps = list(source.rows(_LATENCIES))
+    shown = list(reversed(steps))
     series = [
         {
             "type": "scatter",
@@ -260,8 +260,8 @@ def latencies(source: ReportTables) -> ReportSection:
         title="Latency of each step",
         note="Wall time of the replay's steps on the machine that ran it, by total time.",
         empty="Nothing was measured: the run was aborted.",
-        charts={"": chart} if found else {},
+        charts={"": chart} if steps else {},
         columns=("Step", "Count", "P50", "P90", "P99", "Max"),
-        rows=[[row[0], row[1], *map(durations.wall, row[2:])] for row in found],
-        height=110 + _ROW_PX * len(found),
+        rows=[[row[0], row[1], *map(durations.wall, row[2:])] for row in steps],
+        height=110 + _ROW_PX * len(steps),
     )

@@ -229,12 +229,12 @@ def _part(shares: dict[str, float], name: str, kept: list[str]) -> float:
 def reasons(source: ReportTables) -> ReportSection:
     """Return the reasons that refused most attempts."""
     attempts: Counter[str] = Counter()
-    left: Counter[str] = Counter()
+    nodes_left: Counter[str] = Counter()
     for message, tried, pods in source.rows(_MESSAGES):
         for reason in refusals(message):
             attempts[reason] += tried
-            left[reason] += pods
-    ranked = sorted(attempts, key=lambda each: (-attempts[each], -left[each], each))
+            nodes_left[reason] += pods
+    ranked = sorted(attempts, key=lambda each: (-attempts[each], -nodes_left[each], each))
     shown = list(reversed(ranked[:_REASONS_MAX]))
     chart: Option = {
         "grid": grid(right=40),
@@ -244,7 +244,10 @@ def reasons(source: ReportTables) -> ReportSection:
         "yAxis": {"type": "category", "data": shown},
         "series": [
             {"type": "bar", "name": name, "data": [counts[name_] for name_ in shown]}
-            for name, counts in (("failed attempts", attempts), ("pods pending at the end", left))
+            for name, counts in (
+                ("failed attempts", attempts),
+                ("pods pending at the end", nodes_left),
+            )
         ],
     }
     return ReportSection(
@@ -255,7 +258,7 @@ def reasons(source: ReportTables) -> ReportSection:
         empty="No scheduling attempt failed.",
         charts={"": chart} if ranked else {},
         columns=("Reason", "Failed attempts", "Pods pending at the end"),
-        rows=[[each, attempts[each], left[each]] for each in ranked[:_REASONS_LISTED]],
+        rows=[[each, attempts[each], nodes_left[each]] for each in ranked[:_REASONS_LISTED]],
         left_out=(
             f"reasons beyond the first {_REASONS_LISTED}" if len(ranked) > _REASONS_LISTED else ""
         ),
@@ -269,5 +272,5 @@ def refusals(message: str) -> list[str]:
     Parts on preemption and resource claims are left out.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error.
     """
-    found = counted_reasons(message.partition(PREEMPTION_MARK)[0])
-    return list(dict.fromkeys(reason for reason, _ in found))
+    reasons = counted_reasons(message.partition(PREEMPTION_MARK)[0])
+    return list(dict.fromkeys(reason for reason, _ in reasons))

@@ -235,9 +235,9 @@ def stepped(source: ReportTables, deltas: str) -> Mapping[str, BucketedValue]:
     """
     width = max(1, source.end_ns - source.start_ns) / BUCKETS
     sql = _STEPS.format(deltas=deltas)
-    found: dict[str, BucketedValue] = {}
+    by_name: dict[str, BucketedValue] = {}
     for name, _, mean, peak in source.rows(sql, {"start": source.start_ns, "width": width}):
-        steps = found.setdefault(name, BucketedValue([], []))
+        steps = by_name.setdefault(name, BucketedValue([], []))
         steps.means.append(mean)
         steps.peaks.append(peak)
-    return found
+    return by_name

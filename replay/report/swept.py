@@ -59,8 +59,8 @@ def _grid(rows: Sequence[SweepRow], shown: Sequence[str]) -> ReportSection:
 def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str]) -> ReportSection:
     """Return each figure over one axis, with a line for each place on the others."""
     values = list(dict.fromkeys(row.place[index][1] for row in rows))
-    own = {row.place[index][1] for row in rows if row.is_baseline}
-    labels = [f"{each} (baseline)" if each in own else each for each in values]
+    baseline_values = {row.place[index][1] for row in rows if row.is_baseline}
+    labels = [f"{each} (baseline)" if each in baseline_values else each for each in values]
     lines: dict[Place, dict[str, SweepRow]] = {}
     for row in rows:
         others = tuple(each for at, each in enumerate(row.place) if at != index)
@@ -114,9 +114,9 @@ def _chart(
 ) -> Option:
     series = []
     for others, places in lines.items():
-        found = [places[value].figures.get(figure) if value in places else None for value in values]
+        cells = [places[value].figures.get(figure) if value in places else None for value in values]
         points = [
-            None if figure_value is None else round(figure_value.mean, 6) for figure_value in found
+            None if figure_value is None else round(figure_value.mean, 6) for figure_value in cells
         ]
         option = line(_label(others) or figure, points)  # type: ignore[arg-type] # by category
         series.append(option | {"step": False, "symbol": "circle", "symbolSize": 7})

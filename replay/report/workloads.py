@@ -18,10 +18,10 @@ FROM workloads WHERE below_times > 0 OR ready < desired ORDER BY place
 def workloads(source: ReportTables) -> ReportSection:
     """Return the verdict on each workload that was not whole all the time."""
     rows: list[list[Cell]] = []
-    left = 0
+    hidden = 0
     for name, ready, desired, least, of, budgets, refused, *times in source.rows(_WORKLOADS):
         if len(rows) == _SHOWN_MAX:
-            left += 1
+            hidden += 1
             continue
         budget, below = _text(source, *times[:4]), _text(source, *times[4:])
         counts = f"{ready:,} of {desired:,}", f"{least:,} of {of:,}"
@@ -42,7 +42,7 @@ def workloads(source: ReportTables) -> ReportSection:
             "Refused pods",
         ),
         rows=rows,
-        left_out=f"{left:,} more workloads" if left else "",
+        left_out=f"{hidden:,} more workloads" if hidden else "",
         wide=True,
         tabular=True,
         search="Find workloads",

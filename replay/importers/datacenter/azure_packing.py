@@ -80,9 +80,11 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 def _check_tables(path: Path, database: sqlite3.Connection) -> None:
     """Raise TraceError where a table is something else: a view may compute without end."""
     database.execute("PRAGMA trusted_schema = OFF")
-    found = dict(database.execute("SELECT lower(name), sql FROM sqlite_master WHERE type='table'"))
+    sql_by_table = dict(
+        database.execute("SELECT lower(name), sql FROM sqlite_master WHERE type='table'")
+    )
     for name in ("vm", "vmtype"):
-        sql = str(found.get(name) or "").upper()
+        sql = str(sql_by_table.get(name) or "").upper()
         if not sql.startswith("CREATE TABLE") or " AS (" in sql or "GENERATED" in sql:
             problem = f"has no plain table {name}: expected the trace's vm and vmType"
             raise TraceError(str(path), problem)

@@ -155,10 +155,10 @@ class _Log:
         self, where: str, type_: ChangeType, raw: Raw, *, is_computed: bool = False
     ) -> Change:
         """Return a change; a state that is computed here has no resourceVersion."""
-        own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
+        metadata = {name: value for name, value in meta(raw).items() if name != "managedFields"}
         if is_computed:
-            own.pop("resourceVersion", None)
-        raw = {**raw, "metadata": own}
+            metadata.pop("resourceVersion", None)
+        raw = {**raw, "metadata": metadata}
         if type_ is ChangeType.DELETED:
             self._last.pop(key(raw), None)
         else:
@@ -191,13 +191,13 @@ def _evicted(pod: Raw, at_ns: int, requested_s: object) -> Raw:
     if not spec.get("nodeName"):
         grace_s = 0
     gone = datetime.fromtimestamp(at_ns // SECOND_NS + grace_s, UTC)
-    own: Mapping[str, Any] = {
+    metadata: Mapping[str, Any] = {
         **meta(pod),
         "deletionTimestamp": gone.isoformat(),
         "deletionGracePeriodSeconds": grace_s,
     }
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    return {**pod, "metadata": own, "status": _with_condition(pod, target)}
+    return {**pod, "metadata": metadata, "status": _with_condition(pod, target)}
 
 
 def _with_condition(pod: Raw, condition: Raw) -> Raw:
@@ -274,8 +274,8 @@ def _resource(name: str) -> dict[str, str]:
     if parts[:1] == ["namespaces"] and len(parts) > 2:
         namespace, parts = parts[1], parts[2:]
     names = ("resource", "name", "subresource")
-    found = dict(zip(names, parts, strict=False))
-    return {**found, "namespace": namespace} if found else {}
+    named_parts = dict(zip(names, parts, strict=False))
+    return {**named_parts, "namespace": namespace} if named_parts else {}
 
 
 def _object(payload: Raw, name: str) -> Mapping[str, Any]:

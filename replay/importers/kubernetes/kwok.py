@@ -103,8 +103,8 @@ class _PatchedObjects:
 
     def _change(self, where: str, type_: ChangeType, raw: Raw, *, initial: bool = False) -> Change:
         dropped = {"managedFields", "resourceVersion"}
-        own = {name: value for name, value in meta(raw).items() if name not in dropped}
-        raw = {**raw, "metadata": own}
+        metadata = {name: value for name, value in meta(raw).items() if name not in dropped}
+        raw = {**raw, "metadata": metadata}
         if type_ is ChangeType.DELETED:
             self._last.pop(key(raw), None)
         else:

@@ -191,10 +191,10 @@ def _autoscaler(raw: Raw, scaled: dict[tuple[str, str, str], Scaled], low: int, 
     target = part(part(raw, "spec"), "scaleTargetRef")
     kind, name = str(target.get("kind") or "Deployment"), str(target.get("name") or "")
     what = f"{_named(raw)} scales {kind} {name} between {low} and {high}"
-    found = scaled.get((kind, key(raw)[1] or "default", name))
-    if found is None or found.replicas is None:
+    workload = scaled.get((kind, key(raw)[1] or "default", name))
+    if workload is None or workload.replicas is None:
         return f"{what}: its replicas stay as they are"
-    return f"{what}: replicas stay at {found.replicas} unless something else sets them"
+    return f"{what}: replicas stay at {workload.replicas} unless something else sets them"
 
 
 def _vertical(raw: Raw) -> str:
@@ -217,10 +217,10 @@ def _workload(raw: Raw, scaled: dict[tuple[str, str, str], Scaled]) -> str:
     replicas = spec.get("replicas")
     asks = f"asks for {_many(replicas, 'replica')}" if isinstance(replicas, int) else "makes pods"
     what = f"{_named(raw)} {asks}: no controller of it is simulated"
-    found = scaled.get((kind, namespace or "default", name))
-    if found is None or not found.owned:
+    workload = scaled.get((kind, namespace or "default", name))
+    if workload is None or not workload.owned:
         return f"{what}, no pods are made"
-    return f"{what}, it stays at {_many(found.owned, 'replica')}"
+    return f"{what}, it stays at {_many(workload.owned, 'replica')}"
 
 
 def _scaled(carried: Iterable[KubernetesObject]) -> dict[tuple[str, str, str], Scaled]:
@@ -250,15 +250,15 @@ def _custom_owners(carried: Iterable[KubernetesObject]) -> Counter[tuple[str, st
 
     A Node owns its mirror pods, and a kubelet is no controller.
     """
-    found: Counter[tuple[str, str, str]] = Counter()
+    absent: Counter[tuple[str, str, str]] = Counter()
     for message in carried:
         if not message.HasField("pod") or message.pod.status.phase in TERMINAL_PHASES:
             continue
         meta_ = message.pod.metadata
         for owner in meta_.owner_references:
             if owner.controller and owner.kind != "Node" and owner.kind not in KINDS.values():
-                found[owner.kind, meta_.namespace or "default", owner.name] += 1
-    return found
+                absent[owner.kind, meta_.namespace or "default", owner.name] += 1
+    return absent
 
 
 def _concerns_pods(raw: Raw) -> bool:

@@ -30,13 +30,13 @@ _NO_CLASS = "a PriorityClass is not in the list: inferred from the pods that nam
 def inferred_objects(objects: Sequence[KubernetesObject], issues: Issues) -> list[KubernetesObject]:
     """Return missing PriorityClasses and ReplicaSets; `issues` counts what cannot be inferred."""
     listing = _Listing(objects)
-    found = [*_classes(listing, issues), *_replica_sets(listing, issues)]
+    inferred = [*_classes(listing, issues), *_replica_sets(listing, issues)]
     for pod in listing.pods:
         if pod.spec.node_name and pod.spec.node_name not in listing.nodes:
             issues.add("missing-node", _named("Pod", pod.metadata), _NO_NODE)
     for where in listing.without_pods():
         issues.add("missing-pods", where, _NO_PODS)
-    return found
+    return inferred
 
 
 class _Listing:
@@ -74,11 +74,11 @@ class _Listing:
     def deployment_of(self, pod: ObjectMeta, owner: OwnerReference) -> Deployment | None:
         """Return the Deployment of a pod's ReplicaSet, by that name without its hash."""
         name = owner.name.rpartition("-")[0] if owner.kind == "ReplicaSet" else ""
-        found = self._by_name.get((pod.namespace, name))
-        if found is None or _HASH_LABEL not in pod.labels:
+        replica_set = self._by_name.get((pod.namespace, name))
+        if replica_set is None or _HASH_LABEL not in pod.labels:
             return None
-        wanted = found.spec.selector.match_labels
-        return found if all(pod.labels.get(key) == wanted[key] for key in wanted) else None
+        labels = replica_set.spec.selector.match_labels
+        return replica_set if all(pod.labels.get(key) == labels[key] for key in labels) else None
 
     def without_pods(self) -> list[str]:
         """Return the controllers that report pods and own nothing in the list."""

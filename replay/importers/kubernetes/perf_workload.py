@@ -50,8 +50,8 @@ class Workload:
             pods = Operation(self, each.where, inner).count() if count else 0
             bounds.check_count(count * pods, each.where, f"{each.code}: the number of pods")
             for number in range(count):
-                own = {**inner, "namespace": f"{prefix}-{number}"}
-                yield Operation(self, each.where, own).numbered(index)
+                variables = {**inner, "namespace": f"{prefix}-{number}"}
+                yield Operation(self, each.where, variables).numbered(index)
                 index += 1
 
     def param(self, where: str, name: str) -> object:

@@ -93,10 +93,10 @@ def _event(where: str, line: object, issues: Issues) -> _Event | None:
         issue_kind, message = issue_of(raw)
         issues.add(issue_kind, where, message)
         return None
-    own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
-    if not own.get("namespace"):
-        own.pop("namespace", None)
-    return where, at_ns, type_, {**raw, "metadata": own, "spec": part(raw, "spec")}
+    metadata = {name: value for name, value in meta(raw).items() if name != "managedFields"}
+    if not metadata.get("namespace"):
+        metadata.pop("namespace", None)
+    return where, at_ns, type_, {**raw, "metadata": metadata, "spec": part(raw, "spec")}
 
 
 IMPORTER = recording_importer(

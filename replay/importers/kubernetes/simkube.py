@@ -177,10 +177,10 @@ class _Trace:
 
     def _deleted(self, where: str, at_ns: int, raw: _Raw) -> Iterator[Record]:
         meta = raw.get("metadata")
-        own: _Raw = meta if isinstance(meta, dict) else {}
+        metadata: _Raw = meta if isinstance(meta, dict) else {}
         kind = str(raw.get("kind") or "")
-        namespace = "" if kind in CLUSTER_SCOPED else str(own.get("namespace") or "default")
-        key = (kind, namespace, str(own.get("name") or ""))
+        namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or "default")
+        key = (kind, namespace, str(metadata.get("name") or ""))
         uid = self._alive.pop(key, None)
         if uid is None:
             if is_carried(raw):

@@ -246,9 +246,9 @@ def _count_guess(where: str, raw: Any, issues: Issues) -> None:
 
 def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Event:
     at_ns = latest_ns(raw) if arrival is None else arrival
-    own = raw.get("metadata")
-    if isinstance(own, dict):
-        own.pop("managedFields", None)
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
     return _Event(where=where, at_ns=at_ns, has_arrival=arrival is not None, type=type_, raw=raw)
 
 

@@ -175,9 +175,9 @@ def named(titles: Sequence[str]) -> str:
 
 def recording_coverage(paths: Sequence[Path]) -> RecordingCoverage:
     """Return what the files say about their ends and gaps."""
-    found = [_file_coverage(path) for path in paths]
+    coverages = [_file_coverage(path) for path in paths]
     return RecordingCoverage(
-        resources=tuple(resource for resource in found if resource is not None)
+        resources=tuple(resource for resource in coverages if resource is not None)
     )
 
 

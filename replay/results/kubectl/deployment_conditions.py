@@ -42,18 +42,18 @@ def _progressing(
     newest: str,
     since_progress_ns: int,
 ) -> meta_pb2.Condition:
-    found = meta_pb2.Condition(type="Progressing", status="True", reason="ReplicaSetUpdated")
+    progressing = meta_pb2.Condition(type="Progressing", status="True", reason="ReplicaSetUpdated")
     whose = f'ReplicaSet "{newest}"' if newest else f'Deployment "{deployment.metadata.name}"'
     desired = replicas(deployment.spec)
     if deployment.spec.paused:
-        found.status, found.reason = "Unknown", "DeploymentPaused"
-        found.message = "Deployment is paused"
+        progressing.status, progressing.reason = "Unknown", "DeploymentPaused"
+        progressing.message = "Deployment is paused"
     elif counts.updated_replicas == counts.replicas == counts.available_replicas == desired:
-        found.reason = "NewReplicaSetAvailable"
-        found.message = f"{whose} has successfully progressed."
+        progressing.reason = "NewReplicaSetAvailable"
+        progressing.message = f"{whose} has successfully progressed."
     elif since_progress_ns > deadline_ns(deployment):
-        found.status, found.reason = "False", "ProgressDeadlineExceeded"
-        found.message = f"{whose} has timed out progressing."
+        progressing.status, progressing.reason = "False", "ProgressDeadlineExceeded"
+        progressing.message = f"{whose} has timed out progressing."
     else:
-        found.message = f"{whose} is progressing."
-    return found
+        progressing.message = f"{whose} is progressing."
+    return progressing

@@ -45,8 +45,8 @@ def describe(
     Raises NotFoundError, after the objects that are found, where none does; RunError for other
     types, and as `get` does.
     """
-    wanted = targets(resource, names)
-    for target in wanted:
+    targeted = targets(resource, names)
+    for target in targeted:
         if target.resource.kind not in ("Pod", "Node"):
             raise RunError(
                 f"describe shows pods and nodes; use `reprieve get {target.resource.plural} "
@@ -61,7 +61,7 @@ def describe(
     where = f"{run.path} at {rfc3339.text(now_ns)}"
     hint = "--at shows other moments than the end" if offset_ns is at_ns is None else ""
     count, missing = 0, list[str]()
-    for target in wanted:
+    for target in targeted:
         kind = target.resource.kind
         there = sorted(
             key
@@ -71,11 +71,11 @@ def describe(
             and (selector is None or selector.matches(labels_of(message)))
         )
         keys = [key for key in there if not target.names or key[2] in target.names]
-        found = {key[2] for key in keys}
-        prefixes = tuple(name for name in target.names if name not in found)
+        names_there = {key[2] for key in keys}
+        prefixes = tuple(name for name in target.names if name not in names_there)
         begun = [key for key in there if prefixes and key[2].startswith(prefixes)]
-        found |= {name for name in prefixes if any(key[2].startswith(name) for key in begun)}
-        missing += target.missing(found, {key[2] for key in there}, where, hint)
+        names_there |= {name for name in prefixes if any(key[2].startswith(name) for key in begun)}
+        missing += target.missing(names_there, {key[2] for key in there}, where, hint)
         for key in dict.fromkeys([*keys, *begun]):
             write(("\n\n" if count else "") + _page(held, key, events, now_ns))
             count += 1
@@ -97,19 +97,19 @@ def _page(held: RunObjects, key: ObjectKey, events: KubeEvents, now_ns: int) -> 
 
 def _events(page: Page, message: Message, kind: str, events: KubeEvents, now_ns: int) -> None:
     meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
-    found = [
+    standing = [
         event
         for event in events.standing(now_ns)
         if (event.kind, event.object_name) == (kind, meta.name)
         and (kind == "Node" or event.namespace == meta.namespace)
         and event.uid in ("", meta.uid)
     ]
-    if not found:
+    if not standing:
         page.line("Events:", NONE)
         return
     page.line("Events:")
     lines = []
-    for event in found:
+    for event in standing:
         age = durations.age(now_ns - event.last_ns)
         if event.count > 1:
             age += f" (x{event.count} over {durations.age(now_ns - event.first_ns)})"

@@ -72,10 +72,10 @@ def _condition(each: node_pb2.NodeCondition) -> Sequence[str]:
 
 def _pods_on(held: RunObjects, node_name: str) -> list[pod_pb2.Pod]:
     """Return the pods of a node that have not ended, by namespace and name."""
-    found = (held.objects[key] for key in sorted(key for key in held.objects if key[0] == "Pod"))
+    messages = (held.objects[key] for key in sorted(key for key in held.objects if key[0] == "Pod"))
     return [
         pod
-        for pod in found
+        for pod in messages
         if isinstance(pod, pod_pb2.Pod)
         and pod.spec.node_name == node_name
         and pod.status.phase not in TERMINAL_PHASES

@@ -47,8 +47,8 @@ class CustomColumns:
 
     def row(self, item: Any) -> list[str]:
         """Return the cells of an object, as JSON values; "<none>" for an absent field."""
-        found = (field.values(item) for field in self.fields)
-        return [",".join(map(text_of, values)) if values else NONE for values in found]
+        columns = (field.values(item) for field in self.fields)
+        return [",".join(map(text_of, values)) if values else NONE for values in columns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,16 +78,16 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
     its end, and for a field to sort by that no object has. Raises NotFoundError, after the objects
     that are found, for names that are not.
     """
-    wanted = targets(query.resource, query.names)
-    if query.watch and len(wanted) > 1:
+    targeted = targets(query.resource, query.names)
+    if query.watch and len(targeted) > 1:
         raise RunError("a watch shows one type of objects; ask for each type by itself")
     if query.watch and query.sort_by is not None:
         raise RunError("a watch shows changes in their order; leave --watch or --sort-by out")
     style = Style(
         output=query.output,
-        is_list=not all(each.names for each in wanted) or sum(len(t.names) for t in wanted) > 1,
+        is_list=not all(each.names for each in targeted) or sum(len(t.names) for t in targeted) > 1,
         is_watch=query.watch,
-        shows_kind=len(wanted) > 1,
+        shows_kind=len(targeted) > 1,
         shows_phase=rows.shows_phase_of_ended(
             query.kubernetes_version or run.manifest().kubernetes_version
         ),
@@ -99,10 +99,10 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
     moment_ns = None
     if query.has_moment or not query.watch:
         moment_ns = run.moment_ns(offset_ns=query.offset_ns, at_ns=query.at_ns)
-    batches = _batches(run, wanted, moment_ns, watch=query.watch)
+    batches = _batches(run, targeted, moment_ns, watch=query.watch)
     count, missing = 0, list[str]()
-    for target in wanted:
-        found: set[str] = set()
+    for target in targeted:
+        shown: set[str] = set()
         namespaced = target.resource.namespaced
         shows_namespace = namespaced and _shows_namespace(run, query)
         printing.begin(target.resource, show_namespace=shows_namespace)
@@ -110,11 +110,11 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
         for now_ns, items in batches(lister):
             printing.add(now_ns, _in_order(items, query))
             count += len(items)
-            found.update(map(name_of, items))
+            shown.update(map(name_of, items))
         if moment_ns is not None:
             where = f"{run.path} at {rfc3339.text(moment_ns)}"
             hint = "" if query.has_moment else "--at shows other moments than the end"
-            missing += target.missing(found, lister.there, where, hint)
+            missing += target.missing(shown, lister.there, where, hint)
     printing.close()
     if missing and not query.watch:
         raise NotFoundError(missing)

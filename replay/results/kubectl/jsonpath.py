@@ -193,32 +193,32 @@ class _Reader:
             self._spaces()
             self._take("]")
             return _children
-        begin, found = self._at, list[Step]()
+        begin, steps = self._at, list[Step]()
         while True:
             match = _LITERAL.match(self._text, self._at)
             slice_ = _INDEX.match(self._text, self._at)
             if slice_ is not None and (slice_[1] or slice_[2]):
                 self._at = slice_.end()
-                return _union([*found, _slice(slice_)])
+                return _union([*steps, _slice(slice_)])
             if match is None or match[4] or "." in (match[3] or ""):
                 raise self._error("'[' wants a number, a slice, a quoted name, * or ?()", begin)
             self._at = match.end()
-            found.append(_field(str(_literal(match))) if match[3] is None else _at(int(match[3])))
+            steps.append(_field(str(_literal(match))) if match[3] is None else _at(int(match[3])))
             self._spaces()
             if self._takes("]"):
-                return _union(found)
+                return _union(steps)
             self._take(",")
 
     def _filter(self) -> Step:
-        left = self._operand()
+        operand = self._operand()
         match = _OPERATOR.match(self._text, self._at)
         if match is None:
-            return _where(lambda item, root: bool(left(item, root)))
+            return _where(lambda item, root: bool(operand(item, root)))
         self._at = match.end()
         compared, right = _COMPARED[match[1]], self._operand()
 
         def holds(item: Any, root: Any) -> bool:
-            pairs = zip(left(item, root), right(item, root), strict=False)
+            pairs = zip(operand(item, root), right(item, root), strict=False)
             try:
                 return any(compared(one, other) for one, other in pairs)
             except TypeError:
@@ -240,9 +240,9 @@ class _Reader:
             self._at += 1
 
     def _takes(self, text: str) -> bool:
-        found = self._text.startswith(text, self._at)
-        self._at += len(text) if found else 0
-        return found
+        is_next = self._text.startswith(text, self._at)
+        self._at += len(text) if is_next else 0
+        return is_next
 
     def _takes_word(self, word: str) -> bool:
         after = self._text[self._at + len(word) : self._at + len(word) + 1]

@@ -60,8 +60,8 @@ class Style:
 
     def label_cells(self, labels: Mapping[str, str]) -> list[str]:
         """Return an object's cells in these columns."""
-        found = [labels.get(label_column, NONE) for label_column in self.label_columns]
-        return [*found, pairs(labels)] if self.shows_labels else found
+        values = [labels.get(label_column, NONE) for label_column in self.label_columns]
+        return [*values, pairs(labels)] if self.shows_labels else values
 
 
 class Printer(Protocol):

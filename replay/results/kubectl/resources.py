@@ -170,12 +170,12 @@ def targets(text: str, names: Sequence[str] = ()) -> list[Target]:
         types = text.lower().split(",")
         if "all" in types:
             types = ",".join(_CATEGORY if each == "all" else each for each in types).split(",")
-        wanted = dict.fromkeys(map(resource, types))
-        return [Target(resource=each, names=tuple(names)) for each in wanted]
-    found: dict[Resource, list[str]] = {}
+        resources = dict.fromkeys(map(resource, types))
+        return [Target(resource=each, names=tuple(names)) for each in resources]
+    names_by_resource: dict[Resource, list[str]] = {}
     for each in (text, *names):
         type_, slash, name = each.partition("/")
         if not (type_ and slash and name) or "/" in name:
             raise RunError(f"{each!r} is not TYPE/NAME; write pod/{name or type_ or 'NAME'}")
-        found.setdefault(resource(type_), []).append(name)
-    return [Target(resource=key, names=tuple(value)) for key, value in found.items()]
+        names_by_resource.setdefault(resource(type_), []).append(name)
+    return [Target(resource=key, names=tuple(value)) for key, value in names_by_resource.items()]

@@ -135,16 +135,16 @@ Steps = Mapping[str, Sequence[int]]
 
 def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
     """Return the measured steps of all cycles in `outcomes`."""
-    found: dict[str, list[int]] = {}
+    walls_ns: dict[str, list[int]] = {}
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
-            found.setdefault(CYCLE, []).extend(outcome.refusals.wall_ns)
+            walls_ns.setdefault(CYCLE, []).extend(outcome.refusals.wall_ns)
             for step in outcome.refusals.steps:
-                found.setdefault(step.name, []).extend(step.wall_ns)
+                walls_ns.setdefault(step.name, []).extend(step.wall_ns)
         else:
             for phase in outcome.phases:
-                found.setdefault(phase.name, []).append(phase.wall_ns)
-    return found
+                walls_ns.setdefault(phase.name, []).append(phase.wall_ns)
+    return walls_ns
 
 
 def one_by_one(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[scheduler_pb2.Outcome]:

@@ -147,13 +147,13 @@ def read_holder(folder: Path) -> LockHolder | None:
     except OSError:
         return None
     try:
-        found = orjson.loads(text)
+        holder = orjson.loads(text)
         return LockHolder(
-            pid=int(found["pid"]),
-            host=str(found["host"]),
-            since=str(found["since"]),
-            broke_off=str(found["broke_off"]),
-            refused=bool(found.get("refused", False)),
+            pid=int(holder["pid"]),
+            host=str(holder["host"]),
+            since=str(holder["since"]),
+            broke_off=str(holder["broke_off"]),
+            refused=bool(holder.get("refused", False)),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return LockHolder()

@@ -255,8 +255,8 @@ class _Moment:
             for row in np.flatnonzero(index == 0).tolist():
                 index[row] = 0 if self._nodes[row].node.matches(selector, required) else 3
         names = sorted(amounts)
-        wanted = np.array([amounts[name] for name in names], dtype=np.int64)
-        short = self.free[:, [self._columns[name] for name in names]] < wanted
+        requested = np.array([amounts[name] for name in names], dtype=np.int64)
+        short = self.free[:, [self._columns[name] for name in names]] < requested
         codes = short @ (1 << np.arange(len(names)))
         for code in np.unique(codes[(index == 0) & (codes > 0)]).tolist():
             index[(index == 0) & (codes == code)] = len(reasons)

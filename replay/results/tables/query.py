@@ -165,8 +165,8 @@ def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
 
 def _span(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     """Return the times of the first and the last decision, 0 without any."""
-    found = connection.execute("SELECT min(at_ns), max(at_ns) FROM log").fetchone()
-    first, last = found or (None, None)
+    span = connection.execute("SELECT min(at_ns), max(at_ns) FROM log").fetchone()
+    first, last = span or (None, None)
     return first or 0, last or 0
 
 
@@ -207,8 +207,8 @@ def _are_there(run: RunDirectory) -> bool:
 
 def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Path) -> bool:
     path = quoted(glob.escape(str(folder / table.file_name)))
-    found = connection.execute(f"DESCRIBE FROM read_parquet({path})").fetchall()
-    return [(name, type_) for name, type_, *_ in found] == [
+    described_columns = connection.execute(f"DESCRIBE FROM read_parquet({path})").fetchall()
+    return [(name, type_) for name, type_, *_ in described_columns] == [
         (column.name, column.type) for column in table.columns
     ]
 
