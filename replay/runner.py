@@ -283,7 +283,7 @@ class _Attempt:
             end_ns=end_ns,
             wall_ns=self.recorder.wall_ns,
             notes=self.replay.journal.notes,
-            eviction_not_judged=self.replay.pressure.not_judged,
+            eviction_not_judged=self.replay.journal.eviction_not_judged,
             warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
             spans=self.delivery,
             span_choice=str(self._settings.sampling),

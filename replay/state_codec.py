@@ -108,10 +108,19 @@ def parts(whole: object) -> Iterator[tuple[str, object]]:
     for path, part in found:
         yield path, part
         kept = annotated(type(part))
-        for name, value in vars(part).items():
+        for name, value in _members(part):
             if name not in kept and id(value) not in known and _is_part(value):
                 known.add(id(value))
                 found.append((f"{path}.{name}" if path else name, value))
+
+
+def _members(part: object) -> Iterator[tuple[str, object]]:
+    """Yield the attributes of a part, and what stands in its tuples by the names of the classes."""
+    for name, value in vars(part).items():
+        yield name, value
+        if type(value) is tuple:
+            for member in value:
+                yield f"{name}.{type(member).__name__}", member
 
 
 # Bytes

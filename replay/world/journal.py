@@ -48,11 +48,13 @@ class Journal:
 
     Failed attempts go to `failed`, many at a time; where it is None, each goes to `sink`, too.
     Changes of objects go to `objects`, if there is one; they are not entries of the log.
+    `eviction_not_judged` is why no eviction could be decided, "" where one could.
     """
 
     _failed: list[FailedAttempt]
     _sequence: int
     notes: Counter[tuple[str, str]]
+    eviction_not_judged: str
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Journal:
         self._failed = []
         self._sequence = 0
         self.notes = Counter()
+        self.eviction_not_judged = ""
 
     def note(self, kind: str, text: str) -> None:
         """Count a note for the summary, on which no decision depends."""

@@ -2,7 +2,8 @@
 
 An action is data, not a function, so that a run can be saved: its kind and its object's key. An
 object has at most one planned action of a kind. Actions of one instant run in the order in which
-they were planned; those planned while an instant's actions run belong to its next round.
+they were planned, except that steps of eviction managers come first; those planned while an
+instant's actions run belong to its next round.
 """
 
 from __future__ import annotations
@@ -188,4 +189,11 @@ class Timeline:
                 del self._planned[action]
                 self._idle -= planned.idle
                 due.append(action)
+        # What else happens on a node at this instant must see that its step is due, and must not
+        # plan it anew.
+        due.sort(key=_is_no_step)
         return due
+
+
+def _is_no_step(action: Action) -> bool:
+    return action.kind is not ActionKind.STEP

@@ -165,7 +165,7 @@ def test_a_rollout_is_completed_once_nothing_stands_in_its_way(
         rollouts.wait(60)
     images = [pod.message.spec.containers[0].image for pod in rollouts.available()]
     assert images == ["last"] * replicas
-    assert not list(rollouts.world.controllers.unfinished_rollouts(rollouts.now_ns))
+    assert not list(rollouts.world.workloads.unfinished_rollouts(rollouts.now_ns))
 
 
 SETS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=4)

@@ -97,7 +97,7 @@ class Watcher:
         self.before = {
             uid: (pod, shown(pod))
             for uid, pod in self.world.cluster.pods.items()
-            if self.world.nodes.is_silent(pod.node_name) and not pod.is_terminal
+            if pod.node_name in self.world.silent and not pod.is_terminal
         }
 
     def check(self, forced: str = "") -> None:
@@ -107,7 +107,7 @@ class Watcher:
             is_collected = node is None or any(
                 taint.key == OUT_OF_SERVICE for taint in node.spec.taints
             )
-            if uid == forced or is_collected or not self.world.nodes.is_silent(pod.node_name):
+            if uid == forced or is_collected or pod.node_name not in self.world.silent:
                 continue
             assert uid in self.world.cluster.pods, f"{pod.key} was removed: {pod.removal}"
             assert shown(pod) == was

@@ -25,6 +25,7 @@ from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
 from replay.kube.changes import Change, Raw, controller, is_being_deleted, key, phase, uid
 from replay.world.controllers.workloads.daemon_sets import target
+from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -36,6 +37,7 @@ from services.kube.pod import TERMINAL_PHASES
 from services.kube.time import SECOND_NS
 from services.rpc.kube.codec import object_to_json
 from tests.property.test_world import RandomScheduler, check_places
+from tests.unit.world.builders import controller_of
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
 
 _AFTER_NS = 1800 * SECOND_NS
@@ -174,7 +176,7 @@ def _with_status(replay: Replay, job: Job) -> Job:
     """Return a Job with the status that its controller would have written."""
     made = Job()
     made.CopyFrom(job)
-    for state in replay._controllers._jobs.of(""):
+    for state in controller_of(replay._controllers, Workloads)._jobs.of(""):
         if state.message.metadata.uid != job.metadata.uid:
             continue
         status = made.status

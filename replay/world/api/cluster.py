@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from replay.world.api import conditions
+from replay.world.api.covering_budgets import CoveringBudgets
 from replay.world.api.owned_pods import OwnedPods, drop
 from replay.world.api.pod_record import (
     PodRecord,
@@ -51,7 +52,8 @@ class Changed:
     """What controllers must look at again, in order of the first change (dicts used as sets).
 
     `relabelled` are the pods that are new, or whose labels or owners a user has changed, `disowned`
-    the former controllers of pods that have another one or none now, by the pod's UID.
+    the former controllers of pods that have another one or none now, by the pod's UID, `disrupted`
+    the budgets of pods that are disrupted because the budgets' statuses allow it.
     """
 
     owners: dict[str, None] = field(default_factory=dict)
@@ -60,7 +62,20 @@ class Changed:
     relabelled: dict[str, None] = field(default_factory=dict)
     disowned: dict[str, str] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
+    disrupted: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.pods
+            or self.owners
+            or self.nodes
+            or self.deployments
+            or self.budgets
+            or self.relabelled
+            or self.disowned
+            or self.disrupted
+        )
 
     def add(self, later: Changed) -> None:
         """Add later changes."""
@@ -70,6 +85,7 @@ class Changed:
         self.relabelled.update(later.relabelled)
         self.disowned = later.disowned | self.disowned
         self.budgets.update(later.budgets)
+        self.disrupted.update(later.disrupted)
         self.nodes.update(later.nodes)
 
 
@@ -120,6 +136,7 @@ class Cluster:
         self.orphans = {}
         self.pod_uids = {}
         self.budgets = {}
+        self.covering_budgets = CoveringBudgets()
         self.replica_sets = {}
         self.deployments = {}
         self.scales = {}
@@ -256,6 +273,21 @@ class Cluster:
     def has_node(self, name: str) -> bool:
         """Return whether there is a node of that name."""
         return name in self.nodes
+
+    def guarding_budget(self, uid: str) -> str:
+        """Return namespace/name of the first budget that guards a pod, "" for none.
+
+        A pod that is terminating, or gone, counts as not guarded: its budgets know.
+        """
+        pod = self.pods.get(uid)
+        if pod is None or pod.is_terminating:
+            return ""
+        return self.covering_budgets.guarding(pod.message.metadata)
+
+    def disrupted(self, pod: PodRecord) -> None:
+        """Note that a pod is disrupted because its budgets' statuses allow it."""
+        covering = self.covering_budgets.of(pod.message.metadata)
+        self.changed.disrupted.update(dict.fromkeys(covering))
 
     def is_schedulable(self, pod: PodRecord) -> bool:
         """Return whether a scheduler of this replay takes the pod once it has no node."""

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from replay.world.api.cluster import Changed, replicas
 from replay.world.api.conditions import mark_disrupted
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.models import shown
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
-from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
-from services.kube.selector import LabelSelectors
+from replay.world.timeline import Action, ActionKind
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, policy_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message
@@ -81,17 +82,14 @@ class _CoveringBudgets:
     budgets: Mapping[str, _TrackedBudget]
 
 
-class DisruptionController:
-    """Keeps the status of every budget of a cluster.
+class DisruptionController(Controller):
+    """Keeps the status of every budget; `_due` are those whose delayed status is due now."""
 
-    `_due` are the budgets whose delayed status is due now, `_disrupted` those with a pod whose
-    disruption the delayed status allowed.
-    """
-
+    keeps = frozenset({"PodDisruptionBudget"})
+    reads = frozenset({"observed"})
+    actions = frozenset({ActionKind.RECHECK, ActionKind.BUDGET_STATUS})
     _due: dict[str, None]
-    _disrupted: dict[str, None]
     _budgets: dict[str, _TrackedBudget]
-    _by_namespace: dict[str, LabelSelectors[str]]
     _version: int
     _covering: dict[str, _CoveringBudgets]
 
@@ -101,25 +99,25 @@ class DisruptionController:
         self._journal = state.journal
         self._delay_ns = state.models.budget_delay_ns
         self._due = {}
-        self._disrupted = {}
         self._recorded_status = state.models.recorded_budget_status
         self._budgets = {}
-        self._by_namespace = {}
         self._version = 0
         self._covering = {}
 
-    def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
+    def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a budget. Raises FieldError for one that cannot be decoded.
 
         The status is the controller's: from the message's only the granted disruptions of a new
         budget are taken.
         """
-        value = budget_from_message(message)
+        pdb = message.pod_disruption_budget
+        pdb.metadata.namespace = pdb.metadata.namespace or "default"
+        value = budget_from_message(pdb)
         key = f"{value.namespace}/{value.name}"
         if key not in self._budgets:
             self._due[key] = None
         if not self._recorded_status:
-            _keep_status(self._cluster.budgets.get(key), message)
+            _keep_status(self._cluster.budgets.get(key), pdb)
         budget = _TrackedBudget(value)
         for pod in self._cluster.pods.values():
             if _is_covered(value, pod):
@@ -127,57 +125,38 @@ class DisruptionController:
                 self._covering.setdefault(pod.uid, _CoveringBudgets(pod.message, self._version, {}))
         self._version += 1
         self._budgets[key] = budget
-        self._by_namespace.setdefault(value.namespace, LabelSelectors()).put(key, value.selector)
-        self._cluster.put_budget(now_ns, message)
+        self._cluster.covering_budgets.put(key, value)
+        self._cluster.put_budget(now_ns, pdb)
         self._cluster.changed.budgets[key] = None
 
-    def remove(self, now_ns: int, key: str) -> None:
-        """Remove a budget; an unknown one is accepted."""
-        budget = self._budgets.pop(key, None)
-        if budget is not None:
+    def remove(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Remove a budget."""
+        key = f"{ref.namespace or 'default'}/{ref.name}"
+        if self._budgets.pop(key, None) is not None:
             self._version += 1
-            self._by_namespace[budget.value.namespace].remove(key)
+            self._cluster.covering_budgets.remove(key)
             self._timeline.cancel(ActionKind.RECHECK, key)
             self._timeline.cancel(ActionKind.BUDGET_STATUS, key)
             self._cluster.remove_budget(now_ns, key)
 
-    def covering(self, pod: PodRecord) -> list[str]:
-        """Return the keys of the budgets that cover a pod."""
-        meta = pod.message.metadata
-        selectors = self._by_namespace.get(meta.namespace)
-        return [] if selectors is None else selectors.matching(meta.labels)
+    def concerns(self, pod: PodRecord) -> bool:
+        """Return whether a budget covers a pod."""
+        return bool(self._cluster.covering_budgets.of(pod.message.metadata))
 
-    def guarding_budget(self, uid: str) -> str:
-        """Return the key of the first budget that guards a pod, "" for none.
+    def act(self, _now_ns: int, action: Action) -> None:
+        """Compute a budget's status again: it is due, or a granted disruption has timed out."""
+        self._cluster.changed.budgets[action.key] = None
+        self._due[action.key] = None
 
-        A pod that is terminating, or gone, counts as not guarded: its budgets know.
-        """
-        pod = self._cluster.pods.get(uid)
-        if pod is None or pod.is_terminating:
-            return ""
-        meta = pod.message.metadata
-        guarding = (
-            key
-            for key in self.covering(pod)
-            if self._budgets[key].value.guards(meta.namespace, meta.labels)
-        )
-        return next(guarding, "")
-
-    def recheck(self, key: str) -> None:
-        """Compute a budget's status again, as a granted disruption may have timed out."""
-        self._cluster.changed.budgets[key] = None
-        self._due[key] = None
-
-    def disrupted(self, pod: PodRecord) -> None:
-        """Note that a pod is disrupted because its budgets' statuses allow it."""
-        if self._delay_ns:
-            self._disrupted.update(dict.fromkeys(self.covering(pod)))
-
-    def observed(self, now_ns: int, key: str, status: policy_pb2.PodDisruptionBudgetStatus) -> None:
+    def read(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Set a recorded status, if the model `recorded_budget_status` is on."""
+        observed = record.observed
+        if not (self._recorded_status and observed.HasField("budget_status")):
+            return
+        key = f"{observed.object.namespace}/{observed.object.name}"
         message = self._cluster.budgets.get(key)
-        if self._recorded_status and message is not None:
-            message.status.CopyFrom(status)
+        if message is not None:
+            message.status.CopyFrom(observed.budget_status.status)
             self._cluster.put_budget(now_ns, message)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
@@ -187,7 +166,8 @@ class DisruptionController:
         stale = dict.fromkeys(key for key in changed.budgets if key in self._budgets)
         for uid in changed.pods if self._budgets else ():
             stale |= dict.fromkeys(self._recount(uid))
-        self._note_exceeded(now_ns)
+        if self._delay_ns:
+            self._note_exceeded(now_ns, changed.disrupted)
         for key in stale:
             if not self._delay_ns or key in self._due:
                 self._sync(now_ns, key)
@@ -204,9 +184,8 @@ class DisruptionController:
         if not self._delay_ns and uid in self._cluster.changed.pods:
             self.reconcile(now_ns, self._cluster.changed)
 
-    def _note_exceeded(self, now_ns: int) -> None:
+    def _note_exceeded(self, now_ns: int, disrupted: Iterable[str]) -> None:
         """Note the budgets whose delayed status has allowed one disruption too many."""
-        disrupted, self._disrupted = self._disrupted, {}
         for key in disrupted:
             if key not in self._budgets:
                 continue
@@ -233,7 +212,8 @@ class DisruptionController:
         self._covering.pop(uid, None)
         if pod is None:
             return before
-        now = {key: self._budgets[key] for key in self.covering(pod)}
+        covering_now = self._cluster.covering_budgets.of(pod.message.metadata)
+        now = {key: self._budgets[key] for key in covering_now}
         for budget in now.values():
             budget.count(pod)
         self._covering[uid] = _CoveringBudgets(pod.message, self._version, now)
@@ -406,7 +386,7 @@ class EvictionApi:
             set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
             self._cluster.put_budget(now_ns, self._cluster.budgets[key])
             self._cluster.changed.budgets[key] = None
-        self._budgets.disrupted(pod)
+        self._cluster.disrupted(pod)
         why = "Eviction API: evicting"
         mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
         self._lifecycle.delete(now_ns, pod, None, cause)
@@ -430,7 +410,7 @@ class EvictionApi:
         phase = pod.message.status.phase
         if pod.is_terminal or pod.is_terminating or phase == "Pending":
             return []
-        keys = self._budgets.covering(pod)
+        keys = self._cluster.covering_budgets.of(pod.message.metadata)
         if (
             len(keys) == 1
             and not pod.is_ready

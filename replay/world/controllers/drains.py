@@ -20,12 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from replay.world.api.cluster import Changed
 from replay.world.api.node_order import NodeOrder, ordered_nodes
 from replay.world.api.pod_record import PodRecord, controller_of
+from replay.world.controller import Controller, Ending
 from replay.world.controllers.disruption import EvictionApi, EvictionRefusal
 from replay.world.controllers.node_lifecycle import NodeLifecycle
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 
@@ -68,9 +70,11 @@ class _NodeDrain:
     is_drained: bool = False
 
 
-class Drains:
+class Drains(Controller):
     """Drives the drains of a cluster."""
 
+    reads = frozenset({"node_action"})
+    actions = frozenset({ActionKind.DRAIN, ActionKind.UNCORDON})
     _asked: list[trace_pb2.NodeAction]
     _drains: list[_Drain]
     _active: dict[str, _NodeDrain]
@@ -89,11 +93,14 @@ class Drains:
         self._unmanaged = []
         self._empty_dir = []
 
-    def ask(self, action: trace_pb2.NodeAction) -> None:
+    def read(self, _now_ns: int, record: trace_pb2.Record) -> None:
         """Begin a drain once the controllers have run: the budgets' status is current then.
 
         Nodes that do not exist are noted and left out.
         """
+        action = record.node_action
+        if action.type != trace_pb2.NODE_ACTION_TYPE_DRAIN:
+            return
         names = action.drain.node_names or [action.node_name]
         for name in names:
             if name not in self._cluster.nodes:
@@ -115,12 +122,13 @@ class Drains:
                 self._cordon(now_ns, name)
         self._go_on(now_ns, drain)
 
-    def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
+    def act(self, now_ns: int, action: Action) -> None:
         """Carry out a planned action of a node's drain, or begin those that were asked for ("")."""
+        kind, name = action
         if not name:
             asked, self._asked = self._asked, []
-            for action in asked:
-                self._begin(now_ns, action)
+            for requested in asked:
+                self._begin(now_ns, requested)
             return
         drained = self._active.get(name)
         if drained is None:
@@ -135,7 +143,7 @@ class Drains:
         else:
             self._evict(now_ns, name, drained)
 
-    def reconcile(self, now_ns: int) -> None:
+    def reconcile(self, now_ns: int, _changed: Changed) -> None:
         """Plan what the drains do next: at once where a node's pods, or the node, have gone.
 
         The retry of a refused eviction counts (not idle) as soon as a budget allows one.
@@ -155,14 +163,11 @@ class Drains:
                 if at_ns is not None:
                     self._timeline.plan(at_ns, ActionKind.DRAIN, name)
 
-    def conclude(self, start_ns: int) -> None:
-        """Note which drains the end of the replay finds unfinished, and what kubectl would refuse.
-
-        `start_ns` is the beginning of the replay.
-        """
+    def conclude(self, ending: Ending) -> None:
+        """Note the drains that are not finished, and what kubectl would have refused."""
         for name, drained in self._active.items():
             if drained.refused:
-                self._note(_blocked_text(name, drained, self._cluster.pods, start_ns))
+                self._note(_blocked_text(name, drained, self._cluster.pods, ending.start_ns))
             elif not drained.is_drained:
                 left = (self._cluster.pods.get(uid) for uid in drained.pods)
                 pods = [pod.key for pod in left if pod is not None]

@@ -31,6 +31,7 @@ from replay.world.api.node_health import (
     taint_by_conditions,
 )
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller, Ending
 from replay.world.controllers.node_monitor import NodeMonitor
 from replay.world.controllers.node_notes import NodeNotes
 from replay.world.kubelet.annotations import node_actions
@@ -39,7 +40,7 @@ from replay.world.kubelet.pressure import NodePressure
 from replay.world.kubelet.silence import Hold, SilentKubelets, hold_by_condition
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
-from reprieve.kube.v1beta1 import node_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.taints import UNSCHEDULABLE
 from services.rpc.kube.codec import node_from_message
@@ -49,39 +50,42 @@ _ACTION_KINDS = {
     trace_pb2.NODE_ACTION_TYPE_FAIL: ActionKind.SILENT,
     trace_pb2.NODE_ACTION_TYPE_RECOVER: ActionKind.BACK,
 }
-NODE_ACTION_KINDS = frozenset(
-    {*_ACTION_KINDS.values(), ActionKind.COLLECT, ActionKind.MONITOR, ActionKind.TAINT_NODE}
-)
-"""The kinds of actions of nodes, except those of their eviction managers."""
 
 
-class NodeLifecycle:
-    """Drives every node of a cluster through its life.
+class NodeLifecycle(Controller):
+    """Drives every node of a cluster through its life."""
 
-    notes: what the run's notes say of the nodes, to be written at its end.
-    """
-
+    keeps = frozenset({"Node"})
+    reads = frozenset({"node_action"})
+    actions = frozenset({ActionKind.SILENT, ActionKind.BACK, ActionKind.COLLECT})
     _failed: dict[str, None]
     _missing: dict[str, None]
     _cordoned: dict[str, None]
 
-    def __init__(self, state: WorldState, lifecycle: PodLifecycle, pressure: NodePressure) -> None:
+    def __init__(
+        self,
+        state: WorldState,
+        lifecycle: PodLifecycle,
+        pressure: NodePressure,
+        silent: SilentKubelets,
+        monitor: NodeMonitor,
+    ) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._models = state.models
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._pressure = pressure
-        self._monitor = NodeMonitor(state)
-        self._silent = SilentKubelets(state.cluster, state.timeline)
+        self._silent = silent
+        self._monitor = monitor
         self._failed = {}
         self._missing = {}
         self._cordoned = {}
-        self.notes = NodeNotes()
-        pressure.is_silent = self.is_silent
+        self._notes = NodeNotes()
 
-    def put(self, now_ns: int, node: node_pb2.Node) -> None:
+    def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a node. Raises FieldError for one that cannot be decoded."""
+        node = message.node
         name = node.metadata.name
         node_from_message(node)
         is_new = name not in self._cluster.nodes
@@ -101,13 +105,14 @@ class NodeLifecycle:
         for after_ns, action in actions:
             self._timeline.plan(now_ns + after_ns, _ACTION_KINDS[action], name)
 
-    def remove(self, now_ns: int, name: str) -> None:
-        """Delete a node; its pods are collected later. An unknown one is accepted."""
+    def remove(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Delete a node; its pods are collected later."""
+        name = ref.name
         if name not in self._cluster.nodes:
             return
         self._pressure.forget(name)
         self._lifecycle.images.forget(name)
-        for kind in NODE_ACTION_KINDS:
+        for kind in self.actions | {ActionKind.DRAIN}:
             self._timeline.cancel(kind, name)
         self._cordoned.pop(name, None)
         self._failed.pop(name, None)
@@ -120,23 +125,23 @@ class NodeLifecycle:
         else:
             self._collect(now_ns, name)
 
-    def apply(self, now_ns: int, action: trace_pb2.NodeAction) -> str:
-        """Apply a node action of the trace, but a drain; return why it is refused, "" if not."""
-        kind = _ACTION_KINDS.get(action.type)
+    def read(self, now_ns: int, record: trace_pb2.Record) -> None:
+        """Let a node fail or recover; drains are another controller's."""
+        action = record.node_action
+        name, kind = action.node_name, _ACTION_KINDS.get(action.type)
         if kind is None:
-            return f"node {action.node_name}: a node action of an unknown type"
-        if action.node_name not in self._cluster.nodes:
-            return f"node {action.node_name} does not exist: it cannot fail or recover"
-        self.act(now_ns, kind, action.node_name)
-        return ""
+            self._journal.note("refused", f"node {name}: a node action of an unknown type")
+        elif kind is ActionKind.DRAIN:
+            return
+        elif name not in self._cluster.nodes:
+            self._journal.note("refused", f"node {name} does not exist: it cannot fail or recover")
+        else:
+            self.act(now_ns, Action(kind, name))
 
-    def act(self, now_ns: int, kind: ActionKind, name: str) -> None:
+    def act(self, now_ns: int, action: Action) -> None:
         """Carry out a planned action of a node."""
-        match kind:
-            case ActionKind.MONITOR:
-                self._monitor.look(now_ns)
-            case ActionKind.TAINT_NODE:
-                self._monitor.taint_next(now_ns, name)
+        name = action.key
+        match action.kind:
             case ActionKind.COLLECT:
                 self._collect(now_ns, name)
             case _ if name not in self._cluster.nodes:
@@ -146,25 +151,16 @@ class NodeLifecycle:
             case ActionKind.BACK:
                 self._report_again(now_ns, name)
 
-    def holds_back(self, action: Action, pod: PodRecord) -> bool:
-        """Return whether a pod's action waits for its kubelet, and keep it for later if it does."""
-        if not self._silent.holds_back(action, pod):
-            return False
-        if action.kind is ActionKind.STOPPED and pod.is_terminating:
-            self.notes.held[pod.node_name] += 1
-        return True
+    def concerns(self, _pod: PodRecord) -> bool:
+        """Return whether a kubelet does not act, whose node the pod may come to be on."""
+        return bool(len(self._silent))
 
-    @property
-    def all_report(self) -> bool:
-        """Return whether every node's kubelet acts."""
-        return not len(self._silent)
-
-    def is_silent(self, name: str) -> bool:
-        """Return whether a node's kubelet carries out nothing, or the node does not exist."""
-        return name in self._silent
+    def conclude(self, _ending: Ending) -> None:
+        """Note the nodes whose kubelets do not act, and those that do not exist."""
+        self._notes.write(self._journal.notes, self._silent.stuck)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Process changed pods of nodes that are Unknown or not in the trace, and changed nodes."""
+        """Process changed pods of nodes that are Unknown or not in the trace."""
         for uid, message in list(changed.pods.items()):
             name = message.spec.node_name
             if not name:
@@ -172,11 +168,10 @@ class NodeLifecycle:
             node = self._cluster.nodes.get(name)
             if node is None:
                 self._note_missing(name)
-            elif self.is_silent(name) and ready_status(node) == "Unknown":
+            elif name in self._silent and ready_status(node) == "Unknown":
                 pod = self._cluster.pods.get(uid)
                 if pod is not None:
                     self._monitor.mark_not_ready(now_ns, pod)
-        self._monitor.reconcile(now_ns, changed.nodes)
 
     def cordon(self, now_ns: int, name: str) -> bool:
         """Make a node unschedulable, and return whether it was not.
@@ -240,7 +235,7 @@ class NodeLifecycle:
         was = self._silent.hold_of(name)
         self._silent.set(now_ns, name, hold)
         if hold is not None and hold is not was and name not in self._failed:
-            self.notes.not_ready[hold][name] = None
+            self._notes.not_ready[hold][name] = None
         pods = list(self._cluster.active_by_node.get(name, {}).values())
         if hold is Hold.ALL and ready_status(node) == "Unknown":
             for pod in pods:
@@ -265,7 +260,7 @@ class NodeLifecycle:
         """Note once that pods are on a node that was never there."""
         if name not in self._missing:
             self._missing[name] = None
-            self.notes.missing[name] = None
+            self._notes.missing[name] = None
 
     def _collect(self, now_ns: int, name: str) -> None:
         """Remove the pods of a node that was deleted and not added again."""

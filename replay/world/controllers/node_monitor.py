@@ -19,8 +19,8 @@ handleDisruption, isNodeExcludedFromDisruptionChecks; kube-controller-manager's
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
+from replay.world.api.cluster import Changed
 from replay.world.api.conditions import set_pod_condition
 from replay.world.api.node_health import (
     NO_EXECUTE,
@@ -34,9 +34,10 @@ from replay.world.api.node_health import (
     taint_by_conditions,
 )
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller
 from replay.world.controllers.zones import Zone, ZoneState, period_ns, zone_state
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from services.kube.node import Node
 from services.kube.time import SECOND_NS
@@ -49,9 +50,10 @@ _ALL_LOST = (
 )
 
 
-class NodeMonitor:
+class NodeMonitor(Controller):
     """Looks at the nodes of a cluster, and taints those that fail."""
 
+    actions = frozenset({ActionKind.MONITOR, ActionKind.TAINT_NODE})
     _silent_until_ns: dict[str, int]
     _zones: dict[str, Zone]
     _failing: dict[str, None]
@@ -80,9 +82,16 @@ class NodeMonitor:
         """Return whether a node is silent, but not for long enough to be Unknown."""
         return name in self._silent_until_ns
 
-    def reconcile(self, now_ns: int, nodes: Iterable[str]) -> None:
+    def act(self, now_ns: int, action: Action) -> None:
+        """Look at the nodes, or taint the next one of a zone."""
+        if action.kind is ActionKind.MONITOR:
+            self._look(now_ns)
+        else:
+            self._taint_next(now_ns, action.key)
+
+    def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Plan a look where nodes have changed that are not ready, or others beside such nodes."""
-        for name in nodes:
+        for name in changed.nodes:
             node = self._cluster.nodes.get(name)
             fails = node is not None and (ready_status(node) != "True" or _is_tainted(node))
             if fails or self._failing:  # Among failing nodes, healthy ones count for their zones.
@@ -92,7 +101,7 @@ class NodeMonitor:
             else:
                 self._failing.pop(name, None)
 
-    def look(self, now_ns: int) -> None:
+    def _look(self, now_ns: int) -> None:
         """Look at all nodes: update their conditions, and queue those that fail for tainting."""
         self._looked_ns = now_ns
         ready: Counter[str] = Counter()
@@ -116,7 +125,7 @@ class NodeMonitor:
         if self._silent_until_ns:
             self._plan(min(self._silent_until_ns.values()))
 
-    def taint_next(self, now_ns: int, key: str) -> None:
+    def _taint_next(self, now_ns: int, key: str) -> None:
         """Taint the next failed node of a zone; one that is gone takes its turn, too."""
         zone = self._zones.get(key)
         if zone is None or not zone.waiting or zone.pace.due_ns(now_ns) != now_ns:

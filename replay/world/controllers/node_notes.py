@@ -6,8 +6,7 @@ Each is one sentence that names the first nodes, also where hundreds are meant.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 
 from replay.world.kubelet.silence import Hold
 
@@ -37,24 +36,25 @@ _MISSING = (
 class NodeNotes:
     """Collects what is noted of nodes until the run ends.
 
-    not_ready: nodes of the trace, by what their kubelets do not do. held: how many pods could not
-    end, by node. missing: nodes of pods that the trace does not have.
+    not_ready: nodes of the trace, by what their kubelets do not do. missing: nodes of pods that the
+    trace does not have.
     """
 
     not_ready: dict[Hold, dict[str, None]]
-    held: Counter[str]
     missing: dict[str, None]
 
     def __init__(self) -> None:
         self.not_ready = {hold: {} for hold in Hold}
-        self.held = Counter()
         self.missing = {}
 
-    def write(self, notes: MutableMapping[tuple[str, str], int]) -> None:
-        """Write the notes, with the number of nodes, or of pods that could not end."""
+    def write(self, notes: MutableMapping[tuple[str, str], int], stuck: Mapping[str, int]) -> None:
+        """Write the notes, with the number of nodes, or of pods that could not end.
+
+        stuck: how many pods could not end, by node.
+        """
         for hold, names in self.not_ready.items():
             _write(notes, "silent-node", _NOT_READY[hold], names, len(names))
-        _write(notes, "silent-node", _HELD, self.held, self.held.total())
+        _write(notes, "silent-node", _HELD, stuck, sum(stuck.values()))
         _write(notes, "missing-node", _MISSING, self.missing, len(self.missing))
 
 

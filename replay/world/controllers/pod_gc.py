@@ -24,19 +24,20 @@ from collections.abc import Iterator
 from replay.world.api.cluster import Changed
 from replay.world.api.node_health import has_taint, ready_status
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import NEVER_NS, Controller
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from services.kube.taints import OUT_OF_SERVICE
 from services.kube.time import SECOND_NS
 
 INTERVAL_NS = 20 * SECOND_NS
-NEVER_NS = 2**63
 
 
-class PodGarbageCollection:
+class PodGarbageCollection(Controller):
     """Keeps at most the model's `ended_pods_max` ended pods (0: all), and removes stuck ones."""
 
+    actions = frozenset({ActionKind.POD_GC})
     _out_of_service: dict[str, None]
     _without_node: dict[str, None]
 
@@ -68,11 +69,11 @@ class PodGarbageCollection:
         if self._excess() or next(self._stuck(), None) is not None:
             self._timeline.plan(_next_collection_ns(now_ns), ActionKind.POD_GC, "")
 
-    def collects_ns(self, now_ns: int, more: int) -> int:
-        """Return when pods would be collected if `more` had ended at `now_ns`; NEVER_NS: never."""
-        return _next_collection_ns(now_ns) if self._excess(more) else NEVER_NS
+    def wakeup_ns(self, now_ns: int, ended: int) -> int:
+        """Return when pods would be collected if so many more had ended at `now_ns`."""
+        return _next_collection_ns(now_ns) if self._excess(ended) else NEVER_NS
 
-    def collect(self, now_ns: int) -> None:
+    def act(self, now_ns: int, _action: Action) -> None:
         """Delete the ended pods beyond the threshold, and those that no kubelet will finish."""
         excess = self._excess()
         for pod in heapq.nsmallest(excess, self._cluster.ended.values(), key=_rank):

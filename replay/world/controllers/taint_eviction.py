@@ -20,9 +20,10 @@ from collections.abc import Iterable
 from replay.world.api.cluster import Changed
 from replay.world.api.conditions import bound_since_ns, mark_disrupted
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from services.kube.taints import NOT_READY, UNREACHABLE, Taint, TaintEffect, Toleration
 from services.kube.time import SECOND_NS
@@ -31,9 +32,10 @@ from services.rpc.kube import fields
 _DEFAULTED = (NOT_READY, UNREACHABLE)
 
 
-class TaintEviction:
+class TaintEviction(Controller):
     """The taint manager; with the model's `toleration_s` None it deletes no pods."""
 
+    actions = frozenset({ActionKind.TAINT})
     _tainted: dict[str, tuple[Taint, ...]]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
@@ -43,10 +45,9 @@ class TaintEviction:
         self._lifecycle = lifecycle
         self._tainted = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no node has a NoExecute taint."""
-        return not self._tainted
+    def concerns(self, _pod: PodRecord) -> bool:
+        """Return whether a node has a NoExecute taint: the pod may come to be on it."""
+        return bool(self._tainted)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Process pods of nodes whose taints have changed, and changed pods of tainted nodes."""
@@ -69,8 +70,13 @@ class TaintEviction:
             if changed_pod.node_name in self._tainted:
                 self._process(now_ns, changed_pod, self._tainted[changed_pod.node_name])
 
-    def act(self, now_ns: int, pod: PodRecord) -> None:
-        """Delete a pod that no longer tolerates its node's taints."""
+    def act(self, now_ns: int, action: Action) -> None:
+        """Delete a pod whose toleration of its node's taints has ended."""
+        pod = self._cluster.pods.get(action.key)
+        if pod is not None:
+            self._evict(now_ns, pod)
+
+    def _evict(self, now_ns: int, pod: PodRecord) -> None:
         if not pod.is_active:
             return
         why = "Taint manager: deleting due to NoExecute taint"
@@ -84,7 +90,7 @@ class TaintEviction:
         if due_ns is None:
             self._timeline.cancel(ActionKind.TAINT, pod.uid)
         elif due_ns <= now_ns:
-            self.act(now_ns, pod)
+            self._evict(now_ns, pod)
         elif self._timeline.planned_ns(ActionKind.TAINT, pod.uid) is None:
             self._timeline.plan(due_ns, ActionKind.TAINT, pod.uid)
 

@@ -24,6 +24,7 @@ from replay.world.api.conditions import (
     set_pod_condition,
 )
 from replay.world.api.pod_record import PodRecord, new_pod
+from replay.world.controller import Controller, Ending
 from replay.world.kubelet.annotations import annotate_life, annotated_usage
 from replay.world.kubelet.container_ends import (
     ContainerKills,
@@ -35,8 +36,9 @@ from replay.world.kubelet.container_ends import (
 )
 from replay.world.kubelet.images import ImagePulls
 from replay.world.kubelet.readiness import Readiness
+from replay.world.kubelet.silence import SilentKubelets
 from replay.world.state import WorldState
-from replay.world.timeline import BEFORE_END_KINDS, ActionKind
+from replay.world.timeline import BEFORE_END_KINDS, POD_KINDS, Action, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
 from reprieve.kube.v1beta1 import pod_pb2
@@ -67,7 +69,7 @@ class AdmittedPod(NamedTuple):
     note: str
 
 
-class PodLifecycle:
+class PodLifecycle(Controller):
     """Drives every pod of a cluster through its life.
 
     `usage_changed` is called with a pod whose containers start or end, `refusal` returns why a
@@ -76,9 +78,12 @@ class PodLifecycle:
     ("": none).
     """
 
-    def __init__(self, state: WorldState) -> None:
+    actions = frozenset(POD_KINDS) - {ActionKind.TAINT}
+
+    def __init__(self, state: WorldState, silent: SilentKubelets) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
+        self._silent = silent
         self._admission = state.admission
         self._models = state.models
         self._journal = state.journal
@@ -174,8 +179,11 @@ class PodLifecycle:
         """Plan the first sync of a pod that was bound to its node."""
         self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
 
-    def act(self, now_ns: int, kind: ActionKind, pod: PodRecord) -> None:
+    def act(self, now_ns: int, action: Action) -> None:
         """Carry out a planned action of a pod, unless the pod has ended at the same instant."""
+        kind, pod = action.kind, self._cluster.pods.get(action.key)
+        if pod is None or self._silent.holds_back(action, pod):
+            return
         if pod.is_terminal and kind in BEFORE_END_KINDS:
             return
         match kind:
@@ -195,8 +203,6 @@ class PodLifecycle:
                 self._stopped(now_ns, pod)
             case ActionKind.REMOVE:
                 self._remove_or_hold(now_ns, pod)
-            case _:
-                raise AssertionError(f"{kind} is not an action of a pod")
 
     def delete(self, now_ns: int, pod: PodRecord, grace_s: int | None, cause: str) -> None:
         """Request a pod's deletion; one without a node, or that has ended, is removed at once.
@@ -278,8 +284,10 @@ class PodLifecycle:
         if pod.is_terminating and confirmed and not meta.deletion_grace_period_seconds:
             self._remove_or_hold(now_ns, pod)
 
-    def note_endless(self) -> None:
+    def conclude(self, ending: Ending) -> None:
         """Note the pods that run to completion and for which nothing says how long they run."""
+        if ending.is_cut:
+            return
         keys = [
             pod.key
             for pod in self._cluster.pods.values()

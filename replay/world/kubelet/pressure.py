@@ -16,22 +16,25 @@ Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitFo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from replay.world.answers import check_results
 from replay.world.api.conditions import mark_pressure
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller, Ending
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.eviction_look_ahead import EvictionLookAhead
+from replay.world.kubelet.memory_kills import REPEATED
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.node_memory import NodeMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.kubelet.silence import SilentKubelets
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.models import OomKill
 from replay.world.state import WorldState
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -41,6 +44,11 @@ from services.rpc.kube.fields import time_ns
 INTERVAL_NS = 10 * SECOND_NS
 CLEANUP_POLL_NS = SECOND_NS
 """The wait from the return of a kill to the loop's first check that the pod is cleaned up."""
+
+_GROWING_REPLACEMENTS = (
+    "the growing usage of pods that replace evicted ones does not keep a replay running; "
+    "use --until to replay it"
+)
 
 
 class EvictionBackend(Protocol):
@@ -65,12 +73,14 @@ class _NodeState:
     under: frozenset[str] = frozenset()
 
 
-class NodePressure:
+class NodePressure(Controller):
     """Steps the nodes of a cluster and applies their evictions and conditions.
 
-    `is_silent` returns whether a node's kubelet carries out nothing; it is not stepped then.
+    With `backend` None, and where the models switch eviction off, nothing is stepped.
     """
 
+    reads = frozenset({"usage"})
+    actions = frozenset({ActionKind.STEP, ActionKind.USAGE, ActionKind.NODE_MEMORY})
     _nodes: dict[str, _NodeState]
     _due: dict[str, None]
     _may_have_crossed: dict[str, None]
@@ -80,6 +90,7 @@ class NodePressure:
         self,
         state: WorldState,
         lifecycle: PodLifecycle,
+        silent: SilentKubelets,
         backend: EvictionBackend | None,
         rules: Sequence[UsageRule] = (),
         kubelet: KubeletMemory = DEFAULT_KUBELET,
@@ -88,7 +99,8 @@ class NodePressure:
         self._timeline = state.timeline
         self._journal = state.journal
         self._lifecycle = lifecycle
-        self._backend = backend
+        self._silent = silent
+        self._backend = backend if state.models.eviction else None
         has_limits = state.models.oom_kill is not OomKill.OFF
         self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)
         self._nodes = {}
@@ -98,25 +110,36 @@ class NodePressure:
         self._due = {}
         self._may_have_crossed = {}
         self._evicts_replacements = set()
-        self.is_silent: Callable[[str], bool] = lambda _name: False
         lifecycle.usage_changed = self.usage_changed
         lifecycle.refusal = self.refusal
 
-    def add_profile(self, now_ns: int, profile: trace_pb2.UsageProfile) -> None:
+    def read(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Add a usage profile of the trace."""
+        profile = record.usage
         self._profiles.add(profile)
         if profile.node_name in self._cluster.nodes:
             self.node_changed(now_ns, profile.node_name)
 
-    @property
-    def not_judged(self) -> str:
-        """Return why no eviction can be decided; "" where one can, or eviction is switched off."""
-        is_wanted = self._backend is not None and not self._profiles.has_memory_or_storage
-        return "no usage is recorded (--usage)" if is_wanted else ""
+    def act(self, now_ns: int, action: Action) -> None:
+        """Look at a node, or note that its step is due, unless its kubelet is silent."""
+        if action.key in self._silent:
+            return
+        match action.kind:
+            case ActionKind.STEP:
+                self._take_due(action.key)
+            case ActionKind.USAGE:
+                self._look(now_ns, action.key)
+            case ActionKind.NODE_MEMORY:
+                self.memory.check(now_ns, action.key)
 
-    def profile_of(self, template_id: int) -> int:
-        """Return the number of a template's profile, 0 for none."""
-        return self._profiles.of_template(template_id)
+    def conclude(self, ending: Ending) -> None:
+        """Note what does not keep a replay running, and why no eviction could be decided."""
+        if ending.is_finished and self._profiles.has_replacements:
+            self._journal.note("usage", _GROWING_REPLACEMENTS)
+        if ending.is_finished and self.memory.repeats:
+            self._journal.note("usage", REPEATED)
+        if self._backend is not None and not self._profiles.has_memory_or_storage:
+            self._journal.eviction_not_judged = "no usage is recorded (--usage)"
 
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
         """Plan a step for the node of a pod that starts or ends now, and the next OOM kills."""
@@ -130,7 +153,7 @@ class NodePressure:
         if pod.is_terminal or pod.uid not in self._cluster.pods:
             self._profiles.forget(pod)
 
-    def may_concern(self, pod: PodRecord) -> bool:
+    def concerns(self, pod: PodRecord) -> bool:
         """Return whether the pod's node may come to be stepped, or a container of it be killed."""
         is_judged = self._backend is not None or self.memory.is_on
         return is_judged and self._profiles.may_have_usage(pod)
@@ -159,7 +182,7 @@ class NodePressure:
         has_usage = any(map(self._profiles.has_usage, self._active(node_name)))
         self._changed(now_ns, node_name, has_usage=has_usage)
 
-    def look(self, now_ns: int, node_name: str) -> None:
+    def _look(self, now_ns: int, node_name: str) -> None:
         """Look at a node whose usage may matter now, and plan a step if it does."""
         if node_name not in self._cluster.nodes:
             return
@@ -169,28 +192,25 @@ class NodePressure:
         else:
             self._look_ahead.plan(now_ns, node_name)
 
-    @property
-    def has_replacements(self) -> bool:
-        """Return whether growing pods are evicted, replaced, and grow again."""
-        return self._profiles.has_replacements
+    def settle(self, now_ns: int) -> bool:
+        """Kill what exceeds a limit; else step the nodes that are due or have a crossing.
 
-    @property
-    def has_due(self) -> bool:
-        """Return whether a node must be stepped or checked, or a limit is exceeded, now."""
-        return bool(self._due or self._may_have_crossed or self.memory.has_due)
-
-    def take_due(self, node_name: str) -> None:
-        """Note that a node's step is due; it is taken when the instant's rounds are over."""
-        self._due[node_name] = None
-
-    def step(self, now_ns: int) -> None:
-        """Step the nodes that are due or have a crossing, by name, all in one exchange.
-
-        Limits that are exceeded come first: the nodes are stepped in a later round, then.
+        Limits come first: the nodes are stepped in a later round, then.
         """
         if self.memory.has_due:
             self.memory.take_due(now_ns)
-            return
+            return True
+        if not (self._due or self._may_have_crossed):
+            return False
+        self._step(now_ns)
+        return True
+
+    def _take_due(self, node_name: str) -> None:
+        """Note that a node's step is due; it is taken when the instant's rounds are over."""
+        self._due[node_name] = None
+
+    def _step(self, now_ns: int) -> None:
+        """Step the nodes that are due or have a crossing, by name, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
         by_loop = {name for name in self._due if self._acts(name)}
         notified = {
@@ -250,11 +270,11 @@ class NodePressure:
         return node
 
     def _acts(self, node_name: str) -> bool:
-        return node_name in self._cluster.nodes and not self.is_silent(node_name)
+        return node_name in self._cluster.nodes and node_name not in self._silent
 
     def _changed(self, now_ns: int, node_name: str, *, has_usage: bool) -> None:
         """Plan a step for a node on which usage has begun or ended."""
-        if self.is_silent(node_name):
+        if node_name in self._silent:
             return
         self._look_ahead.changed(now_ns, node_name)
         self._plan(now_ns, node_name, has_usage=has_usage)
@@ -275,7 +295,7 @@ class NodePressure:
         elif matters:
             at_ns = self._next_step_ns(now_ns, node_name)
             if at_ns == now_ns:
-                self.take_due(node_name)
+                self._take_due(node_name)
             else:
                 self._timeline.plan(at_ns, ActionKind.STEP, node_name)
 

@@ -17,12 +17,13 @@ ReadyCondition; nodeStatusReportFrequency.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 
-from replay.world.api.cluster import Cluster
 from replay.world.api.node_health import ready_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.timeline import Action, ActionKind, Timeline
+from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 
 _STARTS = frozenset({ActionKind.KUBELET_SEES, ActionKind.START, ActionKind.RESTART})
@@ -49,16 +50,21 @@ def hold_by_condition(node: node_pb2.Node) -> Hold | None:
 
 
 class SilentKubelets:
-    """The nodes whose kubelets do not act, and the actions that wait for them."""
+    """The nodes whose kubelets do not act, and the actions that wait for them.
+
+    stuck: how often a terminating pod could not end, by node.
+    """
 
     _holds: dict[str, Hold]
     _waiting: dict[str, dict[Action, None]]
+    stuck: Counter[str]
 
-    def __init__(self, cluster: Cluster, timeline: Timeline) -> None:
-        self._cluster = cluster
-        self._timeline = timeline
+    def __init__(self, state: WorldState) -> None:
+        self._cluster = state.cluster
+        self._timeline = state.timeline
         self._holds = {}
         self._waiting = {}
+        self.stuck = Counter()
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -90,13 +96,8 @@ class SilentKubelets:
         self._waiting.pop(name, None)
 
     def holds_back(self, action: Action, pod: PodRecord) -> bool:
-        """Return whether a pod's action waits, and keep it for later if it does.
-
-        The taint manager's actions are not the kubelet's.
-        """
+        """Return whether an action of a pod's kubelet waits, and keep it for later if it does."""
         name = pod.node_name
-        if not name or action.kind is ActionKind.TAINT:
-            return False
         hold = self._holds.get(name)
         if hold is None:
             return False
@@ -104,4 +105,6 @@ class SilentKubelets:
         if hold is Hold.STARTS and not is_start:
             return False
         self._waiting.setdefault(name, {})[action] = None
+        if action.kind is ActionKind.STOPPED and pod.is_terminating:
+            self.stuck[name] += 1
         return True

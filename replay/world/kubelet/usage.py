@@ -43,7 +43,6 @@ class UsageProfiles:
     """
 
     _profiles: dict[int, UsageProfile]
-    _by_template: dict[int, int]
     _by_node: dict[str, UsageProfile]
     _growing: dict[str, GrowingPod]
     _owners_of_evicted: set[str]
@@ -61,7 +60,6 @@ class UsageProfiles:
         self._kubelet = kubelet
         self._has_limits = has_limits
         self._profiles = {}
-        self._by_template = {}
         self._by_node = {}
         self._growing = {}
         self._owners_of_evicted = set()
@@ -73,8 +71,6 @@ class UsageProfiles:
         self._profiles[profile.id] = UsageProfile(profile)
         self._has_memory |= self._profiles[profile.id].has_memory
         self._has_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
-        if profile.template_id:
-            self._by_template[profile.template_id] = profile.id
         if profile.node_name:
             self._by_node[profile.node_name] = self._profiles[profile.id]
 
@@ -157,10 +153,6 @@ class UsageProfiles:
         """Return whether the usage of this pod or of any other one may be stated."""
         has_usage = self.has_memory_or_storage or self.has_any or bool(self._rules)
         return has_usage or bool(annotated_usage(pod.message.metadata.annotations))
-
-    def of_template(self, template_id: int) -> int:
-        """Return the number of a template's profile, 0 for none."""
-        return self._by_template.get(template_id, 0)
 
     def has_usage(self, pod: PodRecord) -> bool:
         """Return whether the pod has a profile or grows."""

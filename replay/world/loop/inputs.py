@@ -13,16 +13,11 @@ from replay.trace.validate import pod_features
 from replay.world.api.admission import chain
 from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.pod_record import object_ref
-from replay.world.controllers.disruption import DisruptionController
-from replay.world.controllers.drains import Drains
-from replay.world.controllers.node_lifecycle import NodeLifecycle
-from replay.world.controllers.workloads.workloads import Workloads
-from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
-from replay.world.kubelet.pressure import NodePressure
+from replay.world.controllers.controller_manager import ControllerManager
+from replay.world.kubelet.pod_lifecycle import AdmittedPod
 from replay.world.state import WorldState
-from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.errors import FieldError
 
 _RESIZED = (
@@ -53,31 +48,18 @@ class RecordFeed:
 
     _templates: dict[int, pod_pb2.Pod]
     _template_features: dict[int, tuple[str, ...]]
-    _owner_features: dict[tuple[str, str, str], frozenset[str]]
+    _template_usage: dict[int, int]
     _uids_made: Counter[tuple[str, str, str]]
 
-    def __init__(
-        self,
-        state: WorldState,
-        lifecycle: PodLifecycle,
-        controllers: Workloads,
-        budgets: DisruptionController,
-        pressure: NodePressure,
-        nodes: NodeLifecycle,
-        drains: Drains,
-    ) -> None:
+    def __init__(self, state: WorldState, controllers: ControllerManager) -> None:
         self._cluster = state.cluster
         self._admission = state.admission
         self._journal = state.journal
-        self._lifecycle = lifecycle
+        self._lifecycle = controllers.lifecycle
         self._controllers = controllers
-        self._budgets = budgets
-        self._pressure = pressure
-        self._nodes = nodes
-        self._drains = drains
         self._templates = {}
         self._template_features = {}
-        self._owner_features = {}
+        self._template_usage = {}
         self._uids_made = Counter()
         self._admitted_ahead: dict[int, _AdmittedRecord] = {}
 
@@ -89,8 +71,6 @@ class RecordFeed:
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Carry out one record; one that cannot be is noted and changes nothing."""
         match record.WhichOneof("record"):
-            case "header":
-                self._controllers.follow_version(record.header.kubernetes_version)
             case "template":
                 self.add_template(record.template)
             case "pod_create":
@@ -100,20 +80,13 @@ class RecordFeed:
                 self._put(now_ns, record.create if is_new else record.update, is_new=is_new)
             case "delete":
                 self._delete(now_ns, record.delete)
-            case "usage":
-                self._pressure.add_profile(now_ns, record.usage)
-            case "controller_pod":
-                self._controllers.expect(record.controller_pod)
-            case "observed":
-                if record.observed.HasField("budget_status"):
-                    ref = record.observed.object
-                    status = record.observed.budget_status.status
-                    self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
-            case "node_action":
-                self._act_on_node(now_ns, record.node_action)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
+            case _:
+                if record.usage.template_id:
+                    self._template_usage[record.usage.template_id] = record.usage.id
+                self._controllers.read(now_ns, record)
 
     def admit_ahead(self, at_ns: int, record: trace_pb2.Record) -> AdmittedPod | None:
         """Return the pod that a record will create, None for one that will be refused.
@@ -135,14 +108,6 @@ class RecordFeed:
             return None
         self._admitted_ahead[id(record)] = _AdmittedRecord(record, requested, admitted)
         return admitted
-
-    def _act_on_node(self, now_ns: int, action: trace_pb2.NodeAction) -> None:
-        if action.type == trace_pb2.NODE_ACTION_TYPE_DRAIN:
-            self._drains.ask(action)
-            return
-        refusal = self._nodes.apply(now_ns, action)
-        if refusal:
-            self._journal.note("refused", refusal)
 
     def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
         ahead = self._admitted_ahead.pop(id(record), None)
@@ -186,7 +151,7 @@ class RecordFeed:
         life = trace_pb2.PodLife()
         life.CopyFrom(create.life)
         if not life.usage_id:
-            life.usage_id = self._pressure.profile_of(create.template_id)
+            life.usage_id = self._template_usage.get(create.template_id, 0)
         meta = message.metadata
         meta.namespace = meta.namespace or "default"
         without_uid = None
@@ -206,51 +171,28 @@ class RecordFeed:
         """Add or replace an object; the trace's own message is not changed."""
         message = object_pb2.KubernetesObject()
         message.CopyFrom(recorded)
-        kind = message.WhichOneof("object")
+        case = message.WhichOneof("object")
+        if case is None:
+            self._journal.note("refused", "an object of an unknown kind")
+            return
+        kind: str = getattr(message, case).DESCRIPTOR.name
         try:
-            match kind:
-                case "pod" if is_new:
-                    create = trace_pb2.PodCreate(pod=message.pod)
-                    self._create_pod(now_ns, trace_pb2.Record(pod_create=create))
-                case "pod":
-                    self._update_pod(now_ns, message.pod)
-                case "node":
-                    self._nodes.put(now_ns, message.node)
-                case "pod_disruption_budget":
-                    meta = message.pod_disruption_budget.metadata
-                    meta.namespace = meta.namespace or "default"
-                    self._budgets.put(now_ns, message.pod_disruption_budget)
-                case _ if kind in chain.KINDS:
-                    pods = (pod.message for pod in self._cluster.pods.values())
-                    note = self._admission.put(now_ns, message, pods)
-                    if note:
-                        self._journal.note("not-simulated", note)
-                    self._journal.object_put(now_ns, message, is_new=is_new)
-                    self._controllers.retry_refused(now_ns)
-                case _ if kind in WORKLOAD_KINDS:
-                    self._put_controller(now_ns, WORKLOAD_KINDS[kind], message)
-                case None:
-                    self._journal.note("refused", "an object of an unknown kind")
-                case _:
-                    self._controllers.claims.see(message)
-                    self._cluster.put_other(now_ns, message, is_new=is_new)
+            if kind == "Pod" and is_new:
+                create = trace_pb2.PodCreate(pod=message.pod)
+                self._create_pod(now_ns, trace_pb2.Record(pod_create=create))
+            elif kind == "Pod":
+                self._update_pod(now_ns, message.pod)
+            elif case in chain.KINDS:
+                pods = (pod.message for pod in self._cluster.pods.values())
+                note = self._admission.put(now_ns, message, pods)
+                if note:
+                    self._journal.note("not-simulated", note)
+                self._journal.object_put(now_ns, message, is_new=is_new)
+            elif not self._controllers.keeps(kind):
+                self._cluster.put_other(now_ns, message, is_new=is_new)
+            self._controllers.put(now_ns, kind, message)
         except (AdmissionError, FieldError) as error:
             self._journal.note("refused", str(error))
-
-    def _put_controller(self, now_ns: int, kind: str, message: object_pb2.KubernetesObject) -> None:
-        """Add or replace a workload object, and note its pods' unsimulated features, once each."""
-        workload = getattr(message, message.WhichOneof("object") or "")
-        meta: meta_pb2.ObjectMeta = workload.metadata
-        self._fill_in_uid(kind, meta)
-        self._controllers.put(now_ns, message)
-        named = (kind, meta.namespace, meta.name)
-        noted = self._owner_features.get(named, frozenset())
-        spec = workload.spec.job_template.spec if kind == "CronJob" else workload.spec
-        features = dict.fromkeys(pod_features(spec.template.spec))
-        for feature in features:
-            if feature not in noted:
-                self._journal.note("not-simulated", feature)
-        self._owner_features[named] = noted.union(features)
 
     def _update_pod(self, now_ns: int, message: pod_pb2.Pod) -> None:
         """Carry out a user's update; the recorded pod may not exist here any more."""
@@ -270,38 +212,17 @@ class RecordFeed:
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
         grace_s = delete.grace_period_seconds if delete.HasField("grace_period_seconds") else None
-        namespace = ref.namespace or "default"
-        key = f"{namespace}/{ref.name}"
-        match ref.kind:
-            case "Pod":
-                pod = self._cluster.pods.get(self._cluster.pod_uids.get(key, ""))
-                if pod is not None:
-                    self._lifecycle.delete(now_ns, pod, grace_s, "deleted")
-            case "Node":
-                self._nodes.remove(now_ns, ref.name)
-            case "PodDisruptionBudget":
-                self._budgets.remove(now_ns, key)
-            case _ if ref.kind in chain.KINDS.values():
-                self._admission.remove(ref)
-                self._journal.object_removed(now_ns, ref)
-                self._controllers.retry_refused(now_ns)
-            case _ if ref.kind in WORKLOAD_KINDS.values():
-                uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
-                self._controllers.remove(now_ns, uid or ref.uid)
-            case _:
-                self._controllers.claims.forget(ref)
-                self._cluster.remove_other(now_ns, ref)
-
-    def _fill_in_uid(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
-        """Set a UID that the trace leaves out: that of the replaced object, or a new one."""
-        meta.namespace = meta.namespace or "default"
-        if meta.uid:
-            return
-        meta.uid = self._controllers.uid_of(kind, meta.namespace, meta.name)
-        if not meta.uid:
-            named = (kind, meta.namespace, meta.name)
-            meta.uid = object_uid(*named, ordinal=self._uids_made[named])
-            self._uids_made[named] += 1
+        if ref.kind == "Pod":
+            key = f"{ref.namespace or 'default'}/{ref.name}"
+            pod = self._cluster.pods.get(self._cluster.pod_uids.get(key, ""))
+            if pod is not None:
+                self._lifecycle.delete(now_ns, pod, grace_s, "deleted")
+        elif ref.kind in chain.KINDS.values():
+            self._admission.remove(ref)
+            self._journal.object_removed(now_ns, ref)
+        elif not self._controllers.keeps(ref.kind):
+            self._cluster.remove_other(now_ns, ref)
+        self._controllers.remove(now_ns, ref)
 
 
 def _resources(spec: pod_pb2.PodSpec) -> list[pod_pb2.ResourceRequirements]:

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.disruption import DisruptionController
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -33,17 +32,10 @@ class OutcomeExecutor:
 
     last_refusal: str
 
-    def __init__(
-        self,
-        state: WorldState,
-        lifecycle: PodLifecycle,
-        budgets: DisruptionController,
-        costs: SchedulingCosts,
-    ) -> None:
+    def __init__(self, state: WorldState, lifecycle: PodLifecycle, costs: SchedulingCosts) -> None:
         self._cluster = state.cluster
         self._journal = state.journal
         self._lifecycle = lifecycle
-        self._budgets = budgets
         self._costs = costs
         self.last_refusal = ""
 
@@ -224,7 +216,7 @@ class OutcomeExecutor:
         mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
         if not violates:
-            self._budgets.disrupted(victim)
+            self._cluster.disrupted(victim)
         self._lifecycle.delete(now_ns, victim, None, "preempted")
 
 

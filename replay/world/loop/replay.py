@@ -13,22 +13,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
 
 from replay.world.api.cluster import Cluster
-from replay.world.api.pod_record import PodRecord
-from replay.world.controllers.disruption import DisruptionController, EvictionApi
-from replay.world.controllers.drains import Drains
-from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
-from replay.world.controllers.pod_gc import PodGarbageCollection
-from replay.world.controllers.taint_eviction import TaintEviction
-from replay.world.controllers.workloads.workloads import Workloads
+from replay.world.controller import Ending
+from replay.world.controllers.controller_manager import ControllerManager
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
-from replay.world.kubelet.memory_kills import REPEATED
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
-from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.kubelet.pressure import EvictionBackend, NodePressure
+from replay.world.kubelet.pressure import EvictionBackend
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, RoundStream, SchedulerBackend
@@ -50,11 +42,6 @@ RETRIES_SKIPPED = (
     "after 10 minutes in which the cluster did not change, pending pods were not retried until the "
     "next planned change; use --until to replay every retry"
 )
-_GROWING_REPLACEMENTS = (
-    "the growing usage of pods that replace evicted ones does not keep a replay running; "
-    "use --until to replay it"
-)
-_CRON_JOBS = "CronJobs' schedules do not keep a replay running; use --until to replay them"
 _NO_NODES = "the cluster has no node at the end; --made-nodes 10 or --nodes-from FILE adds some"
 
 
@@ -79,25 +66,6 @@ class Limits:
 
     until_ns: int | None = None
     progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
-
-
-class SentObjects(NamedTuple):
-    """The objects that the scheduler has been sent, by which its outcomes are checked."""
-
-    cluster: Cluster
-    budgets: DisruptionController
-
-    def has_pod(self, uid: str) -> bool:
-        """Return whether the scheduler has a pod of that UID."""
-        return self.cluster.has_pod(uid)
-
-    def has_node(self, name: str) -> bool:
-        """Return whether the scheduler has a node of that name."""
-        return self.cluster.has_node(name)
-
-    def guarding_budget(self, uid: str) -> str:
-        """Return namespace/name of a budget that guards a pod, "" for none."""
-        return self.budgets.guarding_budget(uid)
 
 
 class Replay:
@@ -131,40 +99,20 @@ class Replay:
             journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
         )
         self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
-        self.admission = state.admission
         self._costs = SchedulingCosts(state)
-        self._lifecycle = PodLifecycle(state)
-        self._controllers = Workloads(state, self._lifecycle)
-        self._budgets = DisruptionController(state)
-        self._outcomes = OutcomeExecutor(state, self._lifecycle, self._budgets, self._costs)
+        self._controllers = ControllerManager(state, eviction, usage=usage, kubelet=kubelet)
+        lifecycle = self._controllers.lifecycle
+        self._outcomes = OutcomeExecutor(state, lifecycle, self._costs)
         self.stream = RoundStream(
-            scheduler,
-            observer,
-            SentObjects(self.cluster, self._budgets),
-            one_by_one=self._costs.one_by_one,
+            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
         )
-        backend = eviction if models.eviction else None
-        self.pressure = NodePressure(state, self._lifecycle, backend, usage, kubelet)
-        self._taints = TaintEviction(state, self._lifecycle)
-        self._nodes = NodeLifecycle(state, self._lifecycle, self.pressure)
-        eviction_api = EvictionApi(state, self._lifecycle, self._budgets)
-        self._drains = Drains(state, self._nodes, eviction_api)
-        self._pod_gc = PodGarbageCollection(state, self._lifecycle)
-        self._inputs = RecordFeed(
-            state,
-            self._lifecycle,
-            self._controllers,
-            self._budgets,
-            self.pressure,
-            self._nodes,
-            self._drains,
-        )
+        self._inputs = RecordFeed(state, self._controllers)
         self.windows = Windows(
             state,
-            self._lifecycle,
+            lifecycle,
             self._inputs,
-            is_plain=self._is_plain,
-            collects_ns=self._pod_gc.collects_ns,
+            concerns=self._controllers.concerns,
+            wakeup_ns=self._controllers.wakeup_ns,
         )
         self._sends_windows = not (
             models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns
@@ -196,18 +144,13 @@ class Replay:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
                 self.stream.finish()
-                self._nodes.notes.write(self.journal.notes)
-                if end is ReplayEnd.FINISHED and self._controllers.has_cron_jobs:
-                    self.journal.note("cron-jobs", _CRON_JOBS)
-                if end is ReplayEnd.FINISHED and self.pressure.has_replacements:
-                    self.journal.note("usage", _GROWING_REPLACEMENTS)
-                if end is ReplayEnd.FINISHED and self.pressure.memory.repeats:
-                    self.journal.note("usage", REPEATED)
-                if end is not ReplayEnd.WINDOW:
-                    self._lifecycle.note_endless()
-                self._drains.conclude(source.first_ns)
-                for text in self._controllers.unfinished_rollouts(self.now_ns):
-                    self.journal.note("rollout", text)
+                ending = Ending(
+                    at_ns=self.now_ns,
+                    start_ns=source.first_ns,
+                    is_finished=end is ReplayEnd.FINISHED,
+                    is_cut=end is ReplayEnd.WINDOW,
+                )
+                self._controllers.conclude(ending)
                 if self.cluster.pending and not self.cluster.nodes:
                     self.journal.note("no-nodes", _NO_NODES)
                 return end
@@ -258,7 +201,7 @@ class Replay:
             tick = wakeup_ns is not None and wakeup_ns <= now_ns and not is_busy
             self.stream.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
-            self._reconcile(now_ns)
+            self._controllers.reconcile(now_ns)
             urgency = self.cluster.urgency
             if is_busy:
                 self.stream.hold(self.cluster.take_events(), urgency)
@@ -269,24 +212,18 @@ class Replay:
             else:
                 self.stream.defer(self.cluster.take_events())
             without_progress += 1
-            if self.pressure.has_due:
-                self.pressure.step(now_ns)
-            elif self.timeline.next_ns() != now_ns:
+            if not self._controllers.settle(now_ns) and self.timeline.next_ns() != now_ns:
                 break
         version = (self.cluster.snapshot_version, self.cluster.enlisted)
         if self._version != version:
             self._version, self._unchanged_since_ns = version, now_ns
 
     def _take_due(self, now_ns: int, source: _RecordSource) -> None:
-        """Take what is due: records, then actions; steps wait for the end of the rounds."""
+        """Take what is due: records, then actions."""
         for record in source.take_due(now_ns):
             self._inputs.feed(now_ns, record)
             self._send_ahead()
-        due = self.timeline.take_due(now_ns)
-        for action in due:
-            if action.kind is ActionKind.STEP and not self._nodes.is_silent(action.key):
-                self.pressure.take_due(action.key)
-        for action in due:
+        for action in self.timeline.take_due(now_ns):
             self._act(now_ns, action)
             self._send_ahead()
 
@@ -297,55 +234,11 @@ class Replay:
             self.stream.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
-        match action.kind:
-            case ActionKind.RECHECK | ActionKind.BUDGET_STATUS:
-                self._budgets.recheck(action.key)
-            case ActionKind.USAGE:
-                if not self._nodes.is_silent(action.key):
-                    self.pressure.look(now_ns, action.key)
-            case ActionKind.NODE_MEMORY:
-                if not self._nodes.is_silent(action.key):
-                    self.pressure.memory.check(now_ns, action.key)
-            case ActionKind.STEP:
-                pass
-            case ActionKind.CYCLE:
-                answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
-                self.stream.add_late_answers(now_ns, answers)
-            case ActionKind.POD_GC:
-                self._pod_gc.collect(now_ns)
-            case ActionKind.LOOK:
-                self._controllers.look(action.key)
-            case ActionKind.DRAIN | ActionKind.UNCORDON:
-                self._drains.act(now_ns, action.kind, action.key)
-            case kind if kind in NODE_ACTION_KINDS:
-                self._nodes.act(now_ns, kind, action.key)
-            case _:
-                self._act_for_pod(now_ns, action)
-
-    def _act_for_pod(self, now_ns: int, action: Action) -> None:
-        pod = self.cluster.pods.get(action.key)
-        if pod is None or self._nodes.holds_back(action, pod):
-            return
-        if action.kind is ActionKind.TAINT:
-            self._taints.act(now_ns, pod)
+        if action.kind is ActionKind.CYCLE:
+            answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
+            self.stream.add_late_answers(now_ns, answers)
         else:
-            self._lifecycle.act(now_ns, action.kind, pod)
-
-    def _reconcile(self, now_ns: int) -> None:
-        """Run the controllers on what has changed; budgets come last."""
-        changed = self.cluster.take_changed()
-        self._nodes.reconcile(now_ns, changed)
-        changed.add(self.cluster.take_changed())
-        self._taints.reconcile(now_ns, changed)
-        changed.add(self.cluster.take_changed())
-        self._controllers.claim(now_ns, changed)
-        changed.add(self.cluster.take_changed())
-        self._controllers.reconcile(now_ns, changed)
-        changed.pods.update(self.cluster.take_changed().pods)
-        self._budgets.reconcile(now_ns, changed)
-        self.cluster.take_changed()
-        self._drains.reconcile(now_ns)
-        self._pod_gc.reconcile(now_ns, changed)
+            self._controllers.act(now_ns, action)
 
     def _carry_out(self, now_ns: int, source: _RecordSource) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
@@ -366,17 +259,9 @@ class Replay:
 
     def _window(self, now_ns: int, source: _RecordSource) -> Sequence[Foreseen]:
         """Return the rounds that will follow the one that is about to be sent."""
-        if not self._sends_windows or not (self._taints.is_idle and self._nodes.all_report):
+        if not self._sends_windows:
             return ()
         return self.windows.foresee(now_ns, source.ahead(), self.stop_ns)
-
-    def _is_plain(self, pod: PodRecord) -> bool:
-        """Return whether a pod is of no interest to any controller, manager or quota."""
-        if self.admission.quotas.covers(pod.message.metadata.namespace):
-            return False
-        if pod.owner_uid or self._controllers.would_adopt(pod):
-            return False
-        return not (self._budgets.covering(pod) or self.pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:
         events = self.stream.last_events

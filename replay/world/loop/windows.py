@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from replay.world.api import conditions
 from replay.world.api.pod_record import PodRecord, status_event
-from replay.world.controllers.pod_gc import NEVER_NS
+from replay.world.controller import NEVER_NS
 from replay.world.kubelet.container_ends import ending, finish_ns, restarts
 from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.loop.inputs import RecordFeed
@@ -66,9 +66,8 @@ class _Instant(NamedTuple):
 class Windows:
     """Makes the window of a round.
 
-    `is_plain` returns whether a pod is of no interest to any controller or eviction manager,
-    `collects_ns` when ended pods would be collected if more had ended by a time. `ended` counts the
-    windows by the reason of their end.
+    `concerns` returns whether a controller may act on a pod, `wakeup_ns` when one would act if more
+    pods had ended by a time. `ended` counts the windows by the reason of their end.
     """
 
     _steps_planned: int
@@ -85,15 +84,15 @@ class Windows:
         lifecycle: PodLifecycle,
         inputs: RecordFeed,
         *,
-        is_plain: Callable[[PodRecord], bool],
-        collects_ns: Callable[[int, int], int],
+        concerns: Callable[[PodRecord], bool],
+        wakeup_ns: Callable[[int, int], int],
     ) -> None:
         self._cluster = state.cluster
         self._timeline = state.timeline
         self._lifecycle = lifecycle
         self._inputs = inputs
-        self._is_plain = is_plain
-        self._collects_ns = collects_ns
+        self._concerns = concerns
+        self._wakeup_ns = wakeup_ns
         self._drafts: dict[str, pod_pb2.Pod] = {}
         self._drafted: list[PodRecord] = []
         self._planned: list[_PlannedStep] = []
@@ -249,14 +248,13 @@ class Windows:
     def _is_step_foreseeable(self, at_ns: int, kind: ActionKind, pod: PodRecord | None) -> bool:
         if pod is None or pod.is_terminating or pod.eviction is not None:
             return False
-        if not self._is_plain(pod):
+        if self._concerns(pod):
             return False
         if kind is ActionKind.START:
             is_ready_at_once = self._lifecycle.readiness.delay_ns(pod) == 0
             return finish_ns(pod.life, at_ns) != at_ns and is_ready_at_once
         self._ended += 1
-        collected_ns = self._collects_ns(at_ns, self._ended)
-        self._until_ns = min(self._until_ns, collected_ns)
+        self._until_ns = min(self._until_ns, self._wakeup_ns(at_ns, self._ended))
         return not restarts(pod) and at_ns < self._until_ns
 
     def _is_foreseeable(self, pod: PodRecord) -> bool:
@@ -269,7 +267,7 @@ class Windows:
             and not status.HasField("start_time")
             and finish_ns(pod.life, self._lifecycle.start_delay_ns(0, pod)) != 0
             and self._lifecycle.readiness.delay_ns(pod) == 0
-            and self._is_plain(pod)
+            and not self._concerns(pod)
         )
 
     # Their events

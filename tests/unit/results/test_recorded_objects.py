@@ -20,7 +20,7 @@ from services.rpc.kube.fields import set_time
 from tests.builders import make_node
 from tests.unit.results import messages
 from tests.unit.results.messages import START_NS
-from tests.unit.world.builders import World
+from tests.unit.world.builders import World, create, delete
 from tests.unit.world.workloads.builders import end, make_cron_job, make_daemon_set, make_job
 
 
@@ -216,11 +216,9 @@ def test_the_world_passes_on_each_change_of_a_workload() -> None:
     """Put, replaced, resized by a rollout, finished with its status, removed."""
     world = World()
     for at_ns, replicas in ((0, 2), (1, 3)):
-        world.controllers.put(at_ns, object_pb2.KubernetesObject(deployment=_deployment(replicas)))
-        world.settle(at_ns)
-    world.controllers.remove(2, "uid-web")
-    world.controllers.put(3, object_pb2.KubernetesObject(job=make_job("work")))
-    world.settle(3)
+        world.feed(at_ns, create(_deployment(replicas)))
+    world.feed(2, delete("Deployment", "web"))
+    world.feed(3, create(make_job("work")))
     end(world, 4, next(pod.key.partition("/")[2] for pod in world.cluster.pods.values()))
     world.settle(4)
     passed = [_change(each) for each in world.objects]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller
+from replay.world.controllers.controller_manager import ControllerManager
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
-from replay.world.controllers.drains import Drains
-from replay.world.controllers.node_lifecycle import NODE_ACTION_KINDS, NodeLifecycle
-from replay.world.controllers.pod_gc import PodGarbageCollection
-from replay.world.controllers.taint_eviction import TaintEviction
 from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.journal import Journal
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
-from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
@@ -37,6 +35,7 @@ from services.kube.time import SECOND_NS
 from tests import builders
 
 S = SECOND_NS
+_C = TypeVar("_C", bound=Controller)
 
 
 def make_pod(
@@ -147,6 +146,11 @@ def delete(kind: str, name: str, *, grace_s: int | None = None) -> trace_pb2.Rec
     return trace_pb2.Record(delete=trace_pb2.Delete(object=ref, grace_period_seconds=grace_s))
 
 
+def controller_of(manager: ControllerManager, kind: type[_C]) -> _C:
+    """Return the controller of a class."""
+    return next(one for one in manager.controllers if isinstance(one, kind))
+
+
 @dataclass
 class World:
     """All parts of the world but the loop.
@@ -166,26 +170,15 @@ class World:
         state = WorldState(journal=journal, models=self.models)
         self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
         self.journal, self.admission = state.journal, state.admission
-        self.lifecycle = PodLifecycle(state)
-        self.controllers = Workloads(state, self.lifecycle)
-        self.budgets = DisruptionController(state)
-        costs = SchedulingCosts(state)
-        self.outcomes = OutcomeExecutor(state, self.lifecycle, self.budgets, costs)
-        self.pressure = NodePressure(state, self.lifecycle, self.backend, kubelet=self.kubelet)
+        self.manager = ControllerManager(state, self.backend, kubelet=self.kubelet)
+        self.lifecycle = self.manager.lifecycle
+        self.workloads = controller_of(self.manager, Workloads)
+        self.budgets = controller_of(self.manager, DisruptionController)
+        self.pressure = controller_of(self.manager, NodePressure)
+        self.silent = self.lifecycle._silent
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
-        self.taints = TaintEviction(state, self.lifecycle)
-        self.nodes = NodeLifecycle(state, self.lifecycle, self.pressure)
-        self.drains = Drains(state, self.nodes, self.eviction_api)
-        self.pod_gc = PodGarbageCollection(state, self.lifecycle)
-        self.inputs = RecordFeed(
-            state,
-            self.lifecycle,
-            self.controllers,
-            self.budgets,
-            self.pressure,
-            self.nodes,
-            self.drains,
-        )
+        self.outcomes = OutcomeExecutor(state, self.lifecycle, SchedulingCosts(state))
+        self.inputs = RecordFeed(state, self.manager)
 
     def feed(self, now_ns: int, *records: trace_pb2.Record) -> None:
         """Feed records and let the controllers look."""
@@ -195,26 +188,14 @@ class World:
 
     def settle(self, now_ns: int) -> None:
         """Let the controllers look until nothing changes any more."""
-        while True:
-            changed = self.cluster.take_changed()
-            kinds = (changed.pods, changed.owners, changed.deployments, changed.budgets)
-            if not any((*kinds, changed.nodes)):
-                self.drains.reconcile(now_ns)
-                if self.timeline.planned_ns(ActionKind.DRAIN, "") is None:
-                    return
+        has_changed = True
+        while has_changed:
+            has_changed = bool(self.cluster.changed)
+            self.manager.reconcile(now_ns)
+            if self.timeline.planned_ns(ActionKind.DRAIN, "") is not None:
                 self.timeline.cancel(ActionKind.DRAIN, "")
-                self.drains.act(now_ns, ActionKind.DRAIN, "")
-                continue
-            self.nodes.reconcile(now_ns, changed)
-            changed.add(self.cluster.take_changed())
-            self.taints.reconcile(now_ns, changed)
-            changed.add(self.cluster.take_changed())
-            self.controllers.claim(now_ns, changed)
-            changed.add(self.cluster.take_changed())
-            self.controllers.reconcile(now_ns, changed)
-            changed.pods.update(self.cluster.changed.pods)
-            self.budgets.reconcile(now_ns, changed)
-            self.pod_gc.reconcile(now_ns, changed)
+                self.manager.act(now_ns, Action(ActionKind.DRAIN, ""))
+                has_changed = True
 
     def run_until(self, until_ns: int) -> None:
         """Carry out what is planned for pods and budgets up to a time, controllers after each."""
@@ -232,25 +213,7 @@ class World:
 
     def act(self, now_ns: int, action: Action) -> None:
         """Carry out one action."""
-        if action.kind is ActionKind.NODE_MEMORY:
-            self.pressure.memory.check(now_ns, action.key)
-            return
-        pod = self.cluster.pods.get(action.key)
-        if action.kind is ActionKind.RECHECK:
-            self.budgets.recheck(action.key)
-        elif action.kind is ActionKind.LOOK:
-            self.controllers.look(action.key)
-        elif action.kind in (ActionKind.DRAIN, ActionKind.UNCORDON):
-            self.drains.act(now_ns, action.kind, action.key)
-        elif action.kind is ActionKind.POD_GC:
-            self.pod_gc.collect(now_ns)
-        elif action.kind in NODE_ACTION_KINDS:
-            self.nodes.act(now_ns, action.kind, action.key)
-        elif pod is not None and not self.nodes.holds_back(action, pod):
-            if action.kind is ActionKind.TAINT:
-                self.taints.act(now_ns, pod)
-            else:
-                self.lifecycle.act(now_ns, action.kind, pod)
+        self.manager.act(now_ns, action)
 
     def pod(self, name: str) -> PodRecord:
         """Return a pod of the default namespace."""

@@ -51,6 +51,14 @@ def test_a_pod_of_a_template_has_its_own_metadata_over_the_templates() -> None:
     assert "q" in [each.message.metadata.name for each in world.cluster.pending.values()]
 
 
+def test_pods_of_a_template_have_the_usage_that_is_recorded_for_it() -> None:
+    """Those of a template without a usage profile have none."""
+    world = World()
+    usage = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=4, template_id=1))
+    world.feed(0, template(), template(2), usage, of_template(1, "p"), of_template(2, "q"))
+    assert (world.pod("p").life.usage_id, world.pod("q").life.usage_id) == (4, 0)
+
+
 def test_a_template_that_is_missing_refuses_the_pod() -> None:
     """Nothing is guessed."""
     world = World()

@@ -6,7 +6,7 @@ from replay.world.api.cluster import Changed
 from replay.world.controllers.pod_gc import PodGarbageCollection
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
 from tests.unit.world.test_replay import FakeScheduler, Silent, at, bind_all
@@ -54,7 +54,7 @@ def test_evicted_pods_go_first_and_then_the_oldest() -> None:
     end(world, 1, "old-b", "old-a")
     end(world, 3, "evicted", reason="Evicted")
     end(world, 2, "young")
-    gc.collect(20 * S)
+    gc.act(20 * S, Action(ActionKind.POD_GC, ""))
     assert world.names() == ["old-b", "young"]
     assert [each.observed.removed.cause for each in world.entries] == ["collected", "collected"]
 
@@ -66,7 +66,7 @@ def test_times_within_one_second_are_equal() -> None:
         pod = make_pod(name, node="n")
         pod.status.phase = "Succeeded"
         world.feed(at_ns, create_pod(pod))
-    gc.collect(20 * S)
+    gc.act(20 * S, Action(ActionKind.POD_GC, ""))
     assert world.names() == ["z"]
 
 
@@ -75,7 +75,7 @@ def test_a_pod_that_was_deleted_does_not_count() -> None:
     world, gc = world_with_gc(1)
     end(world, 1, "a", "b")
     world.feed(2 * S, create_pod(make_pod("runs", node="n", ready=True)), delete("Pod", "a"))
-    gc.collect(20 * S)
+    gc.act(20 * S, Action(ActionKind.POD_GC, ""))
     assert world.names() == ["b", "runs"]
 
 
@@ -84,7 +84,7 @@ def test_switched_off_it_keeps_all() -> None:
     world, gc = world_with_gc(0)
     end(world, 1, "a", "b")
     gc.reconcile(S, Changed())
-    gc.collect(20 * S)
+    gc.act(20 * S, Action(ActionKind.POD_GC, ""))
     assert (world.timeline.next_ns(), world.names()) == (None, ["a", "b"])
 
 

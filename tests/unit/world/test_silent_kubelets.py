@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replay.world.controller import Ending
 from replay.world.models import Models
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.rpc.kube.fields import set_time
@@ -79,7 +80,7 @@ def test_a_node_that_is_unknown_in_a_snapshot_carries_out_nothing() -> None:
 
 def _noted(world: World) -> list[str]:
     """Return the notes at the end, each as one text."""
-    world.nodes.notes.write(world.journal.notes)
+    world.manager.conclude(Ending(at_ns=0, start_ns=0, is_finished=True, is_cut=True))
     return [f"{kind}: {text}" for kind, text in world.journal.notes]
 
 

@@ -113,13 +113,6 @@ def test_containers_share_a_pods_usage_by_their_memory_requests() -> None:
     assert [each.memory_working_set_bytes // GIB for each in stats] == [2, 2]
 
 
-def test_a_template_brings_its_profile() -> None:
-    """0 where it has none."""
-    profiles = UsageProfiles()
-    profiles.add(profile(4, (0, 1), template=2))
-    assert (profiles.of_template(2), profiles.of_template(3)) == (4, 0)
-
-
 def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:
     """Of its pods or of its own, whichever comes first; none where nothing comes."""
     profiles = UsageProfiles()

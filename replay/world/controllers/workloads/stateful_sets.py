@@ -392,6 +392,7 @@ def _ordinal(pod: PodRecord, set_name: str) -> int | None:
 class Claims:
     """The claims and storage classes of the cluster; creates the claims that are missing."""
 
+    kinds = frozenset({"PersistentVolumeClaim", "StorageClass"})
     _keys: set[str]
     _classes: dict[str, storage_pb2.StorageClass]
 

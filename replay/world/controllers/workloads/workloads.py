@@ -6,14 +6,19 @@ deletes is processed within the same run, until nothing changes any more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+from replay.hashing import object_uid
+from replay.trace.validate import pod_features
+from replay.world.api.admission import chain
 from replay.world.api.admission.selectors import selector_of
 from replay.world.api.cluster import Changed
 from replay.world.api.controller_refs import ControllerRefs
 from replay.world.api.pod_record import PodRecord, controller_uid, object_ref, set_controller
+from replay.world.controller import Controller, Ending
 from replay.world.controllers.workloads.cron_jobs import CronJobs
 from replay.world.controllers.workloads.daemon_sets import DaemonSets
 from replay.world.controllers.workloads.deployments import Deployments
@@ -23,6 +28,7 @@ from replay.world.controllers.workloads.replica_sets import ReplicaSets
 from replay.world.controllers.workloads.stateful_sets import Claims, StatefulSets
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.selector import LabelSelector
@@ -33,6 +39,8 @@ _SPREAD = {
     for field in ("replica_set", "replication_controller", "stateful_set")
 }
 """The kinds whose pods have default spread constraints, with their fields."""
+
+_CRON_JOBS = "CronJobs' schedules do not keep a replay running; use --until to replay them"
 
 _Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workloads_pb2.StatefulSet
 
@@ -54,9 +62,18 @@ class _PodController(Protocol):
         """Follow the loss of a pod that an object does not own any more, or that is gone."""
 
 
-class Workloads:
-    """All workload controllers of a cluster."""
+class Workloads(Controller):
+    """All workload controllers of a cluster.
 
+    Owners whose pods were refused ask again when what admission reads has changed.
+    """
+
+    keeps = frozenset(WORKLOAD_KINDS.values())
+    watches = frozenset({*chain.KINDS.values(), *Claims.kinds})
+    reads = frozenset({"header", "controller_pod"})
+    actions = frozenset({ActionKind.LOOK})
+    _uids_made: Counter[tuple[str, str, str]]
+    _features: dict[tuple[str, str, str], frozenset[str]]
     _relabelled_sets: dict[str, None]
     _uids: dict[tuple[str, str, str], str]
     _objects: dict[str, tuple[str, meta_pb2.ObjectMeta]]
@@ -68,11 +85,11 @@ class Workloads:
         self._cluster = state.cluster
         self._journal = state.journal
         self._admission = state.admission
-        self.claims = Claims(state.cluster)
+        self._claims = Claims(state.cluster)
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
         self._deployments = Deployments(state, self._replica_sets, pod_control)
-        self._stateful_sets = StatefulSets(state, pod_control, self.claims)
+        self._stateful_sets = StatefulSets(state, pod_control, self._claims)
         self._daemon_sets = DaemonSets(state, pod_control)
         self._jobs = Jobs(state, pod_control)
         self._cron_jobs = CronJobs(state, self._jobs)
@@ -87,31 +104,61 @@ class Workloads:
         self._pod_refs = ControllerRefs()
         self._replica_set_refs = ControllerRefs()
         self._relabelled_sets = {}
+        self._uids_made = Counter()
+        self._features = {}
         self._uids = {}
         self._objects = {}
         self._again = {}
         self._rolling = {}
         self._sent = {}
 
-    @property
-    def has_cron_jobs(self) -> bool:
-        """Return whether there is a CronJob."""
-        return bool(len(self._cron_jobs))
-
-    def follow_version(self, kubernetes_version: str) -> None:
-        """Take the gates of the version that the trace is of; "" for an unknown one."""
-        self._stateful_sets.follow_version(kubernetes_version)
-
-    def expect(self, record: trace_pb2.ControllerPod) -> None:
-        """Add the record of a pod (or a ReplicaSet) that a controller will create."""
-        self._pod_control.expect(record)
-
-    def uid_of(self, kind: str, namespace: str, name: str) -> str:
-        """Return the UID of the controller of that kind and name, "" for none."""
-        return self._uids.get((kind, namespace, name), "")
+    def read(self, _now_ns: int, record: trace_pb2.Record) -> None:
+        """Take the version that the trace is of, or the record of a pod that will be created."""
+        if record.HasField("header"):
+            self._stateful_sets.follow_version(record.header.kubernetes_version)
+        else:
+            self._pod_control.expect(record.controller_pod)
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
-        """Add or replace a workload object. Raises FieldError for an invalid one."""
+        """Add or replace a workload object, or follow a change of what admission or a claim reads.
+
+        Features of the pods that are not simulated are noted, once each. Raises FieldError for an
+        invalid workload object.
+        """
+        case = message.WhichOneof("object") or ""
+        if case in chain.KINDS:
+            self._pod_control.retry_refused(now_ns)
+        elif case in WORKLOAD_KINDS:
+            workload = getattr(message, case)
+            self._fill_in_uid(WORKLOAD_KINDS[case], workload.metadata)
+            self._put(now_ns, message)
+            self._note_features(WORKLOAD_KINDS[case], workload)
+        else:
+            self._claims.see(message)
+
+    def _fill_in_uid(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
+        """Set a UID that the trace leaves out: that of the replaced object, or a new one."""
+        meta.namespace = meta.namespace or "default"
+        if meta.uid:
+            return
+        named = (kind, meta.namespace, meta.name)
+        meta.uid = self._uids.get(named, "")
+        if not meta.uid:
+            meta.uid = object_uid(*named, ordinal=self._uids_made[named])
+            self._uids_made[named] += 1
+
+    def _note_features(self, kind: str, workload: Any) -> None:
+        meta = workload.metadata
+        named = (kind, meta.namespace, meta.name)
+        noted = self._features.get(named, frozenset())
+        spec = workload.spec.job_template.spec if kind == "CronJob" else workload.spec
+        features = dict.fromkeys(pod_features(spec.template.spec))
+        for feature in features:
+            if feature not in noted:
+                self._journal.note("not-simulated", feature)
+        self._features[named] = noted.union(features)
+
+    def _put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         case = message.WhichOneof("object") or ""
         kind, selector = WORKLOAD_KINDS[case], selector_of(message)
         match case:
@@ -133,7 +180,17 @@ class Workloads:
         if kind in _SPREAD:
             self._send(now_ns, kind, getattr(message, case))
 
-    def remove(self, now_ns: int, uid: str) -> None:
+    def remove(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Delete a workload object, or follow a deletion of what admission or a claim reads."""
+        if ref.kind in chain.KINDS.values():
+            self._pod_control.retry_refused(now_ns)
+        elif ref.kind in WORKLOAD_KINDS.values():
+            uid = self._uids.get((ref.kind, ref.namespace or "default", ref.name))
+            self._remove(now_ns, uid or ref.uid)
+        else:
+            self._claims.forget(ref)
+
+    def _remove(self, now_ns: int, uid: str) -> None:
         """Delete a workload object and, in the background, all that it owns.
 
         An unknown one is accepted. A Deployment whose ReplicaSet is deleted is synced again.
@@ -145,26 +202,40 @@ class Workloads:
         self._pod_control.forget_refused(uid)
         self._pod_refs.remove(uid)
         self._replica_set_refs.remove(uid)
-        if self.uid_of(kind, meta.namespace, meta.name) == uid:
+        if self._uids.get((kind, meta.namespace, meta.name)) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._sent.pop(uid, None) is not None:
             self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             self._deployments.remove(uid)
             for each in self._replica_sets.of(uid):
-                self.remove(now_ns, each.metadata.uid)
+                self._remove(now_ns, each.metadata.uid)
         elif kind == "CronJob":
             for job_uid in self._cron_jobs.remove(uid):
-                self.remove(now_ns, job_uid)
+                self._remove(now_ns, job_uid)
         else:
             self._pod_controllers[kind].remove(uid)
             for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
                 self._pod_control.delete(now_ns, pod)
 
-    def look(self, uid: str) -> None:
+    def act(self, _now_ns: int, action: Action) -> None:
         """Sync a workload object again, as planned."""
-        changed, is_deployment = self._cluster.changed, uid in self._cluster.deployments
-        (changed.deployments if is_deployment else changed.owners)[uid] = None
+        changed = self._cluster.changed
+        is_deployment = action.key in self._cluster.deployments
+        (changed.deployments if is_deployment else changed.owners)[action.key] = None
+
+    def conclude(self, ending: Ending) -> None:
+        """Note the rollouts that are not finished, and the schedules that were not followed."""
+        if ending.is_finished and len(self._cron_jobs):
+            self._journal.note("cron-jobs", _CRON_JOBS)
+        for text in self.unfinished_rollouts(ending.at_ns):
+            self._journal.note("rollout", text)
+
+    def concerns(self, pod: PodRecord) -> bool:
+        """Return whether a pod has an owner, would be adopted, or counts for a quota."""
+        if self._admission.quotas.covers(pod.message.metadata.namespace):
+            return True
+        return bool(pod.owner_uid or self._controller_of(pod))
 
     def unfinished_rollouts(self, now_ns: int) -> Iterator[str]:
         """Yield a text for each rollout that is under way, waits or ends early, for people."""
@@ -172,15 +243,7 @@ class Workloads:
         yield from self._stateful_sets.unfinished()
         yield from self._daemon_sets.unfinished()
 
-    def retry_refused(self, now_ns: int) -> None:
-        """Let owners whose pods were refused ask again: what admission reads has changed."""
-        self._pod_control.retry_refused(now_ns)
-
-    def would_adopt(self, pod: PodRecord) -> bool:
-        """Return whether a controller adopts a pod that has none."""
-        return self._controller_of(pod) != ""
-
-    def claim(self, now_ns: int, changed: Changed) -> None:
+    def _claim(self, now_ns: int, changed: Changed) -> None:
         """Adopt orphans and release dependents: ReplicaSets, and pods whose labels are new."""
         self._claim_replica_sets(now_ns)
         for uid in changed.relabelled:
@@ -209,7 +272,7 @@ class Workloads:
             claimed = workloads_pb2.ReplicaSet()
             claimed.CopyFrom(replica_set)
             set_controller(claimed.metadata, self._reference_to(owner_uid))
-            self.put(now_ns, object_pb2.KubernetesObject(replica_set=claimed))
+            self._put(now_ns, object_pb2.KubernetesObject(replica_set=claimed))
 
     def _adopt_orphans(self, now_ns: int) -> None:
         """Adopt the orphans that new selectors match."""
@@ -257,6 +320,8 @@ class Workloads:
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
+        self._claim(now_ns, changed)
+        changed.add(self._cluster.take_changed())
         self._release(now_ns, changed.pods)
         self._pod_control.pods_changed(now_ns, changed.pods)
         for pod_uid, uid in changed.disowned.items():
@@ -278,7 +343,7 @@ class Workloads:
     def _release(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
         """Release changed pods from quotas; owners whose pods were refused ask again."""
         if self._admission.pods_changed(now_ns, pods, self._cluster.pods):
-            self.retry_refused(now_ns)
+            self._pod_control.retry_refused(now_ns)
 
     def _roll_out(self, now_ns: int, uids: Iterable[str]) -> dict[str, None]:
         """Take a step of each Deployment; return the ReplicaSets to sync, by UID."""
@@ -291,7 +356,7 @@ class Workloads:
                 self._remember(now_ns, wrapped, selector_of(wrapped))
                 self._send(now_ns, "ReplicaSet", replica_set)
             for removed in step.removed:
-                self.remove(now_ns, removed)
+                self._remove(now_ns, removed)
         return resized
 
     def _send(self, now_ns: int, kind: str, message: _Spread) -> None:
@@ -315,7 +380,7 @@ class Workloads:
         if kind == "CronJob":
             made, deleted = self._cron_jobs.sync(now_ns, uid)
             for job_uid in deleted:
-                self.remove(now_ns, job_uid)
+                self._remove(now_ns, job_uid)
             for job in made:
                 self._start(now_ns, job)
         elif kind in self._pod_controllers:
@@ -326,11 +391,11 @@ class Workloads:
                 if self._deployments.is_rolling_out(owner_uid):
                     self._rolling[owner_uid] = None
             if kind == "Job" and self._jobs.expire(now_ns, uid):
-                self.remove(now_ns, uid)
+                self._remove(now_ns, uid)
 
     def _start(self, now_ns: int, job: workloads_pb2.Job) -> None:
         meta = job.metadata
-        if not self.uid_of("Job", meta.namespace, meta.name):
+        if ("Job", meta.namespace, meta.name) not in self._uids:
             self._jobs.put(job)
             wrapped = object_pb2.KubernetesObject(job=job)
             self._remember(now_ns, wrapped, selector_of(wrapped))

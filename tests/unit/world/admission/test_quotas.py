@@ -200,7 +200,7 @@ def test_quotas_and_refused_pods_survive_a_checkpoint() -> None:
     assert other.admission.quotas.used("default", "q") == world.admission.quotas.used(
         "default", "q"
     )
-    other.controllers.retry_refused(S)
+    other.workloads._pod_control.retry_refused(S)
     assert other.timeline.next_ns() == 1_275_000_000
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.world.api.pod_record import PodRecord
-from replay.world.timeline import ActionKind
+from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import World
 
@@ -82,7 +82,7 @@ def end(world: World, now_ns: int, name: str, *, failed: bool = False) -> None:
     """Let a pod's containers exit by themselves."""
     pod = world.pod(name)
     pod.life.fails = failed
-    world.lifecycle.act(now_ns, ActionKind.FINISH, pod)
+    world.act(now_ns, Action(ActionKind.FINISH, pod.uid))
     world.settle(now_ns)
 
 

@@ -103,7 +103,7 @@ def test_a_surge_on_a_full_node_leaves_the_old_pod_in_place() -> None:
 
 
 def test_with_a_surge_an_old_pod_that_is_not_ready_gets_its_new_one_at_once() -> None:
-    """It does not count as a surge: another node has its new pod, too. The old one goes then."""
+    """It is no surge: another node has its new pod, too. The old one goes once that is bound."""
     world = running(agent(surge=1, unavailable=0))
     broken = next(iter(world.cluster.pods.values()))
     for condition in broken.message.status.conditions:
@@ -111,7 +111,7 @@ def test_with_a_surge_an_old_pod_that_is_not_ready_gets_its_new_one_at_once() ->
             condition.status = "False"
     world.cluster.status_changed(100 * S, broken)
     world.feed(100 * S, update(agent("2", surge=1, unavailable=0)))
-    assert live(world, 100, 109) == [(100, {"1": 2, "2": 2})]
+    assert live(world, 100, 109) == [(100, {"1": 3, "2": 2}), (100, {"1": 2, "2": 2})]
     assert broken.is_terminating
 
 
@@ -157,7 +157,7 @@ def test_a_snapshot_in_the_middle_of_an_update_goes_on_from_there() -> None:
 
 def unfinished(world: World, at_s: int) -> list[str]:
     """Return the notes on rollouts that a run which ends then would have."""
-    return list(world.controllers.unfinished_rollouts(at_s * S))
+    return list(world.workloads.unfinished_rollouts(at_s * S))
 
 
 def test_a_rollout_that_waits_for_deletions_or_goes_on_is_noted() -> None:

@@ -278,7 +278,7 @@ def test_a_pod_counts_for_its_job_after_it_was_collected() -> None:
     world.settle(2 * S)
     second = run_one(world, 3 * S)
     assert (waiting(world), world.names()) == ([], [second])
-    assert list(world.controllers._jobs._jobs["uid-work"].counted) == [world.pod(second).uid]
+    assert list(world.workloads._jobs._jobs["uid-work"].counted) == [world.pod(second).uid]
 
 
 @pytest.mark.parametrize(("finalizers", "made"), [([], 1), ([JOB_TRACKING], 0)])

@@ -115,7 +115,7 @@ def test_four_replicas_roll_out_with_one_more_and_one_less(bound: int | str | No
         (130, {"a": 1, "b": 4}),
         (160, {"b": 4}),
     ]
-    assert list(world.controllers.unfinished_rollouts(300 * S)) == []
+    assert list(world.workloads.unfinished_rollouts(300 * S)) == []
 
 
 def test_without_unavailable_pods_an_old_one_goes_when_a_new_one_is_ready() -> None:
@@ -167,14 +167,14 @@ def test_a_paused_deployment_rolls_out_once_it_goes_on() -> None:
     paused.spec.paused = True
     world.feed(100 * S, update(paused))
     assert live(world, 100, 199) == [(100, {"a": 6})]
-    (text,) = world.controllers.unfinished_rollouts(199 * S)
+    (text,) = world.workloads.unfinished_rollouts(199 * S)
     assert text == (
         "Deployment default/app is paused: its rollout waits, with 0 of 6 pods updated and 6 of "
         "older templates"
     )
     world.feed(200 * S, update(release("b", 6)))
     assert live(world, 200, 400)[0] == (200, {"a": 5, "b": 2})
-    assert not list(world.controllers.unfinished_rollouts(400 * S))
+    assert not list(world.workloads.unfinished_rollouts(400 * S))
     assert sizes(world) == {"b": 6}
 
 
@@ -188,13 +188,13 @@ def test_a_release_that_never_becomes_ready_stops_at_the_bounds(binds: bool) -> 
     world.feed(100 * S, update(broken))
     assert live(world, 100, 5000, binds=binds) == [(100, {"a": 3, "b": 2})]
     assert (len(world.timeline), world.timeline.is_idle) == (0, True)
-    (text,) = world.controllers.unfinished_rollouts(701 * S)
+    (text,) = world.workloads.unfinished_rollouts(701 * S)
     assert text == (
         "Deployment default/app is still rolling out at the end: 2 of 4 pods are updated, 3 are of "
         "older templates, 3 are available; its progress deadline was exceeded "
         "(ProgressDeadlineExceeded)"
     )
-    (text,) = world.controllers.unfinished_rollouts(700 * S)
+    (text,) = world.workloads.unfinished_rollouts(700 * S)
     assert text.endswith("3 are available")
 
 

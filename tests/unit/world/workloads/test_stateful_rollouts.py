@@ -168,15 +168,15 @@ def test_a_pod_below_the_partition_is_made_again_from_the_old_template() -> None
 def test_a_rollout_that_is_not_finished_is_noted(strategy: str, partition: int, text: str) -> None:
     """It waits for deletions, ends at a partition, or is under way; later it is finished."""
     world = running(db("a"), reads=True)
-    assert list(world.controllers.unfinished_rollouts(99 * S)) == []
+    assert list(world.workloads.unfinished_rollouts(99 * S)) == []
     message = db("b")
     message.spec.update_strategy.type = strategy
     message.spec.update_strategy.rolling_update.partition = partition
     world.feed(100 * S, update(message))
     live(world, 100, 139)
-    (note,) = world.controllers.unfinished_rollouts(139 * S)
+    (note,) = world.workloads.unfinished_rollouts(139 * S)
     assert note.startswith("StatefulSet default/db ")
     assert text in note
     world.feed(500 * S, update(db("b")))
     live(world, 500, 900)
-    assert list(world.controllers.unfinished_rollouts(900 * S)) == []
+    assert list(world.workloads.unfinished_rollouts(900 * S)) == []

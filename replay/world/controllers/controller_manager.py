@@ -1,0 +1,123 @@
+"""The controllers of a replayed cluster: the list of them, and how they are run.
+
+A new controller is a module with a class that derives from Controller, and a line in the list.
+
+Source: kubernetes v1.34 cmd/kube-controller-manager/app, NewControllerDescriptors (upstream's run
+at the same time; here they run one after the other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replay.world.api.pod_record import PodRecord
+from replay.world.controller import Controller, Ending
+from replay.world.controllers.disruption import DisruptionController, EvictionApi
+from replay.world.controllers.drains import Drains
+from replay.world.controllers.node_lifecycle import NodeLifecycle
+from replay.world.controllers.node_monitor import NodeMonitor
+from replay.world.controllers.pod_gc import PodGarbageCollection
+from replay.world.controllers.taint_eviction import TaintEviction
+from replay.world.controllers.workloads.workloads import Workloads
+from replay.world.kubelet.annotations import UsageRule
+from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.kubelet.pressure import EvictionBackend, NodePressure
+from replay.world.kubelet.silence import SilentKubelets
+from replay.world.state import WorldState
+from replay.world.timeline import Action
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+
+
+class ControllerManager:
+    """Runs the controllers of a cluster; `lifecycle` is that of the pods on their kubelets."""
+
+    def __init__(
+        self,
+        state: WorldState,
+        eviction: EvictionBackend | None = None,
+        *,
+        usage: Sequence[UsageRule] = (),
+        kubelet: KubeletMemory = DEFAULT_KUBELET,
+    ) -> None:
+        silent = SilentKubelets(state)
+        self.lifecycle = lifecycle = PodLifecycle(state, silent)
+        pressure = NodePressure(state, lifecycle, silent, eviction, usage, kubelet)
+        monitor = NodeMonitor(state)
+        nodes = NodeLifecycle(state, lifecycle, pressure, silent, monitor)
+        budgets = DisruptionController(state)
+        # The order is a part of determinism: each sees in the same round what those before it have
+        # done, and what those after it do in the next one.
+        self.controllers: tuple[Controller, ...] = (
+            # Nodes first: their taints and the readiness of their pods decide what follows.
+            nodes,
+            monitor,
+            # Pods of tainted nodes are deleted before their owners count pods.
+            TaintEviction(state, lifecycle),
+            # Workloads create, delete and adopt pods until nothing changes any more.
+            Workloads(state, lifecycle),
+            # Budgets count after all of these, so that every attempt and eviction reads a status of
+            # its own moment.
+            budgets,
+            # What reads that status, or only counts what is left.
+            Drains(state, nodes, EvictionApi(state, lifecycle, budgets)),
+            PodGarbageCollection(state, lifecycle),
+            # Kubelets act on their own; they follow no changes of others.
+            pressure,
+            lifecycle,
+        )
+        self._cluster = state.cluster
+        self._acting = {kind: one for one in self.controllers for kind in one.actions}
+
+    def keeps(self, kind: str) -> bool:
+        """Return whether a controller stores objects of a kind."""
+        return any(kind in controller.keeps for controller in self.controllers)
+
+    def put(self, now_ns: int, kind: str, message: object_pb2.KubernetesObject) -> None:
+        """Pass on a user's version of an object. Raises FieldError for an invalid one."""
+        for controller in self.controllers:
+            if kind in controller.keeps or kind in controller.watches:
+                controller.put(now_ns, message)
+
+    def remove(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Pass on a user's deletion of an object."""
+        for controller in self.controllers:
+            if ref.kind in controller.keeps or ref.kind in controller.watches:
+                controller.remove(now_ns, ref)
+
+    def read(self, now_ns: int, record: trace_pb2.Record) -> None:
+        """Pass on a record of the trace that is not an object."""
+        kind = record.WhichOneof("record")
+        for controller in self.controllers:
+            if kind in controller.reads:
+                controller.read(now_ns, record)
+
+    def act(self, now_ns: int, action: Action) -> None:
+        """Carry out a planned action."""
+        self._acting[action.kind].act(now_ns, action)
+
+    def reconcile(self, now_ns: int) -> None:
+        """Let all controllers look at what has changed, in their order."""
+        changed = self._cluster.take_changed()
+        for controller in self.controllers:
+            controller.reconcile(now_ns, changed)
+            if self._cluster.changed:
+                changed.add(self._cluster.take_changed())
+
+    def settle(self, now_ns: int) -> bool:
+        """Let the first controller that has waited for the end of the instant's rounds act."""
+        return any(controller.settle(now_ns) for controller in self.controllers)
+
+    def concerns(self, pod: PodRecord) -> bool:
+        """Return whether a controller may act on a pod that is bound, starts or ends."""
+        return any(controller.concerns(pod) for controller in self.controllers)
+
+    def wakeup_ns(self, now_ns: int, ended: int) -> int:
+        """Return when a controller would act if so many more pods had ended; NEVER_NS: never."""
+        return min(controller.wakeup_ns(now_ns, ended) for controller in self.controllers)
+
+    def conclude(self, ending: Ending) -> None:
+        """Let all controllers note what people should know of the end."""
+        for controller in self.controllers:
+            controller.conclude(ending)
