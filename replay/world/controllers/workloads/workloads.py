@@ -25,7 +25,8 @@ from replay.world.controllers.workloads.deployments import Deployments
 from replay.world.controllers.workloads.jobs import Jobs
 from replay.world.controllers.workloads.pod_control import ControllerRef, PodControl
 from replay.world.controllers.workloads.replica_sets import ReplicaSets
-from replay.world.controllers.workloads.stateful_sets import Claims, StatefulSets
+from replay.world.controllers.workloads.stateful_sets import StatefulSets
+from replay.world.controllers.workloads.volume_claims import Claims
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind

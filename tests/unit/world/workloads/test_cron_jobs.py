@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from replay.world.controllers.workloads.cron_jobs import ScheduleError, parse
+from replay.world.controllers.workloads.cron_schedule import ScheduleError, parse
 from tests.unit.world.builders import S, World, create, delete, update
 from tests.unit.world.workloads.builders import end, make_cron_job, place
 
