@@ -202,7 +202,7 @@ class DisruptionController(Controller):
         pod, covering = self._cluster.pods.get(uid), self._covering.get(uid)
         before = {} if covering is None else covering.budgets
         if covering is not None and covering.version != self._version:
-            before = {key: each for key, each in self._budgets.items() if uid in each.members}
+            before = {key: budget for key, budget in self._budgets.items() if uid in budget.members}
         elif covering is not None and pod is not None and covering.message is pod.message:
             for budget in before.values():
                 budget.count(pod)
@@ -261,10 +261,10 @@ class DisruptionController(Controller):
         scales: dict[str, int] = {}
         for owner_uid in budget.owners:
             if owner_uid:
-                found = self._scale(owner_uid)
-                if found is None:
+                scale = self._scale(owner_uid)
+                if scale is None:
                     return None
-                scales[found[0]] = found[1]
+                scales[scale[0]] = scale[1]
         return sum(scales.values())
 
     def _scale(self, owner_uid: str) -> tuple[str, int] | None:

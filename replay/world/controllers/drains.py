@@ -169,8 +169,8 @@ class Drains(Controller):
             if drained.refused:
                 self._note(_blocked_text(name, drained, self._cluster.pods, ending.start_ns))
             elif not drained.is_drained:
-                left = (self._cluster.pods.get(uid) for uid in drained.pods)
-                pods = [pod.key for pod in left if pod is not None]
+                remaining = (self._cluster.pods.get(uid) for uid in drained.pods)
+                pods = [pod.key for pod in remaining if pod is not None]
                 self._note(f"node {name} is not drained: {_listed(pods)} did not terminate")
         for drain in self._drains:
             if drain.waiting:
@@ -231,11 +231,11 @@ class Drains(Controller):
     def _refusal(self, options: trace_pb2.Drain, pods: Sequence[PodRecord]) -> str:
         """Return why a node is not drained at all, "" where its pods may be evicted."""
         problems = []
-        if options.refuse_unmanaged and (found := list(filter(_is_unmanaged, pods))):
-            problems.append(f"pods without a controller (no force): {_keys(found)}")
-        if options.refuse_empty_dir and (found := list(filter(_has_empty_dir, pods))):
+        if options.refuse_unmanaged and (unmanaged := list(filter(_is_unmanaged, pods))):
+            problems.append(f"pods without a controller (no force): {_keys(unmanaged)}")
+        if options.refuse_empty_dir and (with_empty_dir := list(filter(_has_empty_dir, pods))):
             text = "pods with emptyDir volumes (no delete-emptydir-data)"
-            problems.append(f"{text}: {_keys(found)}")
+            problems.append(f"{text}: {_keys(with_empty_dir)}")
         return "; ".join(problems)
 
     def _evict(self, now_ns: int, name: str, drained: _NodeDrain) -> None:
@@ -337,7 +337,7 @@ def _is_unmanaged(pod: PodRecord) -> bool:
 
 def _has_empty_dir(pod: PodRecord) -> bool:
     volumes = pod.message.spec.volumes
-    return not pod.is_terminal and any(each.HasField("empty_dir") for each in volumes)
+    return not pod.is_terminal and any(volume.HasField("empty_dir") for volume in volumes)
 
 
 def _blocked_text(
@@ -356,7 +356,7 @@ def _refusals_text(drained: _NodeDrain, pods: Mapping[str, PodRecord]) -> str:
     for uid, (_, refusal) in drained.refused.items():
         if uid in pods:
             keys.setdefault(refusal.budget, []).append(pods[uid].key)
-    refusals = [f"budget {key} refuses {_listed(each)}" for key, each in keys.items()]
+    refusals = [f"budget {key} refuses {_listed(refused)}" for key, refused in keys.items()]
     return "; ".join([*refusals, *drained.failed])
 
 

@@ -101,7 +101,9 @@ class TaintEviction(Controller):
         bound_ns = bound_since_ns(pod.message)
         bounds: list[tuple[int, int]] = []
         for taint in taints:
-            used = next((each for each in tolerations if each.tolerates(taint)), None)
+            used = next(
+                (toleration for toleration in tolerations if toleration.tolerates(taint)), None
+            )
             if used is None:
                 return now_ns
             if used.seconds is not None:
@@ -112,7 +114,11 @@ class TaintEviction(Controller):
 
     def _defaults(self, tolerations: Iterable[Toleration]) -> tuple[Toleration, ...]:
         """Return the tolerations that admission adds: of each key that has none yet."""
-        own = [each for each in tolerations if each.effect in (None, TaintEffect.NO_EXECUTE)]
+        present = [
+            toleration
+            for toleration in tolerations
+            if toleration.effect in (None, TaintEffect.NO_EXECUTE)
+        ]
         return tuple(
             Toleration(
                 key=key,
@@ -121,7 +127,7 @@ class TaintEviction(Controller):
                 seconds=self._toleration_s,
             )
             for key in _DEFAULTED
-            if not any(each.key in ("", key) for each in own)
+            if not any(toleration.key in ("", key) for toleration in present)
         )
 
 

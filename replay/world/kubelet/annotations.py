@@ -116,7 +116,7 @@ class GrowthCurve:
         first = max(-1, offset_ns // _INTERVAL_NS) + 1
         last = min(until_ns // _INTERVAL_NS, self._last)
         offsets = [number * _INTERVAL_NS for number in range(first, last + 1)]
-        return as_changes(offsets, [self.used(each) for each in offsets], self.used(offset_ns))
+        return as_changes(offsets, [self.used(offset) for offset in offsets], self.used(offset_ns))
 
     def line(self, offset_ns: int) -> Line:
         """Return the growth as a line: between the kubelet's samples it goes on."""
@@ -194,14 +194,14 @@ def annotate_life(annotations: Mapping[str, str], life: trace_pb2.PodLife) -> No
 
 def annotated_usage(annotations: Mapping[str, str]) -> dict[tuple[str, str], Growth]:
     """Return what a pod uses, by resource and container ("": the pod's). Raises FieldError."""
-    found = {}
+    growths = {}
     for name in annotations:
         if named := usage_annotation(name):
             try:
-                found[named] = parse_growth(annotations[name])
+                growths[named] = parse_growth(annotations[name])
             except ValueError as error:
                 raise FieldError(f"metadata.annotations[{name}]", str(error)) from error
-    return found
+    return growths
 
 
 def usage_annotation(name: str) -> tuple[str, str] | None:

@@ -50,7 +50,7 @@ class ContainerKills:
         if now_ns - run.changed_ns > RESET_NS:
             run.kills = 0
         stops = pod.is_terminating or pod.eviction is not None
-        is_sidecar = all(each.name != name for each in pod.message.spec.containers)
+        is_sidecar = all(container.name != name for container in pod.message.spec.containers)
         policy = pod.message.spec.restart_policy
         again = not stops and (is_sidecar or runs_again(policy, KILLED_EXIT_CODE))
         wait_ns = _back_off(now_ns, run, again=again)
@@ -120,7 +120,7 @@ def _back_off(now_ns: int, run: ContainerRun, *, again: bool) -> int:
 
 def _runs(pod: PodRecord) -> list[ContainerRun | None]:
     """Return the runs of a pod's own containers, None for those that run since the pod does."""
-    return [pod.containers.get(each.name) for each in pod.message.spec.containers]
+    return [pod.containers.get(container.name) for container in pod.message.spec.containers]
 
 
 def _may_run(run: ContainerRun | None) -> bool:
@@ -138,8 +138,8 @@ def _last_killed(
 
 def ended_before(pod: PodRecord) -> list[str]:
     """Return the pod's own containers, not sidecars, that were killed and do not run."""
-    own = {each.name for each in pod.message.spec.containers}
-    return [name for name, run in pod.containers.items() if name in own and not run.runs]
+    names = {container.name for container in pod.message.spec.containers}
+    return [name for name, run in pod.containers.items() if name in names and not run.runs]
 
 
 def counts_restarts(pod: PodRecord) -> bool:

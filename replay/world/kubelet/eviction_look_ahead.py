@@ -60,12 +60,14 @@ class EvictionLookAhead:
     def stepped(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
         """Keep what a step's result says about later steps, and plan the next look."""
         node = self._node(now_ns, node_name)
-        amounts = tuple(each.amount for each in result.notify_at if each.signal == MEMORY)
+        amounts = tuple(
+            crossing.amount for crossing in result.notify_at if crossing.signal == MEMORY
+        )
         node.notify_at = amounts
         node.crossed = self._crossed(now_ns, node_name)
         node.least = None
         if result.HasField("calm") and not node.crossed:
-            node.least = {each.signal: each.amount for each in result.calm.least}
+            node.least = {least.signal: least.amount for least in result.calm.least}
             if amounts:
                 node.least[MEMORY] = max(node.least.get(MEMORY, 0), max(amounts) + 1)
         self.plan(now_ns, node_name)

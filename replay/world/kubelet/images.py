@@ -51,7 +51,7 @@ class ImagePulls:
     def _held(self, node_name: str) -> set[str]:
         node = self._cluster.nodes.get(node_name)
         images = node.status.images if node is not None else ()
-        return {_tagged(name) for each in images for name in each.names}
+        return {_tagged(name) for image in images for name in image.names}
 
 
 def _tagged(name: str) -> str:

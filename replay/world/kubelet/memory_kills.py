@@ -189,13 +189,13 @@ class MemoryKills:
         if not parts:
             return None
         self._note_sum(now_ns, pod, parts)
-        found = [
+        times_ns = [
             usage_curves.first_over_ns(_curves(parts, name), now_ns, limit)
             for name, limit in _limits(pod)
         ]
         if (limit := memory_limits.pod_limit(pod.message.spec)) is not None:
-            found.append(usage_curves.first_over_ns(_curves(parts), now_ns, limit))
-        return min((at_ns for at_ns in found if at_ns is not None), default=None)
+            times_ns.append(usage_curves.first_over_ns(_curves(parts), now_ns, limit))
+        return min((at_ns for at_ns in times_ns if at_ns is not None), default=None)
 
     def _note_sum(self, now_ns: int, pod: PodRecord, parts: Sequence[MemoryPart]) -> None:
         """Note a pod with limits of containers that cannot be checked, once it uses anything."""
@@ -269,7 +269,7 @@ class MemoryKills:
     def _starts_below(self, pod: PodRecord, reached: ReachedLimit) -> bool:
         """Return whether a container's usage is below the limit when it begins anew."""
         parts = self._parts(pod)
-        first = sum(each.curve.used(0) for each in parts if each.container == reached.container)
+        first = sum(part.curve.used(0) for part in parts if part.container == reached.container)
         return first < reached.limit_bytes and reached.limit_of == "container"
 
     def _record(
@@ -290,8 +290,8 @@ class MemoryKills:
 def _limits(pod: PodRecord) -> list[tuple[str, int]]:
     """Return the limits of the pod's containers, by name."""
     limits = (
-        (each.name, memory_limits.container_limit(each))
-        for each in memory_limits.long_running(pod.message.spec)
+        (container.name, memory_limits.container_limit(container))
+        for container in memory_limits.long_running(pod.message.spec)
     )
     return [(name, limit) for name, limit in limits if limit is not None]
 

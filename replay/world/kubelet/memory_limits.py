@@ -56,7 +56,7 @@ def is_sidecar(container: pod_pb2.Container) -> bool:
 def long_running(spec: pod_pb2.PodSpec) -> Iterator[pod_pb2.Container]:
     """Yield the containers that run while the pod does: its own ones, then its sidecars."""
     yield from spec.containers
-    yield from (each for each in spec.init_containers if is_sidecar(each))
+    yield from (container for container in spec.init_containers if is_sidecar(container))
 
 
 def container_limit(container: pod_pb2.Container) -> int | None:
@@ -66,11 +66,12 @@ def container_limit(container: pod_pb2.Container) -> int | None:
 
 def pod_limit(spec: pod_pb2.PodSpec) -> int | None:
     """Return the memory limit of a pod's cgroup, bytes, None for none."""
-    own = _amount(spec.resources.limits)
-    if own:
-        return own + _amount(spec.overhead)
+    of_pod = _amount(spec.resources.limits)
+    if of_pod:
+        return of_pod + _amount(spec.overhead)
     if not all(
-        _amount(each.resources.limits) for each in (*spec.containers, *spec.init_containers)
+        _amount(container.resources.limits)
+        for container in (*spec.containers, *spec.init_containers)
     ):
         return None
     return _total(spec, limits=True) + _amount(spec.overhead)
@@ -112,7 +113,7 @@ def oom_score_adj(pod: pod_pb2.Pod, container: pod_pb2.Container, capacity_bytes
     request = _amount(container.resources.requests) + shared
     if is_sidecar(container):
         # A sidecar is killed no sooner than any container that needs it.
-        least = min(_amount(each.resources.requests) for each in spec.containers) + shared
+        least = min(_amount(container.resources.requests) for container in spec.containers) + shared
         request = max(request, least)
     score = _MOST_SCORE - _MOST_SCORE * request // capacity_bytes
     return min(max(score, _MOST_SCORE + _LEAST_SCORE), _MOST_SCORE - 1)
@@ -123,16 +124,17 @@ def qos_class(spec: pod_pb2.PodSpec) -> str:
     if spec.HasField("resources") and (spec.resources.requests or spec.resources.limits):
         every = [spec.resources]
     else:
-        every = [each.resources for each in (*spec.containers, *spec.init_containers)]
+        every = [container.resources for container in (*spec.containers, *spec.init_containers)]
     has_any = any(_is_positive(amounts, name) for amounts in _lists(every) for name in _COMPUTE)
     if not has_any:
         return "BestEffort"
     is_guaranteed = all(
-        _is_positive(each.limits, name)
+        _is_positive(resources.limits, name)
         and (
-            name not in each.requests or _parsed(each.requests, name) == _parsed(each.limits, name)
+            name not in resources.requests
+            or _parsed(resources.requests, name) == _parsed(resources.limits, name)
         )
-        for each in every
+        for resources in every
         for name in _COMPUTE
     )
     return "Guaranteed" if is_guaranteed else "Burstable"
@@ -185,9 +187,9 @@ def _amount(amounts: Mapping[str, str]) -> int:
 
 
 def _lists(every: Iterable[pod_pb2.ResourceRequirements]) -> Iterator[Mapping[str, str]]:
-    for each in every:
-        yield each.requests
-        yield each.limits
+    for resources in every:
+        yield resources.requests
+        yield resources.limits
 
 
 def _parsed(amounts: Mapping[str, str], name: str) -> int:

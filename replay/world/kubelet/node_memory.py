@@ -131,16 +131,16 @@ class NodeMemory:
         self._looked_at_first.pop(node_name, None)
 
     def _kill_all(self, now_ns: int, node: node_pb2.Node) -> None:
-        while (found := self._reached(now_ns, node)) is not None:
-            self._kills.kill(now_ns, *found)
+        while (reached := self._reached(now_ns, node)) is not None:
+            self._kills.kill(now_ns, *reached)
 
     def _over_ns(self, now_ns: int, node: node_pb2.Node, pods: Sequence[PodRecord]) -> int | None:
         """Return when the pods of a node may exceed a limit of it next, None for never."""
-        found = [
+        times_ns = [
             _may_exceed_ns(curves, now_ns, limit)
             for _, limit, curves in self._limits(now_ns, node, pods)
         ]
-        return min((at_ns for at_ns in found if at_ns is not None), default=None)
+        return min((at_ns for at_ns in times_ns if at_ns is not None), default=None)
 
     def _limits(
         self, now_ns: int, node: node_pb2.Node, pods: Sequence[PodRecord]
@@ -157,8 +157,12 @@ class NodeMemory:
         if limit is not None:
             yield "kubepods", limit, curves
         if capacity := memory_limits.memory_capacity(node):
-            own = self._profiles.node_memory(node.metadata.name)
-            whole = [] if own is None else [(self._since_ns(now_ns, node.metadata.name), own)]
+            node_curve = self._profiles.node_memory(node.metadata.name)
+            whole = (
+                []
+                if node_curve is None
+                else [(self._since_ns(now_ns, node.metadata.name), node_curve)]
+            )
             yield "node", capacity, [*curves, *whole]
 
     def _is_at_sample(self, now_ns: int, node: node_pb2.Node) -> bool:

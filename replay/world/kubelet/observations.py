@@ -82,10 +82,10 @@ def request_shares(
 ) -> Iterator[tuple[pod_pb2.Container, Callable[[int], int]]]:
     """Yield containers with their share of an amount, by their memory requests, or equal shares."""
     weights = [
-        quantity.value(each.resources.requests["memory"])
-        if "memory" in each.resources.requests
+        quantity.value(container.resources.requests["memory"])
+        if "memory" in container.resources.requests
         else 0
-        for each in containers
+        for container in containers
     ]
     if not any(weights):
         weights = [1] * len(weights)

@@ -346,7 +346,7 @@ class PodLifecycle(Controller):
         pod.running_ns = now_ns
         write = self.readiness.started(now_ns, pod, is_first=is_first)
         self._cluster.status_changed(now_ns, pod, write)
-        if not any(each.restart_count for each in pod.message.status.container_statuses):
+        if not any(container.restart_count for container in pod.message.status.container_statuses):
             self._journal.started(now_ns, pod)
         self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod)

@@ -39,25 +39,29 @@ class UsageProfile:
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
         self.profile = profile
         self._segments = list(profile.segments)
-        self._offsets = int64s([each.offset_ns for each in self._segments])
+        self._offsets = int64s([segment.offset_ns for segment in self._segments])
         by_container = [
-            {each.name: each.memory_bytes for each in segment.containers}
+            {container.name: container.memory_bytes for container in segment.containers}
             for segment in self._segments
         ]
-        sums = [sum(each.values()) for each in by_container]
+        sums = [sum(amounts.values()) for amounts in by_container]
         totals = [
             max(segment.memory_bytes, known)
             for segment, known in zip(self._segments, sums, strict=True)
         ]
         rests = [total - known for total, known in zip(totals, sums, strict=True)]
         self.memory = SegmentCurve(self._offsets, totals)
-        self.has_memory = any(sums) or any(each.HasField("memory_bytes") for each in self._segments)
+        self.has_memory = any(sums) or any(
+            segment.HasField("memory_bytes") for segment in self._segments
+        )
         self.containers = {
-            name: SegmentCurve(self._offsets, [each.get(name, 0) for each in by_container])
-            for name in dict.fromkeys(name for each in by_container for name in each)
+            name: SegmentCurve(self._offsets, [amounts.get(name, 0) for amounts in by_container])
+            for name in dict.fromkeys(name for amounts in by_container for name in amounts)
         }
         self.rest = SegmentCurve(self._offsets, rests) if self.containers else self.memory
-        self.storage = SegmentCurve(self._offsets, [each.storage_bytes for each in self._segments])
+        self.storage = SegmentCurve(
+            self._offsets, [segment.storage_bytes for segment in self._segments]
+        )
 
     def reports_memory(self, offset_ns: int) -> bool:
         """Return whether memory is known at an offset, of the pod or of a container."""
@@ -117,28 +121,32 @@ def memory_parts(
         return []
     if growing is None and profile is not None and not (profile.containers or pod.containers):
         return [_recorded_sum(pod, pod.running_ns, profile.rest)]
-    containers = {each.name: each for each in long_running(pod.message.spec)}
+    containers = {container.name: container for container in long_running(pod.message.spec)}
     growths = growing.memory if growing is not None else {}
-    found = _Parts(pod)
+    parts = _Parts(pod)
     if profile is not None and not _replaces(growths.get("")):
         for name, curve in profile.containers.items():
             if name in containers and not _replaces(growths.get(name)):
-                found.add(pod.running_ns, curve, name)
+                parts.add(pod.running_ns, curve, name)
         others = [name for name in containers if name not in profile.containers]
         if len(others) != 1 or not _replaces(growths.get(others[0])):
-            found.add_sum(pod.running_ns, profile.rest, others)
+            parts.add_sum(pod.running_ns, profile.rest, others)
     for name, growth in growths.items():
         assert growing is not None  # noqa: S101 - it has the growths
         if name and name not in containers:
             continue
-        users = [name] if name else [each for each in containers if each not in growths]
+        users = (
+            [name]
+            if name
+            else [container_name for container_name in containers if container_name not in growths]
+        )
         end_bytes = most_bytes
         if has_limits and len(users) == 1:
             limit = container_limit(containers[users[0]])
             end_bytes = min(most_bytes, most_bytes if limit is None else limit)
         grown = GrowthCurve(growth=growth, most_bytes=end_bytes)
-        found.add_sum(growing.since_ns, grown, users)
-    return found.parts
+        parts.add_sum(growing.since_ns, grown, users)
+    return parts.parts
 
 
 def _recorded_sum(pod: PodRecord, running_ns: int, curve: UsageCurve) -> MemoryPart:
@@ -146,7 +154,7 @@ def _recorded_sum(pod: PodRecord, running_ns: int, curve: UsageCurve) -> MemoryP
 
     Nearly every pod of a recording is one, and its parts are read at each step of its node.
     """
-    containers = [each.name for each in long_running(pod.message.spec)]
+    containers = [container.name for container in long_running(pod.message.spec)]
     if len(containers) == 1:
         return MemoryPart(start_ns=running_ns, curve=curve, container=containers[0])
     return MemoryPart(start_ns=running_ns, curve=curve, is_shared=bool(containers))

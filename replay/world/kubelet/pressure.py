@@ -226,14 +226,14 @@ class NodePressure(Controller):
         if not names:
             return
         results = _apply(self._backend, [self._step_of(now_ns, name) for name in names])
-        reclaiming = [each.node_name for each in results if each.HasField("need_reclaim")]
+        reclaiming = [result.node_name for result in results if result.HasField("need_reclaim")]
         if reclaiming:
             resumed = _apply(self._backend, [self._resume(now_ns, name) for name in reclaiming])
-            by_name = {each.node_name: each for each in resumed}
-            results = [by_name.get(each.node_name, each) for each in results]
-        for each in results:
-            name = each.node_name
-            self._carry_out(now_ns, name, each.step, by_loop=name in by_loop)
+            by_name = {result.node_name: result for result in resumed}
+            results = [by_name.get(result.node_name, result) for result in results]
+        for result in results:
+            name = result.node_name
+            self._carry_out(now_ns, name, result.step, by_loop=name in by_loop)
 
     def conditions_of(self, node_name: str) -> frozenset[str]:
         """Return the types of the pressure conditions that hold on a node."""
@@ -406,7 +406,7 @@ class NodePressure(Controller):
         """Write conditions that have changed, and the node lifecycle controller's taints."""
         state = self._node(node_name)
         before = state.under
-        now = frozenset(each.type for each in shown if each.status == "True")
+        now = frozenset(condition.type for condition in shown if condition.status == "True")
         if now == before:
             return
         state.under = now
@@ -433,8 +433,8 @@ def _would_repeat(now_ns: int, result: eviction_pb2.StepResult) -> bool:
     They do where no pod was evicted although each threshold met was met for its grace period, and
     each condition that holds was observed just now.
     """
-    observed_ns = {each.name: each.at_ns for each in result.condition_last_observed}
-    holding = [each.type for each in result.conditions if each.status == "True"]
+    observed_ns = {condition.name: condition.at_ns for condition in result.condition_last_observed}
+    holding = [condition.type for condition in result.conditions if condition.status == "True"]
     return (
         not result.evictions
         and len(result.first_observed) == len(result.thresholds_met)

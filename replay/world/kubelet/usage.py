@@ -70,7 +70,7 @@ class UsageProfiles:
         """Add a profile of the trace."""
         self._profiles[profile.id] = UsageProfile(profile)
         self._has_memory |= self._profiles[profile.id].has_memory
-        self._has_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
+        self._has_storage |= any(segment.HasField("storage_bytes") for segment in profile.segments)
         if profile.node_name:
             self._by_node[profile.node_name] = self._profiles[profile.id]
 
@@ -105,9 +105,9 @@ class UsageProfiles:
         """Return a pod's growths by resource and container."""
         growths = dict(annotated_usage(pod.message.metadata.annotations))
         growths |= {
-            (each.resource, each.container): each.growth
-            for each in self._rules
-            if each.matches(pod.message)
+            (rule.resource, rule.container): rule.growth
+            for rule in self._rules
+            if rule.matches(pod.message)
         }
         return growths
 
@@ -132,7 +132,7 @@ class UsageProfiles:
     @property
     def has_replacements(self) -> bool:
         """Return whether any growing pod replaces an evicted one."""
-        return any(each.replaces for each in self._growing.values())
+        return any(growing.replaces for growing in self._growing.values())
 
     def replaces(self, pod: PodRecord) -> bool:
         """Return whether a growing pod replaces an evicted one."""
@@ -160,8 +160,8 @@ class UsageProfiles:
 
     def node_memory(self, node_name: str) -> UsageCurve | None:
         """Return the curve of a node's own memory, None where the trace has none."""
-        own = self._by_node.get(node_name)
-        return None if own is None else own.memory
+        profile = self._by_node.get(node_name)
+        return None if profile is None else profile.memory
 
     def has_overhead(self, node_name: str) -> bool:
         """Return whether the trace states what a node uses besides its pods."""
@@ -171,27 +171,27 @@ class UsageProfiles:
         self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord]
     ) -> NodeUsage:
         """Return the curves of a node that exists since `since_ns`, and of its active pods."""
-        found = NodeUsage()
+        usage = NodeUsage()
         capacity = _amounts_of(node)
         for pod in pods:
             if pod.running_ns is None:
                 continue
-            found.memory.extend(
+            usage.memory.extend(
                 (part.start_ns, part.curve)
                 for part in self.memory_parts(pod, capacity.get(MEMORY_RESOURCE, 0))
             )
             profile, growing = self._profiles.get(pod.life.usage_id), self._growing.get(pod.uid)
             growth = growing.storage if growing is not None else None
             if profile is not None and (growth is None or growth.start_bytes is None):
-                found.storage.append((pod.running_ns, profile.storage))
+                usage.storage.append((pod.running_ns, profile.storage))
             if growing is not None and growth is not None:
                 grown = GrowthCurve(growth=growth, most_bytes=capacity.get(STORAGE, 0))
-                found.storage.append((growing.since_ns, grown))
-        own = self._by_node.get(node.metadata.name)
-        if own is not None:
-            found.own_memory.append((since_ns, own.memory))
-            found.storage.append((since_ns, own.storage))
-        return found
+                usage.storage.append((growing.since_ns, grown))
+        node_profile = self._by_node.get(node.metadata.name)
+        if node_profile is not None:
+            usage.own_memory.append((since_ns, node_profile.memory))
+            usage.storage.append((since_ns, node_profile.storage))
+        return usage
 
     def memory_parts(
         self, pod: PodRecord, most_bytes: int, *, limits: bool = True
@@ -253,10 +253,10 @@ class UsageProfiles:
         of_pods = self._pods_limit(node)
         if of_pods is not None:
             memory_stats(observations.allocatable_memory, of_pods, memory_bytes, now_ns)
-        own = self._by_node.get(node.metadata.name)
-        if own is not None:
-            memory_bytes += own.memory.used(now_ns - since_ns)
-            storage_bytes += own.storage.used(now_ns - since_ns)
+        node_profile = self._by_node.get(node.metadata.name)
+        if node_profile is not None:
+            memory_bytes += node_profile.memory.used(now_ns - since_ns)
+            storage_bytes += node_profile.storage.used(now_ns - since_ns)
         if self._has_memory and MEMORY_RESOURCE in capacity:
             memory_stats(observations.memory, capacity[MEMORY_RESOURCE], memory_bytes, now_ns)
         if self._has_storage and STORAGE in capacity:

@@ -159,11 +159,11 @@ class UsageLimits:
 
 def next_change_ns(usage: NodeUsage, now_ns: int) -> int | None:
     """Return when a curve next changes after `now_ns`, None for never."""
-    found = (
+    times = (
         (start_ns, curve.next_change_ns(now_ns - start_ns))
         for start_ns, curve in (*usage.memory, *usage.own_memory, *usage.storage)
     )
-    return min((start_ns + at_ns for start_ns, at_ns in found if at_ns is not None), default=None)
+    return min((start_ns + at_ns for start_ns, at_ns in times if at_ns is not None), default=None)
 
 
 def look_again_ns(usage: NodeUsage, now_ns: int, limits: UsageLimits) -> int | None:
@@ -172,8 +172,8 @@ def look_again_ns(usage: NodeUsage, now_ns: int, limits: UsageLimits) -> int | N
     That is the first such time after `now_ns`, or the end of the horizon where there is no such
     time within it and may be one after it.
     """
-    found = (_look_again_ns(curves, now_ns, limit) for limit, curves in limits.limited(usage))
-    return min((at_ns for at_ns in found if at_ns is not None), default=None)
+    times_ns = (_look_again_ns(curves, now_ns, limit) for limit, curves in limits.limited(usage))
+    return min((at_ns for at_ns in times_ns if at_ns is not None), default=None)
 
 
 def never_over(curves: Sequence[StartedCurve], now_ns: int, limit: int) -> bool:

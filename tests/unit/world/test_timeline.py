@@ -71,3 +71,17 @@ def test_cancelled_actions_do_not_pile_up() -> None:
             timeline.cancel(ActionKind.FINISH, str(number))
     assert len(timeline._heap) < 3_000
     assert [each.key for each in timeline.take_due(2 * 10**9)] == ["3", "7000"]
+
+
+def test_steps_of_eviction_managers_come_before_what_else_happens_at_their_instant() -> None:
+    """So that it sees which nodes are stepped; all else keeps the order of planning."""
+    timeline = Timeline()
+    planned = [
+        (ActionKind.USAGE, "n"),
+        (ActionKind.STEP, "m"),
+        (ActionKind.FINISH, "uid-p"),
+        (ActionKind.STEP, "n"),
+    ]
+    for kind, key in planned:
+        timeline.plan(10, kind, key)
+    assert timeline.take_due(10) == [planned[1], planned[3], planned[0], planned[2]]

@@ -153,23 +153,23 @@ class DaemonSets:
 
     def adopted(self, uid: str, pod: PodRecord) -> None:
         """Note whether an adopted pod is of the current template, as far as it shows."""
-        each = self._sets[uid]
-        is_current = shows_template(pod.message, each.message.spec.template)
-        each.made_from[pod.uid] = each.revision if is_current else ""
+        daemon_set = self._sets[uid]
+        is_current = shows_template(pod.message, daemon_set.message.spec.template)
+        daemon_set.made_from[pod.uid] = daemon_set.revision if is_current else ""
         if not is_current:
-            each.outdated[pod.uid] = None
+            daemon_set.outdated[pod.uid] = None
 
     def disowned(self, uid: str, pod_uid: str, pod: pod_pb2.Pod) -> None:
         """Look again at the node of a released pod."""
-        each, node_name = self._sets[uid], target(pod)
-        self._drop(each, pod_uid, node_name)
-        each.stale[node_name] = None
+        daemon_set, node_name = self._sets[uid], target(pod)
+        self._drop(daemon_set, pod_uid, node_name)
+        daemon_set.stale[node_name] = None
 
     def nodes_changed(self, names: Iterable[str]) -> dict[str, None]:
         """Mark nodes as stale; return the sets that must be synced."""
         names = list(names)
-        for each in self._sets.values():
-            each.stale.update(dict.fromkeys(names))
+        for daemon_set in self._sets.values():
+            daemon_set.stale.update(dict.fromkeys(names))
         return dict.fromkeys(self._sets) if names else {}
 
     def pods_changed(self, pods: Mapping[str, pod_pb2.Pod]) -> None:
@@ -179,64 +179,69 @@ class DaemonSets:
                 self._pod_changed(uid, message)
 
     def _pod_changed(self, uid: str, message: pod_pb2.Pod) -> None:
-        each = self._sets.get(controller_uid(message.metadata))
-        if each is None:
+        daemon_set = self._sets.get(controller_uid(message.metadata))
+        if daemon_set is None:
             return
         pod = self._cluster.pods.get(uid)
         if pod is None:
-            self._drop(each, uid, target(message))
+            self._drop(daemon_set, uid, target(message))
         else:
-            self._index(each, pod)
-        each.stale[target(message)] = None
+            self._index(daemon_set, pod)
+        daemon_set.stale[target(message)] = None
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Sync the stale nodes; return whether some must be looked at again at once."""
-        each = self._sets[uid]
-        stale, each.stale = each.stale | each.waiting, {}
-        each.waiting = {}
+        daemon_set = self._sets[uid]
+        stale, daemon_set.stale = daemon_set.stale | daemon_set.waiting, {}
+        daemon_set.waiting = {}
         for node_name in stale:
-            self._sync_node(now_ns, each, node_name)
-        if each.outdated and each.rolls:
-            self._roll(now_ns, each, stale)
-        elif each.nodes:
-            each.nodes.clear()
-        return bool(each.stale)
+            self._sync_node(now_ns, daemon_set, node_name)
+        if daemon_set.outdated and daemon_set.rolls:
+            self._roll(now_ns, daemon_set, stale)
+        elif daemon_set.nodes:
+            daemon_set.nodes.clear()
+        return bool(daemon_set.stale)
 
     def unfinished(self) -> Iterator[str]:
         """Yield a text for each rollout that is under way or waits, for people."""
-        for each in self._sets.values():
+        for daemon_set in self._sets.values():
             pods = [
-                uid for on_node in each.on.values() for uid, pod in on_node.items() if pod.is_active
+                uid
+                for on_node in daemon_set.on.values()
+                for uid, pod in on_node.items()
+                if pod.is_active
             ]
-            older = sum(uid in each.outdated for uid in pods)
+            older = sum(uid in daemon_set.outdated for uid in pods)
             if older:
                 rollout = UnfinishedRollout(
                     kind="DaemonSet",
-                    meta=each.message.metadata,
-                    desired=len(each.on),
+                    meta=daemon_set.message.metadata,
+                    desired=len(daemon_set.on),
                     updated=len(pods) - older,
                     older=older,
                 )
-                yield rollout.under_way_text() if each.rolls else rollout.on_delete_text()
+                yield rollout.under_way_text() if daemon_set.rolls else rollout.on_delete_text()
 
-    def _sync_node(self, now_ns: int, each: _Set, node_name: str) -> None:
+    def _sync_node(self, now_ns: int, daemon_set: _Set, node_name: str) -> None:
         node = self._cluster.nodes.get(node_name)
-        pods = list(each.on.get(node_name, {}).values())
+        pods = list(daemon_set.on.get(node_name, {}).values())
         if node is None:
             for pod in pods:
                 if not pod.node_name:
-                    self._delete(now_ns, each, pod)
+                    self._delete(now_ns, daemon_set, pod)
             return
-        should_run = each.node_should_run.on(node)
+        should_run = daemon_set.node_should_run.on(node)
         if should_run is ShouldRun.NO:
             for pod in pods:
-                self._delete(now_ns, each, pod)
+                self._delete(now_ns, daemon_set, pod)
         elif pods:
-            self._keep_one(now_ns, each, node_name, pods)
+            self._keep_one(now_ns, daemon_set, node_name, pods)
         elif should_run is ShouldRun.YES:
-            self._make(now_ns, each, node_name)
+            self._make(now_ns, daemon_set, node_name)
 
-    def _keep_one(self, now_ns: int, each: _Set, node_name: str, pods: list[PodRecord]) -> None:
+    def _keep_one(
+        self, now_ns: int, daemon_set: _Set, node_name: str, pods: list[PodRecord]
+    ) -> None:
         """Delete pods that have ended, and all but the oldest of the others."""
         running = []
         for pod in pods:
@@ -244,10 +249,10 @@ class DaemonSets:
                 continue
             if not pod.is_terminal:
                 running.append(pod)
-            elif self._may_delete(now_ns, each, node_name):
-                self._delete(now_ns, each, pod)
-        if not running and each.allows_surge:
-            self._make_if_needed(now_ns, each, node_name)
+            elif self._may_delete(now_ns, daemon_set, node_name):
+                self._delete(now_ns, daemon_set, pod)
+        if not running and daemon_set.allows_surge:
+            self._make_if_needed(now_ns, daemon_set, node_name)
         running.sort(
             key=lambda pod: (
                 not pod.node_name,
@@ -256,117 +261,121 @@ class DaemonSets:
             )
         )
         kept = running[:1]
-        if each.allows_surge:
-            new = [pod for pod in running if pod.uid not in each.outdated][:1]
-            old = [pod for pod in running if pod.uid in each.outdated][:1]
+        if daemon_set.allows_surge:
+            new = [pod for pod in running if pod.uid not in daemon_set.outdated][:1]
+            old = [pod for pod in running if pod.uid in daemon_set.outdated][:1]
             is_over = bool(old and new) and (
-                not old[0].is_ready or self._is_available(now_ns, each, new[0], node_name)
+                not old[0].is_ready or self._is_available(now_ns, daemon_set, new[0], node_name)
             )
             kept = new if is_over else [*new, *old]
         for pod in running:
             if pod not in kept:
-                self._delete(now_ns, each, pod)
+                self._delete(now_ns, daemon_set, pod)
 
-    def _make_if_needed(self, now_ns: int, each: _Set, node_name: str) -> None:
-        if each.node_should_run.on(self._cluster.nodes[node_name]) is ShouldRun.YES:
-            self._make(now_ns, each, node_name)
+    def _make_if_needed(self, now_ns: int, daemon_set: _Set, node_name: str) -> None:
+        if daemon_set.node_should_run.on(self._cluster.nodes[node_name]) is ShouldRun.YES:
+            self._make(now_ns, daemon_set, node_name)
 
-    def _may_delete(self, now_ns: int, each: _Set, node_name: str) -> bool:
+    def _may_delete(self, now_ns: int, daemon_set: _Set, node_name: str) -> bool:
         """Return whether a pod that has ended may be deleted now; if not, plan a look."""
-        backoff = each.backoffs.get(node_name)
+        backoff = daemon_set.backoffs.get(node_name)
         if backoff is None or now_ns - backoff.since_ns > 2 * BACKOFF_MAX_NS:
-            each.backoffs[node_name] = _Backoff(BACKOFF_NS, now_ns)
+            daemon_set.backoffs[node_name] = _Backoff(BACKOFF_NS, now_ns)
             return True
         due_ns = backoff.since_ns + backoff.wait_ns
         if now_ns < due_ns:
-            each.waiting[node_name] = None
-            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, each.message.metadata.uid)
+            daemon_set.waiting[node_name] = None
+            self._timeline.plan_earlier(due_ns, ActionKind.LOOK, daemon_set.message.metadata.uid)
             return False
         backoff.wait_ns = min(2 * backoff.wait_ns, BACKOFF_MAX_NS)
         backoff.since_ns = now_ns
         return True
 
-    def _make(self, now_ns: int, each: _Set, node_name: str) -> None:
-        owner = ControllerRef("DaemonSet", each.message.metadata)
-        pod = self._pod_control.draft(owner, each.template)
-        pod.metadata.labels[REVISION_LABEL] = each.revision
+    def _make(self, now_ns: int, daemon_set: _Set, node_name: str) -> None:
+        owner = ControllerRef("DaemonSet", daemon_set.message.metadata)
+        pod = self._pod_control.draft(owner, daemon_set.template)
+        pod.metadata.labels[REVISION_LABEL] = daemon_set.revision
         pin(pod, node_name)
         if self._pod_control.create(now_ns, owner, pod, place=node_name):
             uid = pod.metadata.uid
-            each.made_from[uid] = each.revision
-            self._index(each, self._cluster.pods[uid])
+            daemon_set.made_from[uid] = daemon_set.revision
+            self._index(daemon_set, self._cluster.pods[uid])
         else:
-            each.waiting[node_name] = None
+            daemon_set.waiting[node_name] = None
 
-    def _delete(self, now_ns: int, each: _Set, pod: PodRecord) -> None:
+    def _delete(self, now_ns: int, daemon_set: _Set, pod: PodRecord) -> None:
         if pod.is_terminating:
             return
         self._pod_control.delete(now_ns, pod)
         if pod.uid not in self._cluster.pods:
             node_name = target(pod.message)
-            self._drop(each, pod.uid, node_name)
-            each.stale[node_name] = None
+            self._drop(daemon_set, pod.uid, node_name)
+            daemon_set.stale[node_name] = None
 
     # Rolling updates
 
-    def _roll(self, now_ns: int, each: _Set, stale: Iterable[str]) -> None:
+    def _roll(self, now_ns: int, daemon_set: _Set, stale: Iterable[str]) -> None:
         """Take the next step of a rolling update, after a look at the nodes that have changed."""
-        if not each.nodes:
-            stale = dict.fromkeys((*self._cluster.nodes, *each.on))
+        if not daemon_set.nodes:
+            stale = dict.fromkeys((*self._cluster.nodes, *daemon_set.on))
         for node_name in stale:
-            self._look_at(now_ns, each, node_name)
-        desired = sum(node.should_run for node in each.nodes.values())
-        max_unavailable, max_surge = each.bounds.counts(desired)
+            self._look_at(now_ns, daemon_set, node_name)
+        desired = sum(node.should_run for node in daemon_set.nodes.values())
+        max_unavailable, max_surge = daemon_set.bounds.counts(desired)
         if max_surge:
-            deleted, created = daemon_rolling_update.surged(each.nodes, max_surge)
+            deleted, created = daemon_rolling_update.surged(daemon_set.nodes, max_surge)
         else:
-            deleted = daemon_rolling_update.deleted_first(each.nodes.values(), max_unavailable)
+            deleted = daemon_rolling_update.deleted_first(
+                daemon_set.nodes.values(), max_unavailable
+            )
             created = []
         for pod in deleted:
-            self._delete(now_ns, each, pod)
+            self._delete(now_ns, daemon_set, pod)
         for node_name in created:
-            self._make(now_ns, each, node_name)
+            self._make(now_ns, daemon_set, node_name)
         for node_name in (*(target(pod.message) for pod in deleted), *created):
-            self._look_at(now_ns, each, node_name)
+            self._look_at(now_ns, daemon_set, node_name)
 
-    def _look_at(self, now_ns: int, each: _Set, node_name: str) -> None:
+    def _look_at(self, now_ns: int, daemon_set: _Set, node_name: str) -> None:
         """Note a node's daemon pods, unless it has none and needs none."""
-        pods, node = each.on.get(node_name, {}).values(), self._cluster.nodes.get(node_name)
-        should_run = node is not None and each.node_should_run.on(node) is ShouldRun.YES
+        pods, node = daemon_set.on.get(node_name, {}).values(), self._cluster.nodes.get(node_name)
+        should_run = node is not None and daemon_set.node_should_run.on(node) is ShouldRun.YES
         if not pods and not should_run:
-            each.nodes.pop(node_name, None)
+            daemon_set.nodes.pop(node_name, None)
             return
-        each.nodes[node_name] = daemon_rolling_update.node_of(
+        daemon_set.nodes[node_name] = daemon_rolling_update.node_of(
             pods,
             should_run=should_run,
-            outdated=each.outdated,
+            outdated=daemon_set.outdated,
             available=dict.fromkeys(
-                pod.uid for pod in pods if self._is_available(now_ns, each, pod, node_name)
+                pod.uid for pod in pods if self._is_available(now_ns, daemon_set, pod, node_name)
             ),
         )
 
-    def _is_available(self, now_ns: int, each: _Set, pod: PodRecord, node_name: str) -> bool:
+    def _is_available(self, now_ns: int, daemon_set: _Set, pod: PodRecord, node_name: str) -> bool:
         """Return whether a pod is available; one that is ready is looked at again when it is."""
         if not pod.is_ready or not pod.is_active:
             return False
-        is_available = self._pod_control.is_available(now_ns, each.message, pod)
+        is_available = self._pod_control.is_available(now_ns, daemon_set.message, pod)
         if not is_available:
-            each.waiting[node_name] = None
+            daemon_set.waiting[node_name] = None
         return is_available
 
-    def _index(self, each: _Set, pod: PodRecord) -> None:
-        each.on.setdefault(target(pod.message), {})[pod.uid] = pod
-        if pod.uid not in each.made_from and _is_of_older_template(each.message, pod.message):
-            each.made_from[pod.uid] = ""
-            each.outdated[pod.uid] = None
+    def _index(self, daemon_set: _Set, pod: PodRecord) -> None:
+        daemon_set.on.setdefault(target(pod.message), {})[pod.uid] = pod
+        if pod.uid not in daemon_set.made_from and _is_of_older_template(
+            daemon_set.message, pod.message
+        ):
+            daemon_set.made_from[pod.uid] = ""
+            daemon_set.outdated[pod.uid] = None
 
-    def _drop(self, each: _Set, uid: str, node_name: str) -> None:
-        pods = each.on.get(node_name, {})
+    def _drop(self, daemon_set: _Set, uid: str, node_name: str) -> None:
+        pods = daemon_set.on.get(node_name, {})
         pods.pop(uid, None)
-        each.made_from.pop(uid, None)
-        each.outdated.pop(uid, None)
+        daemon_set.made_from.pop(uid, None)
+        daemon_set.outdated.pop(uid, None)
         if not pods:
-            each.on.pop(node_name, None)
+            daemon_set.on.pop(node_name, None)
 
 
 def _is_of_older_template(daemon_set: workloads_pb2.DaemonSet, pod: pod_pb2.Pod) -> bool:
@@ -391,11 +400,16 @@ def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTempla
     """Return the template with the tolerations that every daemon pod has."""
     made = workloads_pb2.PodTemplateSpec()
     made.CopyFrom(template)
-    wanted = (*_TOLERATED, _OF_THE_HOST) if made.spec.host_network else _TOLERATED
-    for key, effect in wanted:
-        for each in made.spec.tolerations:
-            if (each.key, each.operator, each.value, each.effect) == (key, "Exists", "", effect):
-                each.ClearField("toleration_seconds")
+    tolerated = (*_TOLERATED, _OF_THE_HOST) if made.spec.host_network else _TOLERATED
+    for key, effect in tolerated:
+        for toleration in made.spec.tolerations:
+            if (toleration.key, toleration.operator, toleration.value, toleration.effect) == (
+                key,
+                "Exists",
+                "",
+                effect,
+            ):
+                toleration.ClearField("toleration_seconds")
                 break
         else:
             made.spec.tolerations.add(key=key, operator="Exists", effect=effect)
@@ -423,7 +437,7 @@ class NodeShouldRun:
         ):
             return ShouldRun.NO
         taints = fields.taints(node.spec.taints, "spec.taints")
-        effects = {each.effect for each in taints if repels(each, self._spec.tolerations)}
+        effects = {taint.effect for taint in taints if repels(taint, self._spec.tolerations)}
         if TaintEffect.NO_EXECUTE in effects:
             return ShouldRun.NO
         return ShouldRun.CONTINUE if effects else ShouldRun.YES
@@ -444,7 +458,11 @@ def target(pod: pod_pb2.Pod) -> str:
         return pod.spec.node_name
     affinity = pod.spec.affinity.node_affinity
     for term in affinity.required_during_scheduling_ignored_during_execution.node_selector_terms:
-        for each in term.match_fields:
-            if each.key == "metadata.name" and each.operator == "In" and len(each.values) == 1:
-                return each.values[0]
+        for requirement in term.match_fields:
+            if (
+                requirement.key == "metadata.name"
+                and requirement.operator == "In"
+                and len(requirement.values) == 1
+            ):
+                return requirement.values[0]
     return ""

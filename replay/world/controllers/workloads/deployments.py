@@ -162,7 +162,9 @@ class Deployments:
             if changed or deployment.spec.paused:
                 return changed
         if recreates:
-            shrunk = self._resize(view, {each.uid: 0 for each in view.old if each.replicas})
+            shrunk = self._resize(
+                view, {old_set.uid: 0 for old_set in view.old if old_set.replicas}
+            )
             if shrunk or self._old_pods_run(view):
                 return shrunk
         if view.new is None:
@@ -180,8 +182,8 @@ class Deployments:
         """Return whether pods of old templates have not ended yet, terminating ones included."""
         return any(
             not pod.is_terminal
-            for each in view.old
-            for pod in self._cluster.pods_by_owner.get(each.uid, {}).values()
+            for old_set in view.old
+            for pod in self._cluster.pods_by_owner.get(old_set.uid, {}).values()
         )
 
     def _look_again(self, now_ns: int, uid: str, view: _View) -> None:
@@ -201,27 +203,27 @@ class Deployments:
     def _view(self, now_ns: int, deployment: workloads_pb2.Deployment) -> _View:
         sets = sorted(self._sets.of(deployment.metadata.uid), key=_age)
         new, old, times = None, [], []
-        for each in sets:
-            available, next_ns = self._sets.available(now_ns, each)
+        for replica_set in sets:
+            available, next_ns = self._sets.available(now_ns, replica_set)
             if next_ns is not None:
                 times.append(next_ns)
-            annotations = each.metadata.annotations
+            annotations = replica_set.metadata.annotations
             sized = SizedSet(
-                uid=each.metadata.uid,
-                replicas=replicas(each.spec),
+                uid=replica_set.metadata.uid,
+                replicas=replicas(replica_set.spec),
                 available=available,
                 desired=_number(annotations.get(DESIRED)),
                 most=_number(annotations.get(MOST)),
             )
-            if new is None and same_template(each, deployment):
+            if new is None and same_template(replica_set, deployment):
                 new = sized
             else:
                 old.append(sized)
-        others = sum(self._sets.pods(each.uid) for each in old)
+        others = sum(self._sets.pods(sized.uid) for sized in old)
         updated = self._sets.pods(new.uid) if new is not None else 0
         every = [*old, *([new] if new is not None else [])]
-        ready = sum(len(self._cluster.owned.ready_ns.get(each.uid, ())) for each in every)
-        available = sum(each.available for each in every)
+        ready = sum(len(self._cluster.owned.ready_ns.get(sized.uid, ())) for sized in every)
+        available = sum(sized.available for sized in every)
         return _View(
             deployment=deployment,
             bounds=rolling_update.bounds_of(deployment.spec),
@@ -258,21 +260,21 @@ class Deployments:
 
     def _next_revision(self, view: _View) -> int:
         """Return the number after that of the newest of the other ReplicaSets."""
-        old = (self._cluster.replica_sets[each.uid] for each in view.old)
+        old = (self._cluster.replica_sets[old_set.uid] for old_set in view.old)
         return 1 + max(map(_revision, old), default=0)
 
     def _new_set(self, now_ns: int, view: _View, size: int) -> workloads_pb2.ReplicaSet:
         deployment = view.deployment
         owner = ControllerRef("Deployment", deployment.metadata)
-        own = owner.meta
-        ordinal = self._cluster.births.get(own.uid, 0)
+        owner_meta = owner.meta
+        ordinal = self._cluster.births.get(owner_meta.uid, 0)
         recorded = self._pod_control.recorded(owner, ordinal)
         hash_ = self._hash_of_orphans(deployment) or template_hash(deployment.spec.template)
         made = workloads_pb2.ReplicaSet()
-        made.metadata.name = (recorded.name if recorded else "") or f"{own.name}-{hash_}"
-        made.metadata.namespace = own.namespace
+        made.metadata.name = (recorded.name if recorded else "") or f"{owner_meta.name}-{hash_}"
+        made.metadata.namespace = owner_meta.namespace
         made.metadata.uid = object_uid(
-            "ReplicaSet", own.namespace, made.metadata.name, own.uid, ordinal
+            "ReplicaSet", owner_meta.namespace, made.metadata.name, owner_meta.uid, ordinal
         )
         set_time(made.metadata.creation_timestamp, now_ns)
         made.metadata.labels.update(deployment.spec.template.metadata.labels)
@@ -314,11 +316,11 @@ class Deployments:
         limit = spec.revision_history_limit if is_set else HISTORY_LIMIT
         surplus = max(0, len(view.old) - limit)
         replica_sets = self._cluster.replica_sets
-        oldest = sorted(view.old, key=lambda each: _revision(replica_sets[each.uid]))
+        oldest = sorted(view.old, key=lambda sized: _revision(replica_sets[sized.uid]))
         return [
-            each.uid
-            for each in oldest[:surplus]
-            if not each.replicas and not self._sets.pods(each.uid)
+            sized.uid
+            for sized in oldest[:surplus]
+            if not sized.replicas and not self._sets.pods(sized.uid)
         ]
 
 
@@ -353,7 +355,7 @@ class _View:
         return (
             self.new is not None
             and self.new.replicas == self.bounds.desired
-            and not any(each.replicas for each in self.old)
+            and not any(old_set.replicas for old_set in self.old)
         )
 
     @property
@@ -382,13 +384,13 @@ def same_template(
 
     What an API server fills in does not differ: a manifest that was applied again lacks it.
     """
-    template, wanted = replica_set.spec.template, deployment.spec.template
+    template, desired = replica_set.spec.template, deployment.spec.template
     metadata = meta_pb2.ObjectMeta()
     metadata.CopyFrom(template.metadata)
     metadata.labels.pop(HASH_LABEL, "")
-    if metadata != wanted.metadata:
+    if metadata != desired.metadata:
         return False
-    return template.spec == wanted.spec or _filled_in(template.spec) == _filled_in(wanted.spec)
+    return template.spec == desired.spec or _filled_in(template.spec) == _filled_in(desired.spec)
 
 
 def _filled_in(spec: pod_pb2.PodSpec) -> pod_pb2.PodSpec:

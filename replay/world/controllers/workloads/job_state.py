@@ -182,12 +182,12 @@ class JobState:
         self.uncounted.pop(pod.uid, None)
         self.counted[pod.uid] = None
 
-    def pending_indexes(self, now_ns: int, wanted: int) -> tuple[list[int], int | None]:
+    def pending_indexes(self, now_ns: int, missing: int) -> tuple[list[int], int | None]:
         """Return the lowest indexes that need a pod now, and when the next one will, ns."""
         taken = {index_of(pod.message) for pod in self.uncounted.values()}
         taken |= self.completed_indexes | self.failed_indexes
         free = (index for index in range(self.completions or 0) if index not in taken)
-        lowest = list(islice(free, wanted))
+        lowest = list(islice(free, missing))
         if not self.counts_by_index:
             return lowest, None
         due = {index: self.by_index.get(index, Failures()).due_ns() for index in lowest}
@@ -233,7 +233,7 @@ def _numbers(text: str) -> Iterator[int]:
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         last = last or first
-        if all(each.isascii() and each.isdigit() and len(each) < 10 for each in (first, last)):
+        if all(bound.isascii() and bound.isdigit() and len(bound) < 10 for bound in (first, last)):
             yield from range(int(first), min(int(last), int(first) + _INDEXES_MAX) + 1)
 
 
@@ -248,7 +248,7 @@ class FailureAction(Enum):
 
 def check_policy(policy: workloads_pb2.PodFailurePolicy) -> None:
     """Refuse a policy with an unknown action. Raises FieldError."""
-    actions = [each.value for each in FailureAction]
+    actions = [action.value for action in FailureAction]
     for index, rule in enumerate(policy.rules):
         if rule.action not in actions:
             raise FieldError(
@@ -278,22 +278,22 @@ def _matches(rule: workloads_pb2.PodFailurePolicyRule, status: pod_pb2.PodStatus
     if rule.HasField("on_exit_codes"):
         return _exit_code_matches(rule.on_exit_codes, status)
     return any(
-        condition.type == wanted.type and condition.status == (wanted.status or "True")
-        for wanted in rule.on_pod_conditions
+        condition.type == pattern.type and condition.status == (pattern.status or "True")
+        for pattern in rule.on_pod_conditions
         for condition in status.conditions
     )
 
 
 def _exit_code_matches(
-    wanted: workloads_pb2.PodFailurePolicyOnExitCodes, status: pod_pb2.PodStatus
+    rule: workloads_pb2.PodFailurePolicyOnExitCodes, status: pod_pb2.PodStatus
 ) -> bool:
     """Return whether a container's exit code meets the rule; 0 never does."""
     for container in status.container_statuses:
-        if wanted.HasField("container_name") and container.name != wanted.container_name:
+        if rule.HasField("container_name") and container.name != rule.container_name:
             continue
         if not container.state.HasField("terminated"):
             continue
         code = container.state.terminated.exit_code
-        if code and (code in wanted.values) == (wanted.operator == "In"):
+        if code and (code in rule.values) == (rule.operator == "In"):
             return True
     return False

@@ -161,13 +161,13 @@ class Jobs:
         if job.message.spec.suspend:
             self._delete(now_ns, job, active)
             return
-        wanted = _wanted(job, len(active))
-        if len(active) > wanted:
+        desired = _desired(job, len(active))
+        if len(active) > desired:
             order = first_to_go(active, active, now_ns)
-            self._delete(now_ns, job, order[: len(active) - wanted])
+            self._delete(now_ns, job, order[: len(active) - desired])
             return
         terminating = len(job.uncounted) - len(active)
-        missing = wanted - len(active) - (terminating if job.waits_for_end else 0)
+        missing = desired - len(active) - (terminating if job.waits_for_end else 0)
         if missing <= 0:
             return
         uid = job.message.metadata.uid
@@ -188,13 +188,13 @@ class Jobs:
     def _create(self, now_ns: int, job: JobState, index: int | None, missing: int) -> bool:
         owner = ControllerRef("Job", job.message.metadata)
         pod = self._pod_control.draft(owner, job.message.spec.template)
-        own, labels = owner.meta, pod.metadata.labels
-        labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = own.uid
-        labels["batch.kubernetes.io/job-name"] = labels["job-name"] = own.name
+        owner_meta, labels = owner.meta, pod.metadata.labels
+        labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = owner_meta.uid
+        labels["batch.kubernetes.io/job-name"] = labels["job-name"] = owner_meta.name
         place = base = ""
         if index is not None:
             labels[INDEX] = pod.metadata.annotations[INDEX] = place = str(index)
-            base = own.name[: GENERATED_BASE_MAX - len(f"-{index}-")] + f"-{index}-"
+            base = owner_meta.name[: GENERATED_BASE_MAX - len(f"-{index}-")] + f"-{index}-"
         if not self._pod_control.create(
             now_ns, owner, pod, place=place, base=base, missing=missing
         ):
@@ -209,14 +209,14 @@ class Jobs:
             self._pod_control.delete(now_ns, pod)
 
 
-def _wanted(job: JobState, active: int) -> int:
+def _desired(job: JobState, active: int) -> int:
     """Return how many pods should run."""
     if job.completions is None:
         return active if job.succeeded else job.parallelism
-    left = job.completions - job.successes
+    missing = job.completions - job.successes
     if job.counts_by_index:
-        left -= len(job.failed_indexes)
-    return max(0, min(left, job.parallelism))
+        missing -= len(job.failed_indexes)
+    return max(0, min(missing, job.parallelism))
 
 
 def _has_enough(job: JobState) -> bool:

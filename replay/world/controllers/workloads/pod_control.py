@@ -122,17 +122,20 @@ class PodControl:
         A pod without a name gets one that begins with `base`, or with the owner's name. `missing`
         is how many pods the owner lacks, this one included; None: this place's is one by itself.
         """
-        meta, own = pod.metadata, owner.meta
-        ordinal = self._cluster.births.get(own.uid, 0)
-        number, identity = ordinal, own.uid
+        meta, owner_meta = pod.metadata, owner.meta
+        ordinal = self._cluster.births.get(owner_meta.uid, 0)
+        number, identity = ordinal, owner_meta.uid
         if place:
-            number, identity = self._made_at.get((own.uid, place), 0), f"{own.uid}/{place}"
+            number, identity = (
+                self._made_at.get((owner_meta.uid, place), 0),
+                f"{owner_meta.uid}/{place}",
+            )
         recorded = self._recorded_pod(owner, ordinal, meta.name)
         if not meta.name:
-            meta.generate_name = base or f"{own.name}-"
+            meta.generate_name = base or f"{owner_meta.name}-"
             recorded_name = recorded.name if recorded else ""
             meta.name = self._free_name(meta, identity, number, recorded_name)
-        meta.uid = object_uid("Pod", own.namespace, meta.name, identity, number)
+        meta.uid = object_uid("Pod", owner_meta.namespace, meta.name, identity, number)
         life = trace_pb2.PodLife()
         if recorded is not None:
             life.CopyFrom(recorded.life)
@@ -141,19 +144,21 @@ class PodControl:
         refused_at = place if missing is None else ""
         refusal = self._lifecycle.create(now_ns, pod, life, recorded=recorded is not None)
         if refusal is not None:
-            new = self._refusals.add(now_ns, owner.kind, own.uid, refused_at, missing or 1)
+            new = self._refusals.add(now_ns, owner.kind, owner_meta.uid, refused_at, missing or 1)
             if new:
                 self._refused(now_ns, owner, pod, refusal, new)
             if not refusal.by_admission:
                 self._names_taken[f"{meta.namespace}/{meta.name}"] = None
             if refusal.retry_ns is not None:
-                due_ns = self._refusals.retries_ns(refusal.retry_ns - 1)[own.uid]
-                self._timeline.plan_earlier(due_ns, ActionKind.LOOK, own.uid)
+                due_ns = self._refusals.retries_ns(refusal.retry_ns - 1)[owner_meta.uid]
+                self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner_meta.uid)
             return False
-        self._refusals.admitted(own.uid, refused_at)
+        self._refusals.admitted(owner_meta.uid, refused_at)
         if place:
-            self._made_at[own.uid, place] = number + 1
-        self._journal.made(now_ns, object_ref("Pod", meta), object_ref(owner.kind, own), ordinal)
+            self._made_at[owner_meta.uid, place] = number + 1
+        self._journal.made(
+            now_ns, object_ref("Pod", meta), object_ref(owner.kind, owner_meta), ordinal
+        )
         return True
 
     def delete(self, now_ns: int, pod: PodRecord) -> None:
@@ -245,31 +250,31 @@ def shows_template(pod: pod_pb2.Pod, template: workloads_pb2.PodTemplateSpec) ->
     Here the labels, annotations and node selector, the priority class and each container's image,
     requests and limits are compared.
     """
-    wanted = pod_pb2.PodSpec()
-    wanted.CopyFrom(template.spec)
-    defaults.fill_in(wanted)
+    asked_for = pod_pb2.PodSpec()
+    asked_for.CopyFrom(template.spec)
+    defaults.fill_in(asked_for)
     shown, meta = pod.spec, pod.metadata
     maps = (
         (template.metadata.labels, meta.labels),
         (template.metadata.annotations, meta.annotations),
-        (wanted.node_selector, shown.node_selector),
+        (asked_for.node_selector, shown.node_selector),
     )
     if any(there.get(key) != text for asked, there in maps for key, text in asked.items()):
         return False
-    if wanted.priority_class_name not in ("", shown.priority_class_name):
+    if asked_for.priority_class_name not in ("", shown.priority_class_name):
         return False
-    return _same_containers(wanted.containers, shown.containers) and _same_containers(
-        wanted.init_containers, shown.init_containers
+    return _same_containers(asked_for.containers, shown.containers) and _same_containers(
+        asked_for.init_containers, shown.init_containers
     )
 
 
 def _same_containers(
-    wanted: Sequence[pod_pb2.Container], shown: Iterable[pod_pb2.Container]
+    asked_for: Sequence[pod_pb2.Container], shown: Iterable[pod_pb2.Container]
 ) -> bool:
     there = {container.name: container for container in shown}
-    if len(there) != len(wanted):
+    if len(there) != len(asked_for):
         return False
-    for container in wanted:
+    for container in asked_for:
         other = there.get(container.name)
         if other is None or other.image != container.image:
             return False

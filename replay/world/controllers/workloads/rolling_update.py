@@ -114,7 +114,7 @@ def scaled(value: IntOrPercent, total: int, *, rounds_up: bool) -> int:
 
 def first_size(bounds: Bounds, old: Sequence[SizedSet]) -> int:
     """Return the replicas that a new ReplicaSet is created with."""
-    return _grown(bounds, 0, sum(each.replicas for each in old))
+    return _grown(bounds, 0, sum(sized.replicas for sized in old))
 
 
 def rolled(bounds: Bounds, new: SizedSet, old: Sequence[SizedSet]) -> dict[str, int]:
@@ -122,27 +122,27 @@ def rolled(bounds: Bounds, new: SizedSet, old: Sequence[SizedSet]) -> dict[str, 
 
     `old` are the other ReplicaSets, the oldest first.
     """
-    total = new.replicas + sum(each.replicas for each in old)
+    total = new.replicas + sum(sized.replicas for sized in old)
     size = bounds.desired
     if new.replicas < size:
         size = _grown(bounds, new.replicas, total)
     if size != new.replicas:
         return {new.uid: size}
-    active = [each for each in old if each.replicas]
+    active = [sized for sized in old if sized.replicas]
     room = total - bounds.least_available - (new.replicas - new.available)
     if not active or room <= 0:
         return {}
-    sizes = {each.uid: each.replicas for each in active}
-    for each in active:
-        shed = min(room, max(0, each.replicas - each.available))
-        sizes[each.uid] -= shed
+    sizes = {sized.uid: sized.replicas for sized in active}
+    for sized in active:
+        shed = min(room, max(0, sized.replicas - sized.available))
+        sizes[sized.uid] -= shed
         room -= shed
-    spare = new.available + sum(each.available for each in active) - bounds.least_available
-    for each in active:
-        shed = min(max(0, spare), sizes[each.uid])
-        sizes[each.uid] -= shed
+    spare = new.available + sum(sized.available for sized in active) - bounds.least_available
+    for sized in active:
+        shed = min(max(0, spare), sizes[sized.uid])
+        sizes[sized.uid] -= shed
         spare -= shed
-    return {each.uid: sizes[each.uid] for each in active if sizes[each.uid] != each.replicas}
+    return {sized.uid: sizes[sized.uid] for sized in active if sizes[sized.uid] != sized.replicas}
 
 
 def _grown(bounds: Bounds, size: int, total: int) -> int:
@@ -153,8 +153,8 @@ def _grown(bounds: Bounds, size: int, total: int) -> int:
 def is_scaled(bounds: Bounds, sets: Sequence[SizedSet]) -> bool:
     """Return whether the Deployment's replicas have changed since its sets were last scaled."""
     return any(
-        each.replicas and each.desired is not None and each.desired != bounds.desired
-        for each in sets
+        sized.replicas and sized.desired is not None and sized.desired != bounds.desired
+        for sized in sets
     )
 
 
@@ -168,14 +168,14 @@ def rescaled(
     so that its annotations follow.
     """
     sets = [*old, *([new] if new is not None else [])]
-    active = [each for each in sets if each.replicas]
+    active = [sized for sized in sets if sized.replicas]
     if len(active) < 2:
         only = active[0] if active else (new or next(reversed(old), None))
         return {} if only is None else {only.uid: bounds.desired}
     if new is not None and _is_saturated(bounds, new):
-        return {each.uid: 0 for each in old if each.replicas}
+        return {sized.uid: 0 for sized in old if sized.replicas}
     if not rolls:
-        return {each.uid: each.replicas for each in active}
+        return {sized.uid: sized.replicas for sized in active}
     return _shared(bounds, active, pods)
 
 
@@ -190,25 +190,25 @@ def _shared(bounds: Bounds, active: Sequence[SizedSet], pods: int) -> dict[str, 
     grows first, and the oldest that shrinks first.
     """
     allowed = bounds.most if bounds.desired else 0
-    change = allowed - sum(each.replicas for each in active)
-    order = sorted(reversed(active) if change > 0 else active, key=lambda each: -each.replicas)
-    sizes, left = {each.uid: each.replicas for each in order}, change
-    for each in order:
-        share = _share(bounds, each, pods)
-        share = min(share, left) if change > 0 else max(share, left)
-        if left:
-            sizes[each.uid] += share
-            left -= share
-    sizes[order[0].uid] = max(0, sizes[order[0].uid] + left)
+    change = allowed - sum(sized.replicas for sized in active)
+    order = sorted(reversed(active) if change > 0 else active, key=lambda sized: -sized.replicas)
+    sizes, rest = {sized.uid: sized.replicas for sized in order}, change
+    for sized in order:
+        share = _share(bounds, sized, pods)
+        share = min(share, rest) if change > 0 else max(share, rest)
+        if rest:
+            sizes[sized.uid] += share
+            rest -= share
+    sizes[order[0].uid] = max(0, sizes[order[0].uid] + rest)
     return sizes
 
 
-def _share(bounds: Bounds, each: SizedSet, pods: int) -> int:
+def _share(bounds: Bounds, sized: SizedSet, pods: int) -> int:
     """Return by how much a set would change, to keep its part of the Deployment's pods."""
     if not bounds.desired:
-        return -each.replicas
-    before = each.most or pods
+        return -sized.replicas
+    before = sized.most or pods
     if not before:
         return 0
-    size = each.replicas * bounds.most / before
-    return int(size + 0.5) - each.replicas
+    size = sized.replicas * bounds.most / before
+    return int(size + 0.5) - sized.replicas

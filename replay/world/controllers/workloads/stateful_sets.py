@@ -158,9 +158,9 @@ class StatefulSets:
 
     def adopted(self, uid: str, pod: PodRecord) -> None:
         """Note the revision of an adopted pod; the labels of its identity are not added to it."""
-        each = self._sets[uid]
-        is_current = shows_template(pod.message, each.message.spec.template)
-        each.made_from[pod.uid] = each.current if is_current else OLDER
+        stateful_set = self._sets[uid]
+        is_current = shows_template(pod.message, stateful_set.message.spec.template)
+        stateful_set.made_from[pod.uid] = stateful_set.current if is_current else OLDER
 
     def disowned(self, uid: str, pod_uid: str, _pod: pod_pb2.Pod) -> None:
         """Forget the revision of a released pod."""
@@ -168,78 +168,84 @@ class StatefulSets:
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Create, delete or replace pods; return whether the set must be synced again at once."""
-        each = self._sets[uid]
+        stateful_set = self._sets[uid]
         pods = {
             ordinal: pod
             for pod in self._cluster.pods_by_owner.get(uid, {}).values()
-            if (ordinal := _ordinal(pod, each.message.metadata.name)) is not None
+            if (ordinal := _ordinal(pod, stateful_set.message.metadata.name)) is not None
         }
-        each.infer_older(pods.values())
-        wanted = range(each.first, each.first + each.replicas)
-        for ordinal in wanted:
-            step = self._keep(now_ns, each, pods, ordinal)
+        stateful_set.infer_older(pods.values())
+        desired = range(stateful_set.first, stateful_set.first + stateful_set.replicas)
+        for ordinal in desired:
+            step = self._keep(now_ns, stateful_set, pods, ordinal)
             if step is not None:
                 return step
-        condemned = sorted((ordinal for ordinal in pods if ordinal not in wanted), reverse=True)
+        condemned = sorted((ordinal for ordinal in pods if ordinal not in desired), reverse=True)
         for ordinal in condemned:
-            step = self._condemn(now_ns, each, pods, ordinal)
+            step = self._condemn(now_ns, stateful_set, pods, ordinal)
             if step is not None:
                 return step
-        return self._roll(now_ns, each, pods, wanted)
+        return self._roll(now_ns, stateful_set, pods, desired)
 
     def unfinished(self) -> Iterator[str]:
         """Yield a text for each rollout that is under way, waits or ends early, for people."""
-        for uid, each in self._sets.items():
-            pods = self._active(uid, each)
-            older = [ordinal for ordinal, pod in pods.items() if each.revision(pod) != each.current]
+        for uid, stateful_set in self._sets.items():
+            pods = self._active(uid, stateful_set)
+            older = [
+                ordinal
+                for ordinal, pod in pods.items()
+                if stateful_set.revision(pod) != stateful_set.current
+            ]
             if not older:
                 continue
             rollout = UnfinishedRollout(
                 kind="StatefulSet",
-                meta=each.message.metadata,
-                desired=each.replicas,
+                meta=stateful_set.message.metadata,
+                desired=stateful_set.replicas,
                 updated=len(pods) - len(older),
                 older=len(older),
             )
-            strategy = each.message.spec.update_strategy
+            strategy = stateful_set.message.spec.update_strategy
             partition = strategy.rolling_update.partition
             if strategy.type == ON_DELETE:
                 yield rollout.on_delete_text()
-            elif max(older) < each.first + partition:
+            elif max(older) < stateful_set.first + partition:
                 yield rollout.partition_text(partition)
             else:
                 yield rollout.under_way_text()
 
-    def _active(self, uid: str, each: _Set) -> dict[int, PodRecord]:
+    def _active(self, uid: str, stateful_set: _Set) -> dict[int, PodRecord]:
         """Return the desired pods that have neither ended nor are terminating, by ordinal."""
         return {
             ordinal: pod
             for pod in self._cluster.pods_by_owner.get(uid, {}).values()
-            if (ordinal := _ordinal(pod, each.message.metadata.name)) is not None
-            and each.first <= ordinal < each.first + each.replicas
+            if (ordinal := _ordinal(pod, stateful_set.message.metadata.name)) is not None
+            and stateful_set.first <= ordinal < stateful_set.first + stateful_set.replicas
             and pod.is_active
         }
 
     def _keep(
-        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], ordinal: int
+        self, now_ns: int, stateful_set: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
         """Create or replace the pod of an ordinal; return `sync`'s result, None to go on."""
         pod = pods.get(ordinal)
         if pod is not None and pod.is_terminal:
             if not pod.is_terminating:
                 return self._delete(now_ns, pod)
-            return False if each.is_ordered else None
+            return False if stateful_set.is_ordered else None
         if pod is None:
-            higher = range(ordinal + 1, each.first + each.replicas)
+            higher = range(ordinal + 1, stateful_set.first + stateful_set.replicas)
             missing = 1 + sum(other not in pods for other in higher)
-            made = self._make(now_ns, each, ordinal, missing)
-            return False if each.is_ordered or not made else None
-        if each.is_ordered and (pod.is_terminating or not self._is_available(now_ns, each, pod)):
+            made = self._make(now_ns, stateful_set, ordinal, missing)
+            return False if stateful_set.is_ordered or not made else None
+        if stateful_set.is_ordered and (
+            pod.is_terminating or not self._is_available(now_ns, stateful_set, pod)
+        ):
             return False
         return None
 
     def _condemn(
-        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], ordinal: int
+        self, now_ns: int, stateful_set: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
         """Delete a pod beyond the replicas; an ordered set deletes one after the other.
 
@@ -247,99 +253,102 @@ class StatefulSets:
         """
         pod = pods[ordinal]
         if pod.is_terminating:
-            return False if each.is_ordered else None
-        if each.is_ordered and not self._is_available(now_ns, each, pod):
+            return False if stateful_set.is_ordered else None
+        if stateful_set.is_ordered and not self._is_available(now_ns, stateful_set, pod):
             out = [
                 other
                 for other in sorted(pods)
-                if pods[other].is_terminating or not self._is_available(now_ns, each, pods[other])
+                if pods[other].is_terminating
+                or not self._is_available(now_ns, stateful_set, pods[other])
             ]
             if out and out[0] != ordinal:
                 return False
         is_removed = self._delete(now_ns, pod)
-        return is_removed if each.is_ordered else None
+        return is_removed if stateful_set.is_ordered else None
 
-    def _roll(self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range) -> bool:
+    def _roll(
+        self, now_ns: int, stateful_set: _Set, pods: dict[int, PodRecord], desired: range
+    ) -> bool:
         """Replace pods of older revisions, the highest ordinal first."""
-        strategy = each.message.spec.update_strategy
+        strategy = stateful_set.message.spec.update_strategy
         if strategy.type == ON_DELETE:
             return False
         if self._reads_max_unavailable:
-            return self._roll_several(now_ns, each, pods, wanted)
-        lowest = each.first + strategy.rolling_update.partition
-        for ordinal in reversed(wanted):
+            return self._roll_several(now_ns, stateful_set, pods, desired)
+        lowest = stateful_set.first + strategy.rolling_update.partition
+        for ordinal in reversed(desired):
             pod = pods.get(ordinal)
             if ordinal < lowest or pod is None:
                 break
-            if each.revision(pod) != each.current and not pod.is_terminating:
+            if stateful_set.revision(pod) != stateful_set.current and not pod.is_terminating:
                 return self._delete(now_ns, pod)
-            if pod.is_terminating or not self._is_available(now_ns, each, pod):
+            if pod.is_terminating or not self._is_available(now_ns, stateful_set, pod):
                 return False
         else:
             if not strategy.rolling_update.partition:
-                each.before = each.current
+                stateful_set.before = stateful_set.current
         return False
 
     def _roll_several(
-        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range
+        self, now_ns: int, stateful_set: _Set, pods: dict[int, PodRecord], desired: range
     ) -> bool:
         """Replace as many pods as may be unavailable besides those that are."""
-        partition = each.message.spec.update_strategy.rolling_update.partition
+        partition = stateful_set.message.spec.update_strategy.rolling_update.partition
         available = [
             ordinal
-            for ordinal in wanted
+            for ordinal in desired
             if (pod := pods.get(ordinal)) is not None
             and not pod.is_terminating
-            and self._is_available(now_ns, each, pod)
+            and self._is_available(now_ns, stateful_set, pod)
         ]
-        unavailable = each.replicas - len(available)
+        unavailable = stateful_set.replicas - len(available)
         old = [
             pod
-            for ordinal in reversed(wanted[partition:])
+            for ordinal in reversed(desired[partition:])
             if (pod := pods.get(ordinal)) is not None
-            and each.revision(pod) != each.current
+            and stateful_set.revision(pod) != stateful_set.current
             and not pod.is_terminating
         ]
         if not old and not unavailable and not partition:
-            each.before = each.current
-        room = max(0, _max_unavailable(each.message) - unavailable)
+            stateful_set.before = stateful_set.current
+        room = max(0, _max_unavailable(stateful_set.message) - unavailable)
         removed = [self._delete(now_ns, pod) for pod in old[:room]]
         return any(removed)
 
-    def _is_available(self, now_ns: int, each: _Set, pod: PodRecord) -> bool:
+    def _is_available(self, now_ns: int, stateful_set: _Set, pod: PodRecord) -> bool:
         if pod.message.status.phase != "Running" or not pod.is_ready:
             return False
-        return self._pod_control.is_available(now_ns, each.message, pod)
+        return self._pod_control.is_available(now_ns, stateful_set.message, pod)
 
     def _delete(self, now_ns: int, pod: PodRecord) -> bool:
         """Delete a pod and return whether it was removed at once."""
         self._pod_control.delete(now_ns, pod)
         return pod.uid not in self._cluster.pods
 
-    def _make(self, now_ns: int, each: _Set, ordinal: int, missing: int) -> bool:
+    def _make(self, now_ns: int, stateful_set: _Set, ordinal: int, missing: int) -> bool:
         """Create the pod of an ordinal, one of so many that are missing, and its claims."""
-        owner = ControllerRef("StatefulSet", each.message.metadata)
-        partition = each.message.spec.update_strategy.rolling_update.partition
-        is_new = each.message.spec.update_strategy.type == ON_DELETE or (
-            ordinal >= each.first + partition
+        owner = ControllerRef("StatefulSet", stateful_set.message.metadata)
+        partition = stateful_set.message.spec.update_strategy.rolling_update.partition
+        is_new = stateful_set.message.spec.update_strategy.type == ON_DELETE or (
+            ordinal >= stateful_set.first + partition
         )
-        revision = each.current if is_new else each.before
-        template = each.templates.get(revision, each.message.spec.template)
+        revision = stateful_set.current if is_new else stateful_set.before
+        template = stateful_set.templates.get(revision, stateful_set.message.spec.template)
         pod = self._pod_control.draft(owner, template)
         meta = pod.metadata
         meta.name = f"{owner.meta.name}-{ordinal}"
         meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(ordinal)
         meta.labels[REVISION_LABEL] = f"{owner.meta.name}-{revision}"
-        self._mount(now_ns, each, pod)
+        self._mount(now_ns, stateful_set, pod)
         if not self._pod_control.create(now_ns, owner, pod, place=str(ordinal), missing=missing):
             return False
-        each.made_from[meta.uid] = revision
+        stateful_set.made_from[meta.uid] = revision
         return True
 
-    def _mount(self, now_ns: int, each: _Set, pod: pod_pb2.Pod) -> None:
+    def _mount(self, now_ns: int, stateful_set: _Set, pod: pod_pb2.Pod) -> None:
         """Mount a pod's own claims in place of the template's volumes of the same names."""
         templates = {
-            claim.metadata.name: claim for claim in each.message.spec.volume_claim_templates
+            claim.metadata.name: claim for claim in stateful_set.message.spec.volume_claim_templates
         }
         if not templates:
             return

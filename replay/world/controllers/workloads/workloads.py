@@ -209,8 +209,8 @@ class Workloads(Controller):
             self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             self._deployments.remove(uid)
-            for each in self._replica_sets.of(uid):
-                self._remove(now_ns, each.metadata.uid)
+            for replica_set in self._replica_sets.of(uid):
+                self._remove(now_ns, replica_set.metadata.uid)
         elif kind == "CronJob":
             for job_uid in self._cron_jobs.remove(uid):
                 self._remove(now_ns, job_uid)
@@ -260,7 +260,9 @@ class Workloads(Controller):
         if namespaces:
             orphans = self._replica_sets.of("")
             uids |= {
-                each.metadata.uid: None for each in orphans if each.metadata.namespace in namespaces
+                orphan.metadata.uid: None
+                for orphan in orphans
+                if orphan.metadata.namespace in namespaces
             }
         for uid in uids:
             replica_set = self._cluster.replica_sets.get(uid)
