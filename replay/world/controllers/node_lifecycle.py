@@ -7,8 +7,8 @@ stay as they are; those that are deleted are terminating until the node reports 
 garbage collector removes them (pod_gc.py). No pod of a node that is Unknown is ready.
 
 The pods of a deleted node are collected after `pod_gc_ns`. Pods of a node that the trace never had
-run as they are: a list without it is likelier than a snapshot within its minute. Drains, which
-cordon nodes, are in drains.py; what the node lifecycle controller does is in node_monitor.py.
+run as they are: a list without it is likelier than a trace that begins within its minute. Drains,
+which cordon nodes, are in drains.py; what the node lifecycle controller does is in node_monitor.py.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go, processPod;
 pkg/controller/podgc/gc_controller.go, gcOrphaned (a quarantine of 40 s, checked every 20 s);

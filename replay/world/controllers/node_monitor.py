@@ -8,7 +8,7 @@ lost all of their nodes the taints are removed and no more are set: the fault is
 plane's. A node that is ready again loses its NoExecute taints at the next look.
 
 Upstream taints within 100 ms of the look, and nodes of one zone in no particular order. What the
-controller had done just before a snapshot is not known: every zone begins with a token.
+controller had done just before the trace begins is not known: every zone begins with a token.
 
 Source: kubernetes v1.34 pkg/controller/nodelifecycle/node_lifecycle_controller.go,
 monitorNodeHealth, tryUpdateNodeHealth, processTaintBaseEviction, doNoExecuteTaintingPass,

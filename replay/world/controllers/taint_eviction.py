@@ -4,7 +4,7 @@ A pod that tolerates a taint for some seconds is deleted when they are over. The
 later of the taint's `timeAdded` and the pod's binding; a taint without a time, or with a later one
 than now, counts from now. Of several such taints the one that counts first decides, as upstream's
 manager keeps the deletion that it has planned. Upstream's keeps its plans in memory: after a
-restart of the controller manager all of them begin anew, which no snapshot shows.
+restart of the controller manager all of them begin anew, which no trace shows.
 
 A pod without tolerations of not-ready and unreachable tolerates each for `toleration_s`, as the
 default admission adds it to every pod.

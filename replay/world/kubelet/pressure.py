@@ -61,7 +61,7 @@ class EvictionBackend(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class _NodeState:
+class _EvictionManager:
     """One node's eviction manager.
 
     `stepped_ns` is the last step of its loop (None: no step yet), `sent` the pods that the service
@@ -81,7 +81,7 @@ class NodePressure(Controller):
 
     reads = frozenset({"usage"})
     actions = frozenset({ActionKind.STEP, ActionKind.USAGE, ActionKind.NODE_MEMORY})
-    _nodes: dict[str, _NodeState]
+    _nodes: dict[str, _EvictionManager]
     _due: dict[str, None]
     _may_have_crossed: dict[str, None]
     _evicts_replacements: set[str]
@@ -237,17 +237,17 @@ class NodePressure(Controller):
 
     def conditions_of(self, node_name: str) -> frozenset[str]:
         """Return the types of the pressure conditions that hold on a node."""
-        state = self._nodes.get(node_name)
-        return frozenset() if state is None else state.under
+        manager = self._nodes.get(node_name)
+        return frozenset() if manager is None else manager.under
 
     def keep_own(self, node: node_pb2.Node) -> None:
         """Copy the pressure conditions and taints that hold onto a user's version of a node."""
         stored = self._cluster.nodes.get(node.metadata.name)
-        state = self._nodes.get(node.metadata.name)
-        if stored is None or state is None:
+        manager = self._nodes.get(node.metadata.name)
+        if stored is None or manager is None:
             return
         for condition in stored.status.conditions:
-            if condition.type in state.under:
+            if condition.type in manager.under:
                 mark_pressure(node, condition, time_ns(condition.last_transition_time))
 
     def forget(self, node_name: str) -> None:
@@ -257,16 +257,16 @@ class NodePressure(Controller):
         self._may_have_crossed.pop(node_name, None)
         self._timeline.cancel(ActionKind.STEP, node_name)
         self._look_ahead.forget(node_name)
-        state = self._nodes.pop(node_name, None)
-        if self._backend is not None and state is not None and state.sent is not None:
+        manager = self._nodes.pop(node_name, None)
+        if self._backend is not None and manager is not None and manager.sent is not None:
             _apply(self._backend, [eviction_service_pb2.Operation(remove_node=node_name)])
 
     # Steps
 
-    def _node(self, node_name: str) -> _NodeState:
+    def _node(self, node_name: str) -> _EvictionManager:
         node = self._nodes.get(node_name)
         if node is None:
-            node = self._nodes[node_name] = _NodeState()
+            node = self._nodes[node_name] = _EvictionManager()
         return node
 
     def _acts(self, node_name: str) -> bool:
@@ -404,12 +404,12 @@ class NodePressure(Controller):
         self, now_ns: int, node_name: str, shown: Sequence[node_pb2.NodeCondition]
     ) -> None:
         """Write conditions that have changed, and the node lifecycle controller's taints."""
-        state = self._node(node_name)
-        before = state.under
+        manager = self._node(node_name)
+        before = manager.under
         now = frozenset(condition.type for condition in shown if condition.status == "True")
         if now == before:
             return
-        state.under = now
+        manager.under = now
         node = self._cluster.nodes[node_name]
         for condition in shown:
             if condition.type in now ^ before:

@@ -1,9 +1,9 @@
 """Readiness: when a pod whose containers run becomes ready.
 
 No probe is carried out. The time from Running to Ready is the pod's own, from the trace or an
-annotation, or else the model's; it begins anew with each restart. A pod of a snapshot that runs
-and is not ready becomes so when that time since its start is over; where it is over already, the
-pod stays as it is.
+annotation, or else the model's; it begins anew with each restart. A pod that runs when the
+trace begins and is not ready becomes so when that time since its start is over; where it is over
+already, the pod stays as it is.
 
 Source: kubernetes v1.34 pkg/kubelet/status/generate.go, GenerateContainersReadyCondition,
 GeneratePodReadyCondition.

@@ -2,12 +2,12 @@
 
 A rollout goes on whenever the pods of a ReplicaSet change, one step at a time (rolling_update.py);
 a Deployment that is not rolling out costs nothing then. A template that a ReplicaSet has already,
-of a rollout before or of a snapshot, is rolled out to that one.
+of a rollout before or of the trace, is rolled out to that one.
 
-A snapshot in the middle of a rollout goes on from the sizes that its ReplicaSets have. Replicas
-that differ from the annotation `desired-replicas` of a ReplicaSet are a user's scaling, which comes
-before the rollout; where upstream stops at a lone ReplicaSet whose annotation is wrong though its
-size is right, the annotation is corrected here.
+A trace that begins in the middle of a rollout goes on from the sizes that its ReplicaSets have.
+Replicas that differ from the annotation `desired-replicas` of a ReplicaSet are a user's scaling,
+which comes before the rollout; where upstream stops at a lone ReplicaSet whose annotation is wrong
+though its size is right, the annotation is corrected here.
 
 Source: kubernetes v1.34 pkg/controller/deployment/deployment_controller.go, syncDeployment;
 sync.go, sync, getNewReplicaSet, isScalingEvent, scaleReplicaSet, cleanupDeployment; rolling.go,
