@@ -12,8 +12,8 @@ the ControllerManager (controllers/controller_manager.py), in whose list it stan
   `act`. That is its only clock. An idle action does not keep a replay running.
 - `settle` runs when an instant has no more events to send.
 
-Its state is what its class annotates, as data (docs/decisions/0024): a checkpoint has these
-attributes, and a controller that keeps something in another one is found by a test.
+Its state is what its class annotates, as data (part.py): a test finds a controller that keeps
+something in another attribute.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import ClassVar
 
 from replay.world.api.cluster import Changed
 from replay.world.api.pod_record import PodRecord
+from replay.world.state import WorldPart
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -44,7 +45,7 @@ class Ending:
     is_cut: bool
 
 
-class Controller:
+class Controller(WorldPart):
     """One control loop; what a controller does not need it inherits, and that does nothing.
 
     keeps: kinds of Kubernetes objects whose versions of the trace it stores. watches: further kinds

@@ -12,6 +12,7 @@ from replay.world.api.admission.chain import Admission
 from replay.world.api.cluster import Cluster
 from replay.world.journal import Journal
 from replay.world.models import Models
+from replay.world.part import Part
 from replay.world.timeline import Timeline
 
 
@@ -24,3 +25,15 @@ class WorldState:
     cluster: Cluster = field(default_factory=Cluster)
     admission: Admission = field(default_factory=Admission)
     timeline: Timeline = field(default_factory=Timeline)
+
+
+class WorldPart(Part):
+    """A part that works on what all parts share."""
+
+    def __init__(self, state: WorldState) -> None:
+        super().__init__()
+        self._cluster = state.cluster
+        self._timeline = state.timeline
+        self._journal = state.journal
+        self._admission = state.admission
+        self._models = state.models

@@ -94,15 +94,10 @@ class DisruptionController(Controller):
     _covering: dict[str, _CoveringBudgets]
 
     def __init__(self, state: WorldState) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._delay_ns = state.models.budget_delay_ns
         self._due = {}
         self._recorded_status = state.models.recorded_budget_status
-        self._budgets = {}
-        self._version = 0
-        self._covering = {}
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a budget. Raises FieldError for one that cannot be decoded.

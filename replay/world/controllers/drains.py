@@ -82,16 +82,9 @@ class Drains(Controller):
     _empty_dir: list[str]
 
     def __init__(self, state: WorldState, nodes: NodeLifecycle, eviction_api: EvictionApi) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._nodes = nodes
         self._eviction_api = eviction_api
-        self._asked = []
-        self._drains = []
-        self._active = {}
-        self._unmanaged = []
-        self._empty_dir = []
 
     def read(self, _now_ns: int, record: trace_pb2.Record) -> None:
         """Begin a drain once the controllers have run: the budgets' status is current then.

@@ -70,10 +70,7 @@ class NodeLifecycle(Controller):
         silent: SilentKubelets,
         monitor: NodeMonitor,
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._models = state.models
-        self._journal = state.journal
+        super().__init__(state)
         self._lifecycle = lifecycle
         self._pressure = pressure
         self._silent = silent

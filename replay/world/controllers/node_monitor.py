@@ -60,12 +60,8 @@ class NodeMonitor(Controller):
     _looked_ns: int
 
     def __init__(self, state: WorldState) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._grace_ns = state.models.node_grace_ns
-        self._silent_until_ns = {}
-        self._zones = {}
         self._failing = {}
         self._looked_ns = -1
 

@@ -42,8 +42,7 @@ class PodGarbageCollection(Controller):
     _without_node: dict[str, None]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._threshold = state.models.ended_pods_max
         self._lifecycle = lifecycle
         self._out_of_service = {}

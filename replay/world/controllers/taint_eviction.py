@@ -39,11 +39,9 @@ class TaintEviction(Controller):
     _tainted: dict[str, tuple[Taint, ...]]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._toleration_s = state.models.toleration_s
         self._lifecycle = lifecycle
-        self._tainted = {}
 
     def concerns(self, _pod: PodRecord) -> bool:
         """Return whether a node has a NoExecute taint: the pod may come to be on it."""

@@ -17,13 +17,13 @@ from replay.world.api import conditions
 from replay.world.api.conditions import KILLED_EXIT_CODE, RESET_NS, crash_backoff_ns, runs_again
 from replay.world.api.pod_record import ContainerRun, PodRecord
 from replay.world.kubelet.readiness import Readiness
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 
-class ContainerKills:
+class ContainerKills(WorldPart):
     """Ends and restarts containers that the kernel kills.
 
     `end` writes a pod's end; `changed` is called when a container of a pod that goes on has ended
@@ -38,8 +38,7 @@ class ContainerKills:
         end: Callable[[int, PodRecord, conditions.Write], None],
         changed: Callable[[int, PodRecord], None],
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._readiness = readiness
         self._end = end
         self._changed = changed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from replay.world.api.pod_record import PodRecord
 from replay.world.kubelet import usage_curves
 from replay.world.kubelet.usage import MEMORY, UsageProfiles
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
 
@@ -32,7 +32,7 @@ class _Node:
     crossed: int = 0
 
 
-class EvictionLookAhead:
+class EvictionLookAhead(WorldPart):
     """Plans the looks at nodes; `active` returns the pods that a node's kubelet runs."""
 
     _nodes: dict[str, _Node]
@@ -43,11 +43,9 @@ class EvictionLookAhead:
         profiles: UsageProfiles,
         active: Callable[[str], Sequence[PodRecord]],
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._profiles = profiles
         self._active = active
-        self._nodes = {}
 
     def since_ns(self, now_ns: int, node_name: str) -> int:
         """Return since when a node exists; a new one exists since `now_ns`."""

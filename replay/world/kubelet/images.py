@@ -10,20 +10,20 @@ serialImagePuller.
 from __future__ import annotations
 
 from replay.world.api.cluster import Cluster
+from replay.world.part import Part
 from reprieve.kube.v1beta1 import pod_pb2
 
 
-class ImagePulls:
+class ImagePulls(Part):
     """When a pod's images are on its node; one image takes `pull_ns`."""
 
     _there_ns: dict[str, dict[str, int]]
     _free_ns: dict[str, int]
 
     def __init__(self, cluster: Cluster, pull_ns: int) -> None:
+        super().__init__()
         self._cluster = cluster
         self._pull_ns = pull_ns
-        self._there_ns = {}
-        self._free_ns = {}
 
     def ready_ns(self, now_ns: int, pod: pod_pb2.Pod) -> int:
         """Pull a pod's missing images and return when the last of them is pulled, ns."""

@@ -32,7 +32,7 @@ from replay.world.kubelet.pod_usage import MemoryPart
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.kubelet.usage_curves import StartedCurve
 from replay.world.models import OomKill
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -75,7 +75,7 @@ class ReachedLimit:
         )
 
 
-class MemoryKills:
+class MemoryKills(WorldPart):
     """Plans and carries out the OOM kills in pods."""
 
     _due: dict[str, None]
@@ -88,9 +88,7 @@ class MemoryKills:
         profiles: UsageProfiles,
         kubelet: KubeletMemory,
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._mode = state.models.oom_kill
         self._follows_kubelet = self._mode is OomKill.KUBELET
         if self._follows_kubelet:
@@ -98,7 +96,6 @@ class MemoryKills:
         self._lifecycle = lifecycle
         self._profiles = profiles
         self._due = {}
-        self._sums_noted = set()
         lifecycle.memory_reached = self.check
         lifecycle.init_container_over = self.init_container_over
 

@@ -17,7 +17,7 @@ from replay.world.kubelet.memory_limits import KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.kubelet.usage_curves import NodeUsage, SegmentCurve, StartedCurve, UsageLimits
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 from services.kube.time import SECOND_NS
@@ -30,7 +30,7 @@ LOOKS_FIRST = (
 )
 
 
-class NodeMemory:
+class NodeMemory(WorldPart):
     """Plans and carries out OOM kills: those in pods, and those on nodes.
 
     `active` returns the pods that a node's kubelet runs, `since_ns` since when a node exists. Where
@@ -49,9 +49,7 @@ class NodeMemory:
         since_ns: Callable[[int, str], int],
         kubelet: KubeletMemory,
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._kills = MemoryKills(state, lifecycle, profiles, kubelet)
         self._profiles = profiles
         self._active = active

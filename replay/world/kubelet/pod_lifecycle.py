@@ -81,12 +81,8 @@ class PodLifecycle(Controller):
     actions = frozenset(POD_KINDS) - {ActionKind.TAINT}
 
     def __init__(self, state: WorldState, silent: SilentKubelets) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._silent = silent
-        self._admission = state.admission
-        self._models = state.models
-        self._journal = state.journal
         self._specs = PodSpecInterner()
         self.readiness = Readiness(state)
         self.kills = ContainerKills(

@@ -95,21 +95,17 @@ class NodePressure(Controller):
         rules: Sequence[UsageRule] = (),
         kubelet: KubeletMemory = DEFAULT_KUBELET,
     ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._lifecycle = lifecycle
         self._silent = silent
         self._backend = backend if state.models.eviction else None
         has_limits = state.models.oom_kill is not OomKill.OFF
         self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)
-        self._nodes = {}
         self._look_ahead = EvictionLookAhead(state, self._profiles, self._active)
         since_ns = self._look_ahead.since_ns
         self.memory = NodeMemory(state, lifecycle, self._profiles, self._active, since_ns, kubelet)
         self._due = {}
         self._may_have_crossed = {}
-        self._evicts_replacements = set()
         lifecycle.usage_changed = self.usage_changed
         lifecycle.refusal = self.refusal
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from replay.world.api import conditions
 from replay.world.api.pod_record import PodRecord
-from replay.world.state import WorldState
+from replay.world.state import WorldPart
 from replay.world.timeline import ActionKind
 
 _RUNNING = {
@@ -25,13 +25,8 @@ _RUNNING = {
 """The status of containers that start: whether it is the kubelet's first, and they are ready."""
 
 
-class Readiness:
+class Readiness(WorldPart):
     """Makes the pods of a cluster ready at their times."""
-
-    def __init__(self, state: WorldState) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._models = state.models
 
     def delay_ns(self, pod: PodRecord) -> int | None:
         """Return the time from Running to Ready, ns; None for a pod that never becomes ready."""

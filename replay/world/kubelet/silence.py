@@ -22,7 +22,7 @@ from enum import Enum
 
 from replay.world.api.node_health import ready_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import node_pb2
 
@@ -49,7 +49,7 @@ def hold_by_condition(node: node_pb2.Node) -> Hold | None:
     return Hold.ALL
 
 
-class SilentKubelets:
+class SilentKubelets(WorldPart):
     """The nodes whose kubelets do not act, and the actions that wait for them.
 
     stuck: how often a terminating pod could not end, by node.
@@ -60,11 +60,8 @@ class SilentKubelets:
     stuck: Counter[str]
 
     def __init__(self, state: WorldState) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._holds = {}
+        super().__init__(state)
         self._waiting = {}
-        self.stuck = Counter()
 
     def __len__(self) -> int:
         return len(self._holds)

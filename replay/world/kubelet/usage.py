@@ -27,6 +27,7 @@ from replay.world.kubelet.memory_limits import (
 from replay.world.kubelet.observations import fs_stats, memory_stats, pod_stats
 from replay.world.kubelet.pod_usage import GrowingPod, MemoryPart, UsageProfile, memory_parts
 from replay.world.kubelet.usage_curves import NodeUsage, UsageCurve, UsageLimits
+from replay.world.part import Part
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -36,7 +37,7 @@ MEMORY = "memory.available"
 ALLOCATABLE_MEMORY = "allocatableMemory.available"
 
 
-class UsageProfiles:
+class UsageProfiles(Part):
     """The profiles of a trace, and `rules`; the last rule that matches a pod applies.
 
     `has_limits`: memory limits end the growth of containers.
@@ -56,15 +57,10 @@ class UsageProfiles:
         *,
         has_limits: bool = True,
     ) -> None:
+        super().__init__()
         self._rules = rules
         self._kubelet = kubelet
         self._has_limits = has_limits
-        self._profiles = {}
-        self._by_node = {}
-        self._growing = {}
-        self._owners_of_evicted = set()
-        self._has_memory = False
-        self._has_storage = False
 
     def add(self, profile: trace_pb2.UsageProfile) -> None:
         """Add a profile of the trace."""

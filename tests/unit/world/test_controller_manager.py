@@ -14,9 +14,6 @@ from tests.unit.world.builders import S, World, create, create_pod, delete, make
 class Adding(Controller):
     """Adds a node where there is none, as an autoscaler would."""
 
-    def __init__(self, world: World) -> None:
-        self._cluster = world.cluster
-
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Add a node for the first pods that are pending."""
         if changed.pods and not self._cluster.nodes:
@@ -27,10 +24,8 @@ class Watching(Controller):
     """Keeps what it sees of each round, and what is put and removed."""
 
     watches = frozenset({"Node"})
-
-    def __init__(self) -> None:
-        self.rounds: list[tuple[list[str], list[str]]] = []
-        self.requests: list[str] = []
+    rounds: list[tuple[list[str], list[str]]]
+    requests: list[str]
 
     def put(self, _now_ns: int, message: object) -> None:
         """Keep a request."""
@@ -75,8 +70,8 @@ def test_every_kind_of_object_is_stored_by_one_controller_at_most() -> None:
 def test_a_controller_sees_in_the_same_round_what_one_before_it_has_done() -> None:
     """And one before it sees that in the next round only."""
     world = World()
-    before, after = Watching(), Watching()
-    world.manager.controllers = (before, Adding(world), after)
+    before, after = Watching(world.state), Watching(world.state)
+    world.manager.controllers = (before, Adding(world.state), after)
     world.feed(0, create_pod(make_pod("p")))
     assert before.rounds[0] == (["uid-p"], [])
     assert after.rounds[0] == (["uid-p"], ["added"])
@@ -85,7 +80,7 @@ def test_a_controller_sees_in_the_same_round_what_one_before_it_has_done() -> No
 def test_objects_of_users_reach_the_controllers_that_watch_their_kind() -> None:
     """Also where another controller stores them."""
     world = World()
-    watching = Watching()
+    watching = Watching(world.state)
     world.manager.controllers += (watching,)
     world.feed(0, create(make_node("n")), create_pod(make_pod("p")), delete("Node", "n"))
     assert watching.requests == ["put n", "remove n"]
@@ -99,6 +94,6 @@ def test_look_ahead_learns_of_each_controller_that_may_act() -> None:
     mine, other = world.pod("mine"), world.pod("other")
     assert not world.manager.concerns(mine)
     assert world.manager.wakeup_ns(S, 2) == NEVER_NS
-    world.manager.controllers += (Concerned(),)
+    world.manager.controllers += (Concerned(world.state),)
     assert (world.manager.concerns(mine), world.manager.concerns(other)) == (True, False)
     assert world.manager.wakeup_ns(S, 2) == 3 * S

@@ -15,7 +15,7 @@ from replay.world.controllers.workloads.cron_schedule import Schedule, ScheduleE
 from replay.world.controllers.workloads.job_state import JobState, check_policy
 from replay.world.controllers.workloads.jobs import Jobs
 from replay.world.controllers.workloads.pod_control import ControllerRef
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import workloads_pb2
 from services.kube.time import SECOND_NS
@@ -39,16 +39,14 @@ class _Cron:
         self.schedule = parse(self.message.spec.schedule, self.message.spec.time_zone)
 
 
-class CronJobs:
+class CronJobs(WorldPart):
     """Decides which Jobs to create, and which finished ones to delete."""
 
     _crons: dict[str, _Cron]
 
     def __init__(self, state: WorldState, jobs: Jobs) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._jobs = jobs
-        self._crons = {}
 
     def __len__(self) -> int:
         return len(self._crons)

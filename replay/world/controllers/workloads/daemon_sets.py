@@ -27,7 +27,7 @@ from replay.world.controllers.workloads.pod_control import (
     template_hash,
 )
 from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, UnfinishedRollout
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, workloads_pb2
 from services.kube.node import Node
@@ -103,16 +103,14 @@ class _Set:
             self.outdated[pod_uid] = None
 
 
-class DaemonSets:
+class DaemonSets(WorldPart):
     """Keeps the pods of each set, node by node."""
 
     _sets: dict[str, _Set]
 
     def __init__(self, state: WorldState, pod_control: PodControl) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._pod_control = pod_control
-        self._sets = {}
 
     def put(self, message: workloads_pb2.DaemonSet) -> None:
         """Add or replace a DaemonSet. Raises FieldError for a template that cannot be decoded."""

@@ -38,7 +38,7 @@ from replay.world.controllers.workloads.rolling_update import (
     deadline_ns,
 )
 from replay.world.controllers.workloads.unfinished_rollout import UnfinishedRollout
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
 from services.kube.time import SECOND_NS
@@ -80,17 +80,15 @@ class Step:
     removed: list[str] = field(default_factory=list)
 
 
-class Deployments:
+class Deployments(WorldPart):
     """Keeps the ReplicaSets of each Deployment; `_rollouts` are those that are under way."""
 
     _rollouts: dict[str, Progress]
 
     def __init__(self, state: WorldState, sets: ReplicaSets, pod_control: PodControl) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
+        super().__init__(state)
         self._sets = sets
         self._pod_control = pod_control
-        self._rollouts = {}
 
     def put(self, message: workloads_pb2.Deployment) -> None:
         """Add or replace a Deployment. Raises FieldError for bounds that cannot be read."""

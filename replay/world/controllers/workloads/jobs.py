@@ -18,13 +18,13 @@ from replay.world.controllers.workloads.pod_control import (
     PodControl,
     first_to_go,
 )
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.kube.time import SECOND_NS
 
 
-class Jobs:
+class Jobs(WorldPart):
     """Keeps the pods of each Job.
 
     `finished` is called with the time (ns) and the Job, with its status, when a Job finishes.
@@ -33,11 +33,8 @@ class Jobs:
     _jobs: dict[str, JobState]
 
     def __init__(self, state: WorldState, pod_control: PodControl) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._pod_control = pod_control
-        self._jobs = {}
         self.finished: Callable[[int, workloads_pb2.Job], None] = lambda _now_ns, _job: None
 
     def put(self, message: workloads_pb2.Job) -> None:

@@ -22,7 +22,7 @@ from replay.world.api.admission.refusal import RefusedPod
 from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.controllers.workloads.refusals import Refusals
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -63,7 +63,7 @@ class ControllerRef:
         )
 
 
-class PodControl:
+class PodControl(WorldPart):
     """Creates and deletes the pods of all controllers."""
 
     _recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod]
@@ -72,14 +72,9 @@ class PodControl:
     _names_taken: dict[str, None]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._journal = state.journal
+        super().__init__(state)
         self._lifecycle = lifecycle
         self._toleration_s = state.models.toleration_s
-        self._recorded = {}
-        self._recorded_names = {}
-        self._made_at = {}
         self._refusals = Refusals()
         self._names_taken = {}
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from replay.world.api.cluster import Cluster, replicas
 from replay.world.api.pod_record import PodRecord, controller_uid
 from replay.world.controllers.workloads.pod_control import ControllerRef, PodControl, first_to_go
+from replay.world.part import Part
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.kube.time import SECOND_NS
 
 
-class ReplicaSets:
+class ReplicaSets(Part):
     """Keeps spec.replicas active pods of each set."""
 
     _sets: dict[str, dict[str, workloads_pb2.ReplicaSet]]
     _kinds: dict[str, str]
 
     def __init__(self, cluster: Cluster, pod_control: PodControl) -> None:
+        super().__init__()
         self._cluster = cluster
         self._pod_control = pod_control
-        self._sets = {}
-        self._kinds = {}
 
     def put(self, message: workloads_pb2.ReplicaSet, *, kind: str = "ReplicaSet") -> None:
         """Add or replace a ReplicaSet, or an object of another `kind` that is served as one."""

@@ -28,7 +28,7 @@ from replay.world.controllers.workloads.pod_control import (
 from replay.world.controllers.workloads.rolling_update import scaled
 from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, UnfinishedRollout
 from replay.world.controllers.workloads.volume_claims import Claims
-from replay.world.state import WorldState
+from replay.world.state import WorldPart, WorldState
 from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.rpc.kube import fields
 
@@ -91,19 +91,17 @@ class _Set:
                 self.templates[OLDER] = _template_of(older.message)
 
 
-class StatefulSets:
+class StatefulSets(WorldPart):
     """Keeps the pods of each set by their ordinals."""
 
     _reads_max_unavailable: bool
     _sets: dict[str, _Set]
 
     def __init__(self, state: WorldState, pod_control: PodControl, claims: Claims) -> None:
-        self._cluster = state.cluster
-        self._journal = state.journal
+        super().__init__(state)
         self._reads_max_unavailable = state.models.stateful_max_unavailable
         self._pod_control = pod_control
         self._claims = claims
-        self._sets = {}
 
     def follow_version(self, kubernetes_version: str) -> None:
         """Read maxUnavailable where the trace is of a version that does so by default."""

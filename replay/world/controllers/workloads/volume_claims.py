@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from replay.hashing import object_uid
 from replay.world.api.cluster import Cluster
+from replay.world.part import Part
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, storage_pb2
 from services.rpc.kube.fields import set_time
 
@@ -20,7 +21,7 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _LATE = "WaitForFirstConsumer"
 
 
-class Claims:
+class Claims(Part):
     """The claims and storage classes of the cluster; creates the claims that are missing."""
 
     kinds = frozenset({"PersistentVolumeClaim", "StorageClass"})
@@ -28,9 +29,8 @@ class Claims:
     _classes: dict[str, storage_pb2.StorageClass]
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
         self._cluster = cluster
-        self._keys = set()
-        self._classes = {}
 
     def see(self, message: object_pb2.KubernetesObject) -> None:
         """Note a user's claim or storage class; other kinds are ignored."""

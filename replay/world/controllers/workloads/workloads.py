@@ -83,9 +83,7 @@ class Workloads(Controller):
     _sent: dict[str, bytes]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
-        self._cluster = state.cluster
-        self._journal = state.journal
-        self._admission = state.admission
+        super().__init__(state)
         self._claims = Claims(state.cluster)
         self._pod_control = pod_control = PodControl(state, lifecycle)
         self._replica_sets = ReplicaSets(state.cluster, pod_control)
@@ -105,13 +103,8 @@ class Workloads(Controller):
         self._pod_refs = ControllerRefs()
         self._replica_set_refs = ControllerRefs()
         self._relabelled_sets = {}
-        self._uids_made = Counter()
-        self._features = {}
-        self._uids = {}
-        self._objects = {}
         self._again = {}
         self._rolling = {}
-        self._sent = {}
 
     def read(self, _now_ns: int, record: trace_pb2.Record) -> None:
         """Take the version that the trace is of, or the record of a pod that will be created."""
