@@ -121,6 +121,16 @@ def first_row(totals: Sequence[tuple[int, int]], places: Sequence[int]) -> int:
     return min((row for row, total in totals if total == highest), key=lambda row: places[row])
 
 
+def normalized(raw: Sequence[int], *, reverse: bool) -> list[int]:
+    """Return raw scores on the scale 0 to 100, the highest one being 100 (or 0 in reverse).
+
+    Source: kubernetes v1.34 plugins/helper/normalize_score.go, DefaultNormalizeScore.
+    """
+    highest = max(raw, default=0)
+    scaled = [NODE_SCORE_MAX * score // highest if highest > 0 else 0 for score in raw]
+    return [NODE_SCORE_MAX - score for score in scaled] if reverse else scaled
+
+
 def sums(domains: Sequence[int], counts: Sequence[int]) -> dict[int, int]:
     """Return the counts added up by domain, only where they are not 0."""
     found: dict[int, int] = {}

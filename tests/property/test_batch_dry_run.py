@@ -14,6 +14,8 @@ from services.framework.preemption.outcome import PreemptionEvaluation
 from services.framework.preemption.pick import hashed_tie_break
 from services.framework.preemption.preemptor import Preemptor
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
+from services.framework.runtime.batch_dry_run import BatchDryRun
+from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
@@ -27,8 +29,6 @@ from services.kube.selector import (
 )
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.cycle.attempt import Cycle, FitError
-from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
-from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_budget, make_node, make_pod, requirement
 
@@ -216,8 +216,8 @@ def test_the_batch_agrees_with_the_dry_runs(
         if not isinstance(result, FitError):
             continue
         tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt=1)
-        once = SnapshotFailedCycle(pod, framework, result.diagnosis)
-        fast = SnapshotFailedCycle(pod, framework, result.diagnosis, batch_dry_run)
+        once = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis)
+        fast = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis, batch_dry_run)
         found = preemptor.evaluate(pod, once, tie_break=tie_break, now_ns=NOW_NS)
         batch = fast.batch_dry_run(NOW_NS)
         event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")

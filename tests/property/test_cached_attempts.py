@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod
 from services.kube.selector import (
@@ -21,7 +22,6 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import Service
-from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.decisions import Binding, Decision, Stage
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
@@ -37,7 +37,7 @@ SHOWN = ("head", "verdict", "steps", "nominated_before", "choice_mark", "warning
 class OneByOne(BatchDryRun):
     """Batch dry runs nothing, so that the preemptor tries one node after the other."""
 
-    def batch_dry_run(self, *_: Any) -> None:
+    def run(self, *_: Any) -> None:
         """Leave it to the preemptor."""
 
 
@@ -47,7 +47,7 @@ class Forgetful(Scheduler):
     def decide(self, head: Head, now_ns: int) -> Decision:
         """Forget what is kept, and decide."""
         for cycle in vars(self)["_cycles"].values():
-            vars(cycle.framework)["_cached_attempts"].clear()
+            cycle.framework.verdicts.forget()
         return super().decide(head, now_ns)
 
 

@@ -24,8 +24,9 @@ from services.kube.selector import (
     WeightedPodAffinityTerm,
 )
 from services.kube.workloads import Namespace
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod
+from tests.cycles import dry_run_on, evaluate
 from tests.property import constraint_model as model
 from tests.property.constraint_model import Cluster
 
@@ -226,7 +227,7 @@ class Constraints(RuleBasedStateMachine):
                 for each in pod.spec.topology_spread_constraints
             )
         )
-        dry_run = self.framework.dry_run(pod, row)
+        dry_run = dry_run_on(self.framework, pod, row)
         gone = [each for i, each in enumerate(dry_run.pods()) if mask >> i & 1]
         gone = [each for each in gone if not each.is_terminating]
         for each in gone:

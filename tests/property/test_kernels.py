@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from services.framework.columns import kernels, usage_kernels
 from services.framework.columns.kernels import Kernel
 from services.framework.plugins.node_resources.plugin import fit_code
-from services.scheduler.core.cycle.evaluate import normalized
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")
@@ -157,7 +156,7 @@ def test_the_chosen_row_is_that_of_the_twin(
         return
     expected: dict[int, int] = {row: plain[row] for row in rows}
     for scores, weight, reverse in raw:
-        scaled = normalized([scores[row] for row in rows], reverse=reverse)
+        scaled = twins.normalized([scores[row] for row in rows], reverse=reverse)
         for row, score in zip(rows, scaled, strict=True):
             expected[row] += weight * score
     assert {row: int(totals[row]) for row in rows} == expected

@@ -20,9 +20,10 @@ from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import Cycle, ScheduleResult
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_node, make_pod
+from tests.cycles import dry_run_on, evaluate
 
 NODES = [f"n{i}" for i in range(20)]
 SHAPES = [
@@ -164,7 +165,7 @@ class Changes(RuleBasedStateMachine):
         row = self.snapshot.row(node)
         if row is None or shape.node_name:
             return
-        dry_run = self.framework.dry_run(shape, row)
+        dry_run = dry_run_on(self.framework, shape, row)
         before, pods = dry_run.refusal(), list(dry_run.pods())
         for pod in pods:
             dry_run.remove(pod)
@@ -173,7 +174,7 @@ class Changes(RuleBasedStateMachine):
         for pod, node_name in self.nominated.values():
             empty.nominations.put(pod, node_name)
         alone = Framework(empty, PROFILE, REGISTRY)
-        assert dry_run.refusal() == alone.dry_run(shape, empty.row(node) or 0).refusal()
+        assert dry_run.refusal() == dry_run_on(alone, shape, empty.row(node) or 0).refusal()
         for pod in pods:
             dry_run.add(pod)
         assert dry_run.refusal() == before

@@ -23,8 +23,9 @@ from services.kube.storage import (
     VolumePhase,
 )
 from services.kube.volumes import ClaimSource, CsiSource, GcePersistentDisk, Volume
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod
+from tests.cycles import equivalence_class, evaluate
 
 NODES = ("a", "b", "c")
 CLAIMS = ("csi0", "csi1", "solo", "wait")
@@ -177,7 +178,7 @@ def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
     framework = Framework(snapshot)
     for index, spec in enumerate(SPECS):
         pod = replace(make_pod(f"q{index}").obj(), spec=spec)
-        equivalence = framework.equivalence_class(pod)
+        equivalence = equivalence_class(framework, pod)
         for name in NODES:
             row = snapshot.row(name) or 0
             gone = [world._pod(v) for v in victims if world.pods.get(v, (None, ""))[1] == name]
@@ -192,7 +193,7 @@ def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
                 view.remove(each)
             codes = [
                 column.plugin.filter_node(column.pre.data, view)
-                for _, column in equivalence.filters
+                for column in equivalence.columns.values()
             ]
             refusal = evaluate(fresh, pod).refusals.get(name)
             assert any(codes) == (refusal is not None)

@@ -184,7 +184,7 @@ class ChangeLog:
 class LogReader:
     """Reads a log from where it left off."""
 
-    __slots__ = ("_again", "_epoch", "_log", "_position")
+    __slots__ = ("_again", "_all_stale", "_log", "_read_to")
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
@@ -192,19 +192,19 @@ class LogReader:
 
     def forget(self) -> None:
         """Read every row next time."""
-        self._position = -1
-        self._epoch: Hashable = None
+        self._read_to = -1
+        self._all_stale: Hashable = None
         self._again: Sequence[int] = ()
 
-    def changed(self, epoch: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
-        """Return the rows to read, some maybe twice; None means every row.
+    def changed(self, all_stale: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
+        """Return the rows that are stale, some maybe twice; None means every row.
 
-        Those are all where `epoch` differs from the last one. The rows `now` are read in any case,
-        and once more next time.
+        Those are all where `all_stale` differs from the last one. The rows `now` are read in any
+        case, and once more next time.
         """
-        rows = self._log.since(self._position) if epoch == self._epoch else None
+        rows = self._log.since(self._read_to) if all_stale == self._all_stale else None
         again = (*self._again, *now)
-        self._position, self._epoch, self._again = self._log.end, epoch, now
+        self._read_to, self._all_stale, self._again = self._log.end, all_stale, now
         return rows if rows is None or not again else np.append(rows, again)
 
 

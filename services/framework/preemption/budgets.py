@@ -101,16 +101,16 @@ class BudgetCover:
         self._snapshot = snapshot
         self._node_pods = node_pods
         self._rule = rule
-        self._epoch = -1
+        self._changes = -1
         self._matched: dict[str, _Matched] = {}
         self._groups: list[Pod] = []
         self._set_up(())
 
     def sync(self) -> None:
         """Bring the node_pods and the arrays up to date."""
-        changed = self._epoch != self._snapshot.budget_epoch
+        changed = self._changes != self._snapshot.budget_changes
         if changed:
-            self._epoch = self._snapshot.budget_epoch
+            self._changes = self._snapshot.budget_changes
             budgets = self._snapshot.budgets.values()
             self._node_pods.single_out(
                 frozenset(n for each in budgets for n in each.disrupted_pods)

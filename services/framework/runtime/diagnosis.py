@@ -6,19 +6,75 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
-from services.framework.preemption.outcome import Nominate
-from services.framework.runtime.active_plugins import PreFilterOutcome
+from services.framework.plugin import PreFiltered
+from services.framework.preemption.outcome import CannotHelp, Nominate
 from services.framework.status import Code, Status
 from services.kube.value import value
 
 NO_NODES_TEXT = "no nodes available to schedule pods"
 """The message where the snapshot has no node; upstream's ErrNoNodesAvailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreFilterOutcome:
+    """What PreFilter leaves: a `refusal` of the whole pod, or the only `node_names` to evaluate.
+
+    Without either, all nodes are evaluated. `plugins` are those that named the nodes.
+    """
+
+    refusal: Status | None = None
+    node_names: frozenset[str] | None = None
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> Status:
+        """Return the status of the nodes that are not evaluated, under the first plugin's name."""
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(self.plugins)}"
+        first = self.plugins[0] if self.plugins else ""
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=first, reasons=(reason,))
+
+
+def pre_filter_outcome(answers: Iterable[tuple[str, PreFiltered[Any]]]) -> PreFilterOutcome:
+    """Merge the plugins' PreFilter results, in their order.
+
+    An unresolvable refusal ends PreFilter; after one that preemption may resolve, the other plugins
+    still run. Disjoint sets of node names refuse the pod.
+    """
+    refusal: Status | None = None
+    names: frozenset[str] | None = None
+    plugins: list[str] = []
+    for plugin, answer in answers:
+        if answer.refusal is not None:
+            refusal = answer.refusal
+            if refusal.code is not Code.UNSCHEDULABLE:
+                return PreFilterOutcome(refusal=refusal)
+            continue
+        if answer.node_names is not None:
+            plugins.append(plugin)
+            names = answer.node_names if names is None else names & answer.node_names
+        if names is not None and not names:
+            return PreFilterOutcome(refusal=_disagreement(plugins), plugins=tuple(sorted(plugins)))
+    return PreFilterOutcome(refusal=refusal, node_names=names, plugins=tuple(sorted(plugins)))
+
+
+def _disagreement(plugins: list[str]) -> Status:
+    if len(plugins) == 1:
+        reason = f"node(s) didn't satisfy plugin {plugins[0]}"
+    else:
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(sorted(plugins))} simultaneously"
+    return Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons=(reason,))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +116,21 @@ class Diagnosis:
         """Return the status of one row; it must be a node's."""
         return self.groups[int(self.group_of[row])].status
 
+    def refused(self, outcome: Nominate | CannotHelp | None) -> Refused:
+        """Return the refusal of the pod, with what PostFilter found where it ran."""
+        message = outcome.message if isinstance(outcome, CannotHelp) else ""
+        reasons = reason_counts(self)
+        nominated = "" if isinstance(outcome, CannotHelp) and outcome.clear_nomination else None
+        return Refused(
+            message=fit_error_text(self, message, reasons),
+            plugins=self.unschedulable_plugins,
+            pending_plugins=self.pending_plugins,
+            preemption_message=message,
+            nominated_node_name=outcome.node if isinstance(outcome, Nominate) else nominated,
+            nomination=outcome if isinstance(outcome, Nominate) else None,
+            reasons=reasons,
+        )
+
 
 @value(kw_only=True)
 class Refused:
@@ -92,19 +163,26 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
     )
 
 
-def refused_when_assumed(status: Status) -> Diagnosis:
-    """Return the diagnosis of a pod that Reserve or Permit refused on the node chosen for it.
+def refused_when_assumed(status: Status) -> Refused:
+    """Return the refusal of a pod by Reserve or Permit on the node chosen for it.
 
     That node alone is counted, as upstream does; it has no row in the diagnosis.
     Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle.
     """
-    return Diagnosis(
+    diagnosis = Diagnosis(
         node_count=1,
         groups=(StatusCount(status, 1),),
         group_of=np.zeros(0, dtype=np.int32),
         unschedulable_plugins=plugins_named([status]),
         pending_plugins=plugins_named([status] if status.code is Code.PENDING else []),
     )
+    return replace(diagnosis.refused(None), nominated_node_name="")
+
+
+def refused_in_binding(status: Status) -> Refused:
+    """Return the refusal of a pod by PreBind or Bind, whose events it does not wait for."""
+    reasons = tuple((reason, 1) for reason in status.reasons)
+    return Refused(message=status.message, nominated_node_name="", reasons=reasons)
 
 
 def fit_error_text(

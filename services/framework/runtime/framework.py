@@ -5,9 +5,9 @@ Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.framework.plugin import (
     BindPlugin,
@@ -25,27 +25,30 @@ from services.framework.plugin import (
 from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
 from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
 from services.framework.preemption.pick import TieBreak
-from services.framework.preemption.preemptor import Preemptor
 from services.framework.profile import ExtensionPoint, Profile
-from services.framework.runtime.active_plugins import ConfiguredPlugins, WeightedScore
 from services.framework.runtime.guard import raisers
-from services.framework.runtime.plugin_columns import PluginColumns
 from services.framework.runtime.profile_plugins import expand_plugins, implements, make_plugins
-from services.framework.runtime.verdicts import CachedAttempt, EquivalenceClass, NodeDryRun
+from services.framework.runtime.verdicts import ConfiguredPlugins, Verdicts, WeightedScore
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 
 _OF_ONE_NODE = (Scope.NODE, Scope.PODS)
-_CELLS_MAX = 2 * 1024 * 1024
-_CLASSES_MIN = 64
+
+
+class NotBound(NamedTuple):
+    """The status of the plugin that refused an assumed pod; `in_binding`: PreBind or Bind did."""
+
+    status: Status
+    in_binding: bool
 
 
 class Framework:
-    """The plugins of one profile over one snapshot.
+    """The plugins of one profile over one snapshot; `verdicts` are those of filters and scores.
 
-    Verdicts are kept for the latest `classes_max` equivalence classes, fewer on large clusters.
+    preemptor: that of PostFilter, None where no plugin has one. follows_from_class: whether
+    PostFilter has the same outcome for equivalent pods while nothing changes.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Framework:
         def at(point: ExtensionPoint) -> list[Any]:
             return [plugins[name] for name in points.names[point]]
 
-        self._verdicts = ConfiguredPlugins(
+        configured = ConfiguredPlugins(
             pre_filters=tuple(at(ExtensionPoint.PRE_FILTER)),
             filters=tuple(at(ExtensionPoint.FILTER)),
             pre_scores=tuple(at(ExtensionPoint.PRE_SCORE)),
@@ -71,10 +74,13 @@ class Framework:
                 for plugin in at(ExtensionPoint.SCORE)
             ),
         )
-        self._filters_by_name = {each.name: each for each in self._verdicts.filters}
+        self._filters_by_name = {each.name: each for each in configured.filters}
         self.weights: Mapping[str, int] = points.weights
         self.filter_order = points.names[ExtensionPoint.FILTER]
         self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
+        preemptors = (plugin.preemptor for plugin in self.post_filters)
+        self.preemptor = next((each for each in preemptors if each is not None), None)
+        self.follows_from_class = all(plugin.follows_from_class for plugin in self.post_filters)
         self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
         self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
         self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)
@@ -82,16 +88,16 @@ class Framework:
         self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
-        self._raise_kept = raisers(self.plugins)
         self._has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
-        beyond = [each for each in self._verdicts.filters if each.scope not in _OF_ONE_NODE]
+        beyond = [each for each in configured.filters if each.scope not in _OF_ONE_NODE]
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
-        self.classes_max = 4096
-        self._cache = PluginColumns(snapshot)
-        self._cached_attempts: dict[Hashable, CachedAttempt] = {}
-        self._keys_by_pod = _keys_that_follow_pods(self._verdicts, volumes=False)
-        self._keys_by_pod_with_volumes = _keys_that_follow_pods(self._verdicts, volumes=True)
+        self.verdicts = Verdicts(
+            configured,
+            snapshot,
+            has_out_of_tree=self._has_out_of_tree,
+            checks=raisers(self.plugins),
+        )
         for plugin in self.plugins:
             if isinstance(plugin, PodColumnsPlugin):
                 snapshot.follow(plugin.name, plugin)
@@ -107,45 +113,6 @@ class Framework:
     def sort_key(self, pod: Pod) -> bytes:
         """Return a pod's key in activeQ, the smallest first; empty: by priority."""
         return self._sorts[0].sort_key(pod) if self._sorts else b""
-
-    def cached_attempt(self, pod: Pod) -> CachedAttempt:
-        """Return the cached attempt of the pod's equivalence class, updated for `pod`."""
-        cached, _ = self.pre_filtered(pod)
-        if cached.equivalence.pre_filter.refusal is None:
-            cached.sync(pod)
-        return cached
-
-    def equivalence_class(self, pod: Pod) -> EquivalenceClass:
-        """Return the verdicts about the pod's equivalence class, up to date."""
-        return self.cached_attempt(pod).equivalence
-
-    def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
-        """Return the cached attempt before `sync`, and whether PreFilter ran for it now."""
-        for raise_kept in self._raise_kept:
-            raise_kept()
-        key = self._key(pod)
-        cached = self._cached_attempts.pop(key, None)
-        if cached is not None:
-            self._cached_attempts[key] = cached
-            return cached, False
-        self._make_room()
-        equivalence = EquivalenceClass(pod, self._verdicts, self._cache, self.snapshot)
-        found = CachedAttempt(equivalence, self.snapshot, has_out_of_tree=self._has_out_of_tree)
-        self._cached_attempts[key] = found
-        return found, True
-
-    def _key(self, pod: Pod) -> Hashable:
-        """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
-        snapshot = self.snapshot
-        key_functions = self._keys_by_pod_with_volumes if pod.spec.volumes else self._keys_by_pod
-        keys = [key_of(pod, snapshot) for key_of in key_functions]
-        if keys.count(None) != len(keys):
-            return (pod.spec, pod.node_name, *keys)
-        return (pod.spec, pod.node_name) if pod.node_name else pod.spec
-
-    def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
-        """Return one node to be changed hypothetically for `pod`."""
-        return NodeDryRun(pod, row, self.equivalence_class(pod), self.snapshot)
 
     def waits_for_pods(self, pod: Pod) -> bool:
         """Return whether a pod that comes to a node may make `pod` fit there or elsewhere.
@@ -177,12 +144,6 @@ class Framework:
             refused.append(outcome)
         return _together(refused) if refused else None
 
-    @property
-    def preemptor(self) -> Preemptor | None:
-        """Return the preemptor of PostFilter, None where no plugin has one."""
-        preemptors = (plugin.preemptor for plugin in self.post_filters)
-        return next((each for each in preemptors if each is not None), None)
-
     def selector_for_hints(self, pod: Pod, plugins: Iterable[str]) -> LabelSelector | None:
         """Return the selector that hints of `plugins`, which refused the pod, need of it."""
         for name in plugins:
@@ -192,12 +153,34 @@ class Framework:
                 return selector
         return None
 
+    def reserve_and_bind(
+        self,
+        pod: Pod,
+        row: int,
+        node_name: str,
+        bind_by_extender: Callable[[Pod, str], Status | None],
+    ) -> NotBound | None:
+        """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
+
+        An extender that binds comes before the plugins that do. Where one of them refuses,
+        everything is unreserved when this returns.
+        """
+        status, in_binding = self.reserve(pod, row) or self.permit(pod, row), False
+        if status is None:
+            status, in_binding = self.pre_bind(pod, node_name), True
+        if status is None:
+            bound = bind_by_extender(pod, node_name) or self.bind(pod, node_name)
+            status = None if bound.code is Code.SUCCESS else bound
+        if status is None:
+            return None
+        self.unreserve(pod, row)
+        return NotBound(status, in_binding)
+
     def reserve(self, pod: Pod, row: int) -> Status | None:
-        """Run Reserve; where a plugin refuses, all are unreserved and its status is returned."""
+        """Run Reserve; the first refusal, or None."""
         for plugin in self._reserves:
             status = plugin.reserve(pod, row, self.snapshot)
             if status is not None:
-                self.unreserve(pod, row)
                 return status
         return None
 
@@ -236,31 +219,6 @@ class Framework:
         """Run PostBind."""
         for plugin in self._post_binds:
             plugin.post_bind(pod, node_name)
-
-    def _make_room(self) -> None:
-        by_cells = max(_CLASSES_MIN, _CELLS_MAX // self.snapshot.columns.capacity)
-        while len(self._cached_attempts) >= min(by_cells, self.classes_max):
-            del self._cached_attempts[next(iter(self._cached_attempts))]
-
-
-def _keys_that_follow_pods(
-    plugins: ConfiguredPlugins, *, volumes: bool
-) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
-    """Return the keys that follow from more than a pod's spec, as functions of the pod.
-
-    `volumes` says that the pod has some.
-    """
-
-    def follows_pod(plugin: Plugin) -> bool:
-        return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
-
-    filters = {each.name: each for each in (*plugins.pre_filters, *plugins.filters)}
-    weighted = [each.plugin for each in plugins.scores]
-    scores = {each.name: each for each in (*plugins.pre_scores, *weighted)}
-    return (
-        *(each.filter_key for each in filters.values() if follows_pod(each)),
-        *(each.score_key for each in scores.values() if follows_pod(each)),
-    )
 
 
 def _together(refused: Sequence[CannotHelp]) -> CannotHelp:

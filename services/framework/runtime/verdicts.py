@@ -1,33 +1,50 @@
-"""All verdicts about an equivalence class of pods: what is kept by row, and what makes it stale.
+"""All verdicts about a profile's pods: what is kept by class and row, and what makes it stale.
 
-Pods with one spec and one spec.nodeName are equivalent, if they also have the same keys for the
-plugins whose keys follow from more (`Plugin.keys_follow_pod`). For each class is kept:
+**A class** is the pods with one spec and one spec.nodeName that also have equal keys for those
+plugins whose keys follow from more (`Plugin.keys_follow_pod`). An attempt gets its pod's class from
+`Verdicts.pre_filtered`, which runs PreFilter and PreScore for the first pod of the class only, and
+brings it up to date by `CachedAttempt.sync`. **A row** is a node. By row is kept, each from the one
+before:
 
-- **what refuses each row, and its totals** (`EquivalenceClass`), merged from its plugins' columns
-  (`plugin_columns.py`, where the words position, version and epoch are explained). When pods come
-  and go, the rows that the log names are merged again; when a node changes, or a plugin's column in
-  rows that no log names, all rows are;
-- **what nominated pods change** (`CachedAttempt`): they count beside the pods on a row, so that a
-  row may refuse the class for their sake;
-- **whether deleting pods would help** on each row (`CachedDryRuns`), and the latest refusals with
-  their texts. Both follow from the row, from what the filters read of the whole cluster
-  (`EquivalenceClass.epoch`) and from objects by name.
+- `PluginColumn`: the verdict of one plugin, shared by the pods for which it returns the same key.
+  The plugin declares what its verdict depends on (`Scope`). From that alone the column knows which
+  rows are stale: those whose node changed; those whose node or pods changed; or, where pods
+  anywhere count, all of them, but only if the plugin's version differs;
+- `EquivalenceClass`: which plugin refuses the class on a row and with which code, and the row's
+  total score (`Totals`), merged from the columns;
+- `CachedAttempt`: the rows on which nominated pods make a difference: they count beside the pods
+  that are there, so that the pod must fit with them and without them;
+- `CachedDryRuns`: whether deleting pods would help on a row; and the latest refusals with their
+  texts, which follow from how many rows have which status.
 
-So an attempt evaluates the rows that changed since the last attempt of its class, and the rows to
-which its own pod is nominated; the next attempt evaluates those again, too. With an out-of-tree
-plugin, or a filter that may fail, results of attempts are not kept: each attempt evaluates all rows
-that have nominated pods, and a preemption tries all its rows again. The plugins' columns stay.
+**Stale** rows are read from the snapshot's logs (`ChangeLog`): each part remembers up to where it
+has read, and reads what changed since. `changes` counts what may have changed in a part. Where rows
+have changed that no log names, `all_stale` is counted up, and whatever follows reads every row.
+
+**The cost** of an attempt is the rows that changed since the last attempt of its class, and the
+rows to which its own pod is nominated; the next attempt evaluates those again, too. A change of a
+node costs a merge of all rows. With an out-of-tree plugin, or a filter that may fail, results of
+attempts are not kept: each attempt evaluates all rows that have nominated pods, and a preemption
+tries all its rows again. The plugins' columns stay.
 
 A single node is evaluated by NodeDryRun over the kept verdicts. It runs only the filters that pods
 can change, in plain Python, since calling a kernel for one node costs more than it computes.
 
-Source: kubernetes v1.34 framework/runtime/framework.go, RunFilterPluginsWithNominatedPods.
+PreFilter lets a pod continue with all nodes, with some, or not at all. PreFilter and PreScore may
+skip a plugin. Where a profile disables one of them for a plugin whose Filter or Score reads what it
+prepares, that Filter or Score fails, as upstream's does; other plugins prepare it when needed.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, RunPreFilterPlugins,
+RunFilterPlugins, RunFilterPluginsWithNominatedPods, RunPreScorePlugins, RunScorePlugins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -35,27 +52,33 @@ from services.framework.columns import kernels
 from services.framework.columns.columns import Bools, Int64s, LogReader
 from services.framework.columns.kernels import OVERRIDDEN, Int8s, Int32s
 from services.framework.plugin import (
+    AnyFilter,
+    AnyScore,
     Bounds,
     ClusterFilterPlugin,
+    ClusterScorePlugin,
+    FilterPlugin,
     Normalization,
+    Normalized,
+    Plugin,
     PodColumnsPlugin,
+    PreFiltered,
     Scope,
+    ScoreError,
+    ScorePlugin,
     Trial,
 )
 from services.framework.preemption.batch_kernels import NOT_TRIED
-from services.framework.runtime.active_plugins import (
-    ConfiguredPlugins,
-    active_filters,
-    active_scores,
-)
 from services.framework.runtime.diagnosis import (
     Diagnosis,
+    PreFilterOutcome,
     Refused,
     StatusCount,
     plugins_named,
+    pre_filter_outcome,
+    refused_by_pre_filter,
     rejecting_plugins,
 )
-from services.framework.runtime.plugin_columns import FilterColumn, PluginColumns, ScoreColumn
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -71,146 +94,159 @@ EQUAL_SCORE = 1
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
 """
 
-
-class _Refusers:
-    """Filters that follow from the same scope, merged into a column of refusers and their codes."""
-
-    __slots__ = ("_filters",)
-
-    def __init__(self, filters: Sequence[tuple[int, FilterColumn]]) -> None:
-        self._filters = filters
-
-    def merge(
-        self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, codes: Int64s
-    ) -> bool:
-        """Write the refusers of `rows`, for those that no filter refused `before`.
-
-        Return False where none of them changed.
-        """
-        if not self._filters:
-            refuser[rows], codes[rows] = before[0][rows], before[1][rows]
-            return True
-        changed = False
-        for number, column in self._filters:
-            column.sync()
-            changed |= kernels.refuse(rows, column.values, number, *before, refuser, codes)
-            before = refuser, codes
-        return changed
+_CELLS_MAX = 2 * 1024 * 1024
+_CLASSES_MIN = 64
 
 
-class _Epochs:
-    """Reports whether columns have changed in rows that no log names, since the last call."""
+class Verdicts:
+    """The classes of one profile's pods: the latest `classes_max`, fewer on large clusters.
 
-    __slots__ = ("_columns", "_epochs")
+    Each of `checks` raises what a guarded plugin failed with while there was no cycle to end.
+    """
 
-    def __init__(self, columns: Sequence[FilterColumn | ScoreColumn]) -> None:
-        self._columns = [each for each in columns if each.plugin.scope is Scope.CLUSTER]
-        self._epochs = [0] * len(self._columns)
+    def __init__(
+        self,
+        plugins: ConfiguredPlugins,
+        snapshot: Snapshot,
+        *,
+        has_out_of_tree: bool,
+        checks: Sequence[Callable[[], None]],
+    ) -> None:
+        self._plugins = plugins
+        self._snapshot = snapshot
+        self._has_out_of_tree = has_out_of_tree
+        self._checks = checks
+        self._columns = PluginColumns(snapshot)
+        self._keys = _keys_that_follow_pods(plugins, volumes=False)
+        self._keys_with_volumes = _keys_that_follow_pods(plugins, volumes=True)
+        self._classes: dict[Hashable, CachedAttempt] = {}
+        self.classes_max = 4096
 
-    def grew(self) -> bool:
-        if not self._columns:
-            return False
-        for column in self._columns:
-            column.sync()
-        before, self._epochs = self._epochs, [column.epoch for column in self._columns]
-        return self._epochs != before
+    def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
+        """Return what is kept for the pod's class, before `sync`, and whether PreFilter ran now."""
+        for check in self._checks:
+            check()
+        key = self._key(pod)
+        cached = self._classes.pop(key, None)
+        if cached is not None:
+            self._classes[key] = cached  # now the latest: the oldest is dropped first
+            return cached, False
+        self._make_room()
+        filters = active_filters(pod, self._plugins, self._columns, self._snapshot)
+        scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
+        base = None if self._plugins.scores else EQUAL_SCORE
+        equivalence = EquivalenceClass(filters, scores, self._snapshot, base)
+        forgets = self._has_out_of_tree or equivalence.can_fail
+        self._classes[key] = cached = CachedAttempt(equivalence, self._snapshot, forgets=forgets)
+        return cached, True
+
+    def synced(self, pod: Pod) -> CachedAttempt:
+        """Return what is kept for the pod's class, up to date for an attempt of `pod`."""
+        cached, _ = self.pre_filtered(pod)
+        if cached.equivalence.pre_filter.refusal is None:
+            cached.sync(pod)
+        return cached
+
+    def forget(self) -> None:
+        """Keep nothing: the next attempt of every class evaluates all rows."""
+        self._classes.clear()
+
+    def _key(self, pod: Pod) -> Hashable:
+        """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
+        snapshot = self._snapshot
+        key_functions = self._keys_with_volumes if pod.spec.volumes else self._keys
+        keys = [key_of(pod, snapshot) for key_of in key_functions]
+        if keys.count(None) != len(keys):
+            return (pod.spec, pod.node_name, *keys)
+        return (pod.spec, pod.node_name) if pod.node_name else pod.spec
+
+    def _make_room(self) -> None:
+        by_cells = max(_CLASSES_MIN, _CELLS_MAX // self._snapshot.columns.capacity)
+        while len(self._classes) >= min(by_cells, self.classes_max):
+            del self._classes[next(iter(self._classes))]
 
 
-class _Scores:
-    """Scores that follow from the same scope, added up in a column of totals."""
+def _keys_that_follow_pods(
+    plugins: ConfiguredPlugins, *, volumes: bool
+) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
+    """Return the keys that follow from more than a pod's spec, as functions of the pod.
 
-    __slots__ = ("_columns", "_weights")
+    `volumes` says that the pod has some.
+    """
 
-    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]]) -> None:
-        self._columns = [column for _, column in scores]
-        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
+    def follows_pod(plugin: Plugin) -> bool:
+        return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
 
-    def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
-        """Write the totals of `rows`: what they were `before`, and the weighted scores."""
-        if not self._columns:
-            totals[rows] = before[rows]
-            return
-        for column in self._columns:
-            column.sync()
-        scores = tuple(column.values for column in self._columns)
-        kernels.weigh(rows, scores, self._weights, before, totals)
+    filters = {plugin.name: plugin for plugin in (*plugins.pre_filters, *plugins.filters)}
+    weighted = [weighted.plugin for weighted in plugins.scores]
+    scores = {plugin.name: plugin for plugin in (*plugins.pre_scores, *weighted)}
+    return (
+        *(plugin.filter_key for plugin in filters.values() if follows_pod(plugin)),
+        *(plugin.score_key for plugin in scores.values() if follows_pod(plugin)),
+    )
 
 
 class EquivalenceClass:
     """Verdicts about one equivalence class; valid right after `sync`.
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
-    codes: int64[nodes], that filter's code. `version` grows whenever any of these may have changed,
-    and `epoch` whenever that may be so in rows that no log names. `normalized_totals` returns the
-    scores of those that fit.
+    codes: int64[nodes], that filter's code. `changes` grows whenever any of these may have changed,
+    and `all_stale` whenever that may be so in rows that no log names. `totals` are the scores.
     """
 
     def __init__(
-        self, pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
+        self,
+        filters: ActiveFilters,
+        scores: ActiveScores,
+        snapshot: Snapshot,
+        base_score: int | None,
     ) -> None:
+        """Take the columns of active plugins; `base_score` is every node's where none scores."""
         self._snapshot = snapshot
-        filters = active_filters(pod, plugins, cache, snapshot)
         self.pre_filter = filters.pre_filter
         self.pre_filter_ran = filters.prepared
         self.skipped_filters = filters.skipped
-        self.filters = filters.columns
-        self.columns = dict(filters.columns)
-        self._failing = tuple(each for each in self.filters if each[1].plugin.can_fail)
-        scores = active_scores(pod, plugins, cache, snapshot)
         self.skipped_scores = scores.skipped
-        self._unprepared = scores.failure
-        self.scores = scores.columns
-        self._split()
-        self._base = self._full_marks if plugins.scores else EQUAL_SCORE
-        self.epoch = self.version = 0
-        self._nodes_seen = self._pods_seen = -1
-        self._nodes_scored = self._pods_scored = -1
-        self._allocate_refusers(0)
-        self._allocate_totals(0)
-
-    def _split(self) -> None:
-        self._pod_filters = [e for e in self.filters if e[1].plugin.scope is not Scope.NODE]
-        node_filters = [e for e in self.filters if e[1].plugin.scope is Scope.NODE]
-        self._refused_by_node = _Refusers(node_filters)
-        self._refused_by_pods = _Refusers(self._pod_filters)
-        self._filter_epochs = _Epochs([column for _, column in self._pod_filters])
-        columns = [column for _, column in self._pod_filters]
-        self.trials = tuple(
-            (each, each.plugin if isinstance(each.plugin, ClusterFilterPlugin) else None)
-            for each in self.columns.values()
-        )
-        plugins = [each.plugin for each in self.columns.values()]
-        self.counters = [each for each in plugins if isinstance(each, PodColumnsPlugin)]
-        self._first_by_pods = min((number for number, _ in self._pod_filters), default=OVERRIDDEN)
-        self._bounding: list[tuple[FilterColumn, ClusterFilterPlugin[Any]]] = [
-            (each, each.plugin)
-            for each in columns[1:]
-            if isinstance(each.plugin, ClusterFilterPlugin)
+        self.columns = dict(filters.columns)
+        self.totals = Totals(scores, snapshot, base_score)
+        self.pod_filters = [
+            (number, column)
+            for number, column in filters.columns
+            if column.plugin.scope is not Scope.NODE
         ]
-        self._is_bounded = len(columns) == len(self._bounding) + 1 and (
-            columns[0].plugin.is_resource_fit
+        node_filters = [
+            (number, column)
+            for number, column in filters.columns
+            if column.plugin.scope is Scope.NODE
+        ]
+        plugins = [column.plugin for column in self.columns.values()]
+        self.trials = tuple(
+            (column, column.plugin if isinstance(column.plugin, ClusterFilterPlugin) else None)
+            for column in self.columns.values()
         )
-        kinds = [(each, each[1].plugin.normalization) for each in self.scores]
-        plain = [each for each, kind in kinds if kind is Normalization.NONE]
-        self._own = [each for each, kind in kinds if kind is Normalization.OWN]
-        closed = {Normalization.HIGHEST, Normalization.REVERSE}
-        scaled = [each for each, kind in kinds if kind in closed]
-        node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
-        pod_scores = [e for e in plain if e[1].plugin.scope is not Scope.NODE]
-        self._scored_by_node = _Scores(node_scores)
-        self._scored_by_pods = _Scores(pod_scores)
-        self._score_epochs = _Epochs([column for _, column in pod_scores])
-        self._scaled = [column for _, column in scaled]
-        self._scaled_by_pods = any(e[1].plugin.scope is not Scope.NODE for e in scaled)
-        self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
-        reverse = [each[1].plugin.normalization is Normalization.REVERSE for each in scaled]
-        self._reverse = np.array(reverse, dtype=np.int64)
-        self._full_marks = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
+        self.counters = [plugin for plugin in plugins if isinstance(plugin, PodColumnsPlugin)]
+        self._failing = [each for each in filters.columns if each[1].plugin.can_fail]
+        self._refused_by_node = _Refusers(node_filters)
+        self._refused_by_pods = _Refusers(self.pod_filters)
+        self._any_row = _AnyRow([column for _, column in self.pod_filters])
+        self._first_by_pods = min((number for number, _ in self.pod_filters), default=OVERRIDDEN)
+        pod_columns = [column for _, column in self.pod_filters]
+        self._bounding: list[tuple[FilterColumn, ClusterFilterPlugin[Any]]] = [
+            (column, column.plugin)
+            for column in pod_columns[1:]
+            if isinstance(column.plugin, ClusterFilterPlugin)
+        ]
+        self._is_bounded = len(pod_columns) == len(self._bounding) + 1 and (
+            pod_columns[0].plugin.is_resource_fit
+        )
+        self.all_stale = self.changes = 0
+        self._nodes_read_to = self._pods_read_to = -1
+        self._allocate(0)
 
     @property
-    def pod_filters(self) -> Sequence[tuple[int, FilterColumn]]:
-        """Return the filters whose verdict the pods on a node may change."""
-        return self._pod_filters
+    def can_fail(self) -> bool:
+        """Return whether a filter at work may fail."""
+        return bool(self._failing)
 
     def status(self, row: int) -> Status:
         """Return the status of a refused row."""
@@ -220,23 +256,6 @@ class EquivalenceClass:
         """Return whether a row's refuser comes before all filters that pods on it may change."""
         return bool(0 < self.refuser[row] < self._first_by_pods)
 
-    @property
-    def can_fail(self) -> bool:
-        """Return whether a filter at work may fail."""
-        return bool(self._failing)
-
-    @property
-    def score_failure(self) -> str:
-        """Return how scoring fails, "" where it does not."""
-        if self._unprepared:
-            return self._unprepared
-        self._sync_totals()
-        for _, column in self.scores:
-            if column.failure:
-                name = column.plugin.name
-                return f'running Score plugins: plugin "{name}" failed with: {column.failure}'
-        return ""
-
     def bounded(self, rows: Int64s) -> Sequence[tuple[FilterColumn, Bounds]] | None:
         """Return the filters after that of resources that may refuse `rows`, all by bounds.
 
@@ -244,13 +263,13 @@ class EquivalenceClass:
         """
         if not self._is_bounded or np.count_nonzero(self._node_refusers[0][rows]):
             return None
-        found: list[tuple[FilterColumn, Bounds]] = []
+        bounded: list[tuple[FilterColumn, Bounds]] = []
         for column, plugin in self._bounding:
             bounds = plugin.bounds(column.pre.data, self._snapshot, rows)
             if bounds is None:
                 return None
-            found.append((column, bounds))
-        return found
+            bounded.append((column, bounds))
+        return bounded
 
     def diagnosis(self, refuser: Int8s, overridden: Mapping[int, Status]) -> Diagnosis:
         """Return why no node takes the pod.
@@ -289,61 +308,36 @@ class EquivalenceClass:
                     return status
         return None
 
-    def normalized_totals(self, refuser: Int8s) -> Int64s:
-        """Return the weighted totals, int64[nodes], normalised over the rows that `refuser` spares.
-
-        A score in reverse counts as its 100, which `_totals` hold, less what it is taken down by.
-        """
-        self._sync_totals()
-        totals = self._totals
-        if self._varies:
-            rows = self._snapshot.columns.rows
-            totals = kernels.normalize(
-                rows, refuser, self._raw, self._weights, self._reverse, totals
-            )
-        return self._with_own(refuser, totals) if self._own else totals
-
-    def _with_own(self, refuser: Int8s, totals: Int64s) -> Int64s:
-        rows = np.flatnonzero(refuser[: len(self._snapshot.columns.rows)] == 0)
-        found = totals.copy()
-        for weight, column in self._own:
-            column.sync()
-            scores = column.plugin.normalize(
-                column.data, self._snapshot, rows, column.values[rows]
-            ).scores
-            found[rows] += weight * scores
-        return found
-
     def sync(self) -> None:
         """Bring the refusers up to date; after a plugin's failure, next time from the beginning."""
         try:
-            self._sync_refusers()
+            self._sync()
         except Exception:
-            self._nodes_seen = -1
+            self._nodes_read_to = -1
             raise
 
-    def _sync_refusers(self) -> None:
+    def _sync(self) -> None:
         snapshot = self._snapshot
-        if snapshot.node_log.end != self._nodes_seen:
-            self.epoch += 1
-            self._filter_epochs.grew()
-            self.version += 1
+        if snapshot.node_log.end != self._nodes_read_to:
+            self.all_stale += 1
+            self._any_row.became_stale()
+            self.changes += 1
             self._refuse_by_node()
             self._refuse_by_pods(snapshot.columns.rows)
-        elif snapshot.pod_log.end == self._pods_seen:
+        elif snapshot.pod_log.end == self._pods_read_to:
             return
         else:
-            changed = snapshot.pod_log.since(self._pods_seen)
-            if self._filter_epochs.grew() or changed is None:
-                self.epoch += 1
+            changed = snapshot.pod_log.since(self._pods_read_to)
+            if self._any_row.became_stale() or changed is None:
+                self.all_stale += 1
                 changed = snapshot.columns.rows
             self._refuse_by_pods(changed)
-        self._nodes_seen = snapshot.node_log.end
-        self._pods_seen = snapshot.pod_log.end
+        self._nodes_read_to = snapshot.node_log.end
+        self._pods_read_to = snapshot.pod_log.end
 
     def _refuse_by_node(self) -> None:
         columns = self._snapshot.columns
-        self._allocate_refusers(columns.capacity)
+        self._allocate(columns.capacity)
         refuser, codes = self._node_refusers
         refuser[~columns.alive] = NO_NODE
         names = self.pre_filter.node_names
@@ -356,36 +350,130 @@ class EquivalenceClass:
 
     def _refuse_by_pods(self, rows: Int64s) -> None:
         node_refusers = self._node_refusers
-        self.version += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.codes)
+        self.changes += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.codes)
 
-    def _sync_totals(self) -> None:
+    def _allocate(self, capacity: int) -> None:
+        self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
+        self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
+        self._node_refusers = (np.zeros_like(self.refuser), np.zeros_like(self.codes))
+
+
+class Totals:
+    """The weighted scores of one class, added up by row and normalized over the rows that fit.
+
+    A score in reverse counts as its full 100 in `_totals`, less what it is taken down by: so the
+    sums of a row stand while other rows change, and normalizing is one pass of a kernel.
+    """
+
+    def __init__(self, scores: ActiveScores, snapshot: Snapshot, base: int | None) -> None:
+        self._snapshot = snapshot
+        self._unprepared = scores.failure
+        self.scores = scores.columns
+        kinds = [(each, each[1].plugin.normalization) for each in scores.columns]
+        plain = [each for each, kind in kinds if kind is Normalization.NONE]
+        self._by_plugins = [each for each, kind in kinds if kind is Normalization.OWN]
+        closed = {Normalization.HIGHEST, Normalization.REVERSE}
+        scaled = [each for each, kind in kinds if kind in closed]
+        node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
+        pod_scores = [e for e in plain if e[1].plugin.scope is not Scope.NODE]
+        self._scored_by_node = _Scores(node_scores)
+        self._scored_by_pods = _Scores(pod_scores)
+        self._any_row = _AnyRow([column for _, column in pod_scores])
+        self._scaled = [column for _, column in scaled]
+        self._scaled_by_pods = any(e[1].plugin.scope is not Scope.NODE for e in scaled)
+        self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
+        reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scaled]
+        self._reverse = np.array(reverse, dtype=np.int64)
+        self._base = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
+        if base is not None:
+            self._base = base
+        self._nodes_read_to = self._pods_read_to = -1
+        self._allocate(0)
+
+    @property
+    def failure(self) -> str:
+        """Return how scoring fails, "" where it does not."""
+        if self._unprepared:
+            return self._unprepared
+        self._sync()
+        for _, column in self.scores:
+            if column.failure:
+                name = column.plugin.name
+                return f'running Score plugins: plugin "{name}" failed with: {column.failure}'
+        return ""
+
+    def normalized_totals(self, refuser: Int8s) -> Int64s:
+        """Return the totals, int64[nodes], normalized over the rows that `refuser` spares."""
+        self._sync()
+        totals = self._totals
+        if self._varies:
+            rows = self._snapshot.columns.rows
+            totals = kernels.normalize(
+                rows, refuser, self._raw, self._weights, self._reverse, totals
+            )
+        return self._with_plugins_own(refuser, totals) if self._by_plugins else totals
+
+    def by_plugin(self, rows: Int64s) -> Iterator[tuple[str, int, Normalized]]:
+        """Yield each plugin's name, weight and scores of `rows`, which are all that fit, ascending.
+
+        The sum of their weighted scores is what `normalized_totals` has of these rows.
+        """
+        number = len(rows)
+        for weight, column in self.scores:
+            column.sync()
+            raw, kind = column.values[rows], column.plugin.normalization
+            scores = Normalized(raw, raw)
+            if kind is Normalization.OWN:
+                scores = column.plugin.normalize(column.data, self._snapshot, rows, raw)
+            elif kind is not Normalization.NONE:
+                is_reverse = np.array([kind is Normalization.REVERSE], dtype=np.int64)
+                full_marks = np.repeat(kernels.NODE_SCORE_MAX * is_reverse, number)
+                fits, one = np.zeros(number, dtype=np.int8), np.ones(1, dtype=np.int64)
+                places = np.arange(number, dtype=np.int64)
+                scaled = kernels.normalize(places, fits, raw[None, :], one, is_reverse, full_marks)
+                scores = Normalized(raw, scaled)
+            yield column.plugin.name, weight, scores
+
+    def _with_plugins_own(self, refuser: Int8s, totals: Int64s) -> Int64s:
+        rows = np.flatnonzero(refuser[: len(self._snapshot.columns.rows)] == 0)
+        summed = totals.copy()
+        for weight, column in self._by_plugins:
+            column.sync()
+            scores = column.plugin.normalize(
+                column.data, self._snapshot, rows, column.values[rows]
+            ).scores
+            summed[rows] += weight * scores
+        return summed
+
+    def _sync(self) -> None:
+        """Add up what is stale; after a plugin's failure, next time from the beginning."""
         try:
             self._add_up()
         except Exception:
-            self._nodes_scored = -1
+            self._nodes_read_to = -1
             raise
 
     def _add_up(self) -> None:
         snapshot = self._snapshot
         columns = snapshot.columns
-        if snapshot.node_log.end != self._nodes_scored:
-            self._score_epochs.grew()
-            self._allocate_totals(columns.capacity)
+        if snapshot.node_log.end != self._nodes_read_to:
+            self._any_row.became_stale()
+            self._allocate(columns.capacity)
             totals = self._node_totals
             self._scored_by_node.merge(columns.rows, totals, totals)
             self._scored_by_pods.merge(columns.rows, totals, self._totals)
             self._merge_scaled()
-        elif snapshot.pod_log.end == self._pods_scored:
+        elif snapshot.pod_log.end == self._pods_read_to:
             return
         else:
-            changed = snapshot.pod_log.since(self._pods_scored)
-            if self._score_epochs.grew() or changed is None:
+            changed = snapshot.pod_log.since(self._pods_read_to)
+            if self._any_row.became_stale() or changed is None:
                 changed = columns.rows
             self._scored_by_pods.merge(changed, self._node_totals, self._totals)
             if self._scaled_by_pods:
                 self._merge_scaled()
-        self._nodes_scored = snapshot.node_log.end
-        self._pods_scored = snapshot.pod_log.end
+        self._nodes_read_to = snapshot.node_log.end
+        self._pods_read_to = snapshot.pod_log.end
 
     def _merge_scaled(self) -> None:
         for index, scaled in enumerate(self._scaled):
@@ -393,16 +481,76 @@ class EquivalenceClass:
             self._raw[index] = scaled.values
         self._varies = bool(self._raw.any())
 
-    def _allocate_refusers(self, capacity: int) -> None:
-        self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
-        self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_refusers = (np.zeros_like(self.refuser), np.zeros_like(self.codes))
-
-    def _allocate_totals(self, capacity: int) -> None:
+    def _allocate(self, capacity: int) -> None:
         self._varies = False
         self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
         self._node_totals: Int64s = np.full(capacity, self._base, dtype=np.int64)
         self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
+
+
+class _Refusers:
+    """Filters that follow from the same scope, merged into a column of refusers and their codes."""
+
+    __slots__ = ("_filters",)
+
+    def __init__(self, filters: Sequence[tuple[int, FilterColumn]]) -> None:
+        self._filters = filters
+
+    def merge(
+        self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, codes: Int64s
+    ) -> bool:
+        """Write the refusers of `rows`, for those that no filter refused `before`.
+
+        Return False where none of them changed.
+        """
+        if not self._filters:
+            refuser[rows], codes[rows] = before[0][rows], before[1][rows]
+            return True
+        changed = False
+        for number, column in self._filters:
+            column.sync()
+            changed |= kernels.refuse(rows, column.values, number, *before, refuser, codes)
+            before = refuser, codes
+        return changed
+
+
+class _Scores:
+    """Scores that follow from the same scope, added up in a column of totals."""
+
+    __slots__ = ("_columns", "_weights")
+
+    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]]) -> None:
+        self._columns = [column for _, column in scores]
+        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
+
+    def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
+        """Write the totals of `rows`: what they were `before`, and the weighted scores."""
+        if not self._columns:
+            totals[rows] = before[rows]
+            return
+        for column in self._columns:
+            column.sync()
+        scores = tuple(column.values for column in self._columns)
+        kernels.weigh(rows, scores, self._weights, before, totals)
+
+
+class _AnyRow:
+    """Whether columns of Scope.CLUSTER have changed in rows that no log names."""
+
+    __slots__ = ("_all_stale", "_columns")
+
+    def __init__(self, columns: Sequence[FilterColumn | ScoreColumn]) -> None:
+        self._columns = [column for column in columns if column.plugin.scope is Scope.CLUSTER]
+        self._all_stale = [0] * len(self._columns)
+
+    def became_stale(self) -> bool:
+        """Return whether that has happened since the last call."""
+        if not self._columns:
+            return False
+        for column in self._columns:
+            column.sync()
+        before, self._all_stale = self._all_stale, [column.all_stale for column in self._columns]
+        return self._all_stale != before
 
 
 _FEW = 16
@@ -414,12 +562,13 @@ class CachedDryRuns:
     codes: int64[nodes], as in `batch_kernels`, NOT_TRIED where no deletion can help. counted: the
     number of rows by code, None where it must be counted; `key` is the same for the rows that were
     tried. criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the
-    budgets of `budget_epoch`. bounding: the filter and its code for each bound that may be broken.
+    budgets as of `budget_changes`. bounding: the filter and its code for each bound that may be
+    broken.
     """
 
     __slots__ = (
         "bounding",
-        "budget_epoch",
+        "budget_changes",
         "codes",
         "counted",
         "criteria",
@@ -430,7 +579,7 @@ class CachedDryRuns:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.reader = LogReader(snapshot.row_log)
-        self.budget_epoch = -1
+        self.budget_changes = -1
         self.bounding: Sequence[tuple[FilterColumn, int]] = ()
         self.begin(0)
 
@@ -474,21 +623,29 @@ class CachedDryRuns:
         return counted
 
 
-class CachedAttempt:
-    """An equivalence class with the pods nominated to each row; valid for a pod after its `sync`.
+_REFUSALS_MAX = 16
 
-    overridden: the statuses of rows whose refusal differs from the equivalence class, because
-    nominated pods are counted there. counted: the nominated pods that have to be left room for, by
-    row. own_rows: those that this pod sees in another way than others do, being nominated there.
-    refusals: the latest refusals by what their message follows from; `refused` is the last of all,
-    with the snapshot's version.
+
+class CachedAttempt:
+    """What attempts of one class have in common, with the pods nominated to each row.
+
+    Valid for a pod after its `sync`.
+
+    refuser: the class's, with OVERRIDDEN in the rows of `overridden`: the statuses of rows whose
+    refusal differs from the class's, because nominated pods are counted there. counted: the
+    nominated pods to reserve room for, by row. pods_rows: those that this pod sees in another way
+    than others do, being nominated there. tried: the refusal of the pod's nominated node, by row,
+    where that was tried before all others.
     """
 
     __slots__ = (
-        "_changes",
         "_diagnosed",
         "_diagnosis",
         "_forgets",
+        "_kept",
+        "_last",
+        "_overrides",
+        "_pod",
         "_reader",
         "_snapshot",
         "_untried",
@@ -496,88 +653,191 @@ class CachedAttempt:
         "dry_runs",
         "equivalence",
         "overridden",
-        "own_rows",
-        "refusals",
-        "refused",
+        "pods_rows",
+        "refuser",
+        "tried",
     )
 
-    def __init__(
-        self, equivalence: EquivalenceClass, snapshot: Snapshot, *, has_out_of_tree: bool
-    ) -> None:
+    def __init__(self, equivalence: EquivalenceClass, snapshot: Snapshot, *, forgets: bool) -> None:
+        """Begin with nothing tried; with `forgets`, every attempt begins so."""
         self.equivalence = equivalence
+        self.refuser = equivalence.refuser
         self.overridden: dict[int, Status] = {}
         self.counted: dict[int, Sequence[Pod]] = {}
+        self.tried: dict[int, Status] = {}
         self.dry_runs = CachedDryRuns(snapshot)
-        self.own_rows: Sequence[int] = ()
-        self.refusals: dict[Hashable, Refused] = {}
-        self.refused: tuple[Hashable, Refused] | None = None
+        self.pods_rows: Sequence[int] = ()
         self._snapshot = snapshot
-        self._forgets = has_out_of_tree or equivalence.can_fail
+        self._forgets = forgets
         self._reader = LogReader(snapshot.row_log)
         self._untried: dict[int, None] = {}
         self._diagnosis: Diagnosis | None = None
         self._diagnosed = (-1, -1)
-        self._changes = 0
+        self._overrides = 0
+        self._kept: dict[Hashable, Refused] = {}
+        self._last: tuple[Hashable, Refused] | None = None
 
     @property
-    def epoch(self) -> Hashable:
+    def all_stale(self) -> Hashable:
         """Return what differs whenever rows may have changed that no log names."""
         catalog = self._snapshot.catalog
         return (
-            object() if self._forgets else self.equivalence.epoch,
+            object() if self._forgets else self.equivalence.all_stale,
             catalog.namespace_epoch,
             catalog.workload_epoch,
             catalog.storage_epoch,
         )
 
     def sync(self, pod: Pod) -> None:
-        """Bring the verdicts up to date for an attempt of `pod`, which is of the equivalence."""
+        """Bring the verdicts up to date for an attempt of `pod`, which is of the class."""
         self.equivalence.sync()
-        self.own_rows = self._own_rows(pod)
-        rows = self._reader.changed(self.epoch, self.own_rows)
+        self._pod = pod
+        self.tried = {}
+        self.pods_rows = self._rows_of(pod)
+        rows = self._reader.changed(self.all_stale, self.pods_rows)
         try:
-            self._count_nominated(pod, rows)
+            self._count_nominated(rows)
         except Exception:
             self._reader.forget()
             raise
+        self.refuser = _overridden_by(self.equivalence.refuser, self.overridden)
 
-    def nominated_refusals(self, pod: Pod) -> dict[int, Status]:
-        """Return `overridden` with the rows that refuse the pod without nominated pods, too.
+    def nominated_row(self) -> int | None:
+        """Try the pod's nominated node alone: return its row where the pod fits, else None.
 
-        `overridden` leaves them out until their reasons are needed.
+        PreFilter's choice of nodes is disregarded. A refusal is kept as `tried`; after a failure
+        of a filter, the node has its turn among the others.
+        Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, evaluateNominatedNode.
         """
-        self._try_others(pod)
-        return dict(self.overridden)
+        name = self._pod.nominated_node_name
+        row = self._snapshot.row(name) if name else None
+        if row is None:
+            return None
+        refusal = NodeDryRun(self._pod, row, self.equivalence, self._snapshot).refusal()
+        if refusal is None:
+            return row
+        if refusal.code.is_rejected:
+            self.tried = {row: refusal}
+        return None
 
-    def diagnosis(self, pod: Pod, tried: Mapping[int, Status]) -> Diagnosis:
-        """Return why no node takes the pod; `tried` has its nominated node's refusal."""
-        equivalence, overridden = self.equivalence, self.overridden
-        self._try_others(pod)
-        if tried:
-            overridden = overridden | still_tried(tried, equivalence.refuser)
-        version = (equivalence.version, self._changes)
-        if self._diagnosis is None or version != self._diagnosed or tried:
-            refuser = overridden_by(equivalence.refuser, overridden)
+    @property
+    def filter_failure(self) -> Status | None:
+        """Return how a filter failed, None where none did; a node refused before it hides that."""
+        if not self.overridden and not self.equivalence.can_fail:
+            return None
+        errors = (status for status in self.overridden.values() if status.code is Code.ERROR)
+        return next(errors, None) or self.equivalence.filter_failure(self.refuser)
+
+    @property
+    def evaluated(self) -> int:
+        """Return how many nodes were evaluated, PreFilter's exclusions left out."""
+        refuser = self.equivalence.refuser
+        if self.equivalence.pre_filter.node_names is None:
+            return self._snapshot.node_count
+        return int(np.count_nonzero(refuser >= 0)) + len(self._still_tried(refuser))
+
+    def refusals(self) -> dict[int, Status]:
+        """Return the status of each row that does not take the pod."""
+        overrides, equivalence = self.overrides(), self.equivalence
+        refusals: dict[int, Status] = {}
+        for row in np.flatnonzero(self._snapshot.columns.alive & (self.refuser != 0)).tolist():
+            refuser = self.refuser[row]
+            if row in overrides:
+                refusals[row] = overrides[row]
+            elif refuser == EXCLUDED:
+                refusals[row] = equivalence.pre_filter.excluded
+            else:
+                refusals[row] = equivalence.status(row)
+        return refusals
+
+    def overrides(self, sample: Int8s | None = None) -> dict[int, Status]:
+        """Return the statuses of all rows that differ from the class's, `tried` among them.
+
+        `overridden` leaves out rows that refuse the pod without nominated pods, too, until their
+        reasons are needed, which is here. sample: int8[nodes], negative where a row was left out,
+        whose status is left out, too.
+        """
+        self._try_others()
+        overridden = self.overridden
+        if sample is not None:
+            overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
+        if not self.tried:
+            return overridden
+        return overridden | self._still_tried(
+            self.equivalence.refuser if sample is None else sample
+        )
+
+    def diagnosis(self) -> Diagnosis:
+        """Return why no node takes the pod."""
+        equivalence = self.equivalence
+        if equivalence.pre_filter.refusal is not None:
+            return refused_by_pre_filter(equivalence.pre_filter, self._snapshot.columns.alive)
+        overridden = self.overrides()
+        changes = (equivalence.changes, self._overrides)
+        if self._diagnosis is None or changes != self._diagnosed or self.tried:
+            refuser = _overridden_by(equivalence.refuser, overridden)
             self._diagnosis = equivalence.diagnosis(refuser, overridden)
-            self._diagnosed = (-1, -1) if tried else version
+            self._diagnosed = (-1, -1) if self.tried else changes
         return self._diagnosis
 
-    def _own_rows(self, pod: Pod) -> Sequence[int]:
+    def sample_diagnosis(self, sample: Int8s, *, is_sample: bool) -> Diagnosis:
+        """Return why the filters let no node pass but those of `sample`, whose refuser is 0.
+
+        Those have no status here. is_sample: whether sampling has left out nodes, which are not
+        diagnosed then.
+        """
+        overridden = self.overrides(sample if is_sample else None)
+        hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
+        return self.equivalence.diagnosis(_overridden_by(hidden, overridden), overridden)
+
+    def unchanged(self) -> Refused | None:
+        """Return the last refusal of the class if nothing at all has changed since."""
+        if self._last is None:
+            return None
+        changes, refused = self._last
+        return refused if changes == self._snapshot.changes else None
+
+    def alike(self, key: Hashable) -> Refused | None:
+        """Return the refusal of the class that had the same `key`; None has no refusal."""
+        refused = None if key is None else self._kept.get(key)
+        if refused is not None:
+            self._last = (self._snapshot.changes, refused)
+        return refused
+
+    def keep(self, key: Hashable, refused: Refused) -> None:
+        """Keep a refusal without a nomination, which may be used again where `key` is the same.
+
+        That is everything that its message follows from; None where that cannot be said.
+        """
+        self._last = (self._snapshot.changes, refused)
+        if key is not None:
+            if len(self._kept) >= _REFUSALS_MAX:
+                self._kept.clear()
+            self._kept[key] = refused
+
+    def _still_tried(self, refuser: Int8s) -> dict[int, Status]:
+        """Return what of `tried` holds after all nodes were filtered: rows that passed then.
+
+        refuser: int8[nodes] of that evaluation, negative where a row was left out.
+        """
+        return {row: status for row, status in self.tried.items() if refuser[row] <= 0}
+
+    def _rows_of(self, pod: Pod) -> Sequence[int]:
         node = self._snapshot.nominations.node_of(pod.uid)
         if not node and not pod.nominated_node_name:
             return ()
         rows = [self._snapshot.row(name) for name in (node, pod.nominated_node_name)]
         return [row for row in rows if row is not None]
 
-    def _count_nominated(self, pod: Pod, changed: Int64s | None) -> None:
+    def _count_nominated(self, changed: Int64s | None) -> None:
         nominations = self._snapshot.nominations
         rows: Iterable[int]
         if changed is None:
-            self._changes += 1
+            self._overrides += 1
             for kept in (self.overridden, self.counted, self._untried):
                 kept.clear()
-            found = [self._snapshot.row(name) for name in nominations.node_names()]
-            rows = [row for row in found if row is not None]
+            nominated = [self._snapshot.row(name) for name in nominations.node_names()]
+            rows = [row for row in nominated if row is not None]
         elif not len(changed) or not (self.counted or len(nominations)):
             return
         else:
@@ -585,46 +845,38 @@ class CachedAttempt:
         for row in rows:
             if self.counted.pop(row, None) is not None:
                 self._untried.pop(row, None)
-                self._changes += self.overridden.pop(row, None) is not None
+                self._overrides += self.overridden.pop(row, None) is not None
             if nominations.any_on(self._snapshot.name(row)):
-                self._count(row, pod)
+                self._count(row)
 
-    def _count(self, row: int, pod: Pod) -> None:
+    def _count(self, row: int) -> None:
         snapshot = self._snapshot
-        counted = snapshot.nominations.counted(snapshot.name(row), pod)
+        counted = snapshot.nominations.counted(snapshot.name(row), self._pod)
         if not counted or not snapshot.columns.alive[row]:
             return
         self.counted[row] = counted
         refuser = self.equivalence.refuser[row]
         if refuser == 0:
-            self._try(row, pod)
+            self._try(row)
         elif refuser > 0 and not self.equivalence.is_refused_before_pods(row):
             self._untried[row] = None
 
-    def _try_others(self, pod: Pod) -> None:
+    def _try_others(self) -> None:
         for row in self._untried:
-            self._try(row, pod)
+            self._try(row)
         self._untried.clear()
 
-    def _try(self, row: int, pod: Pod) -> None:
+    def _try(self, row: int) -> None:
         equivalence = self.equivalence
-        refusal = NodeDryRun(pod, row, equivalence, self._snapshot).refusal()
+        refusal = NodeDryRun(self._pod, row, equivalence, self._snapshot).refusal()
         if refusal is not None and (
             equivalence.refuser[row] == 0 or refusal != equivalence.status(row)
         ):
             self.overridden[row] = refusal
-            self._changes += 1
+            self._overrides += 1
 
 
-def still_tried(tried: Mapping[int, Status], refuser: Int8s) -> dict[int, Status]:
-    """Return what of `tried` still holds after all nodes were filtered: rows that passed then.
-
-    refuser: int8[nodes] of that evaluation, negative where a row was left out.
-    """
-    return {row: status for row, status in tried.items() if refuser[row] <= 0}
-
-
-def overridden_by(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
+def _overridden_by(refuser: Int8s, overridden: Iterable[int]) -> Int8s:
     """Return `refuser` with OVERRIDDEN in the rows that have another status."""
     if not overridden:
         return refuser
@@ -706,7 +958,7 @@ class NodeDryRun:
             trial.remove(pod)
 
 
-_Check = tuple[FilterColumn, int, Trial | None]
+_Check = tuple["FilterColumn", int, Trial | None]
 
 
 def _checks(equivalence: EquivalenceClass, row: int, snapshot: Snapshot) -> list[_Check]:
@@ -725,3 +977,322 @@ def _checks(equivalence: EquivalenceClass, row: int, snapshot: Snapshot) -> list
             checks.append((column, code, None))
             break
     return checks
+
+
+_NOTHING: Int64s = np.zeros(0, dtype=np.int64)
+_STALE = object()
+"""The plugin's version of a column in which every row is stale."""
+
+
+class PluginColumn(ABC):
+    """A plugin's values by row, int64[nodes]; valid right after `sync`.
+
+    The plugin's scope says what makes a row stale. With Scope.NODE that is a change of the node,
+    with Scope.PODS one of the pods on it, too. All rows are stale where the log no longer reaches
+    back, where the capacity grew, and where the plugin's version differs (a score's epoch). With
+    Scope.CLUSTER any row may be stale after any change, but only where the plugin's version
+    differs, and then all are, which `all_stale` counts.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_log",
+        "_read_to",
+        "_snapshot",
+        "_version",
+        "_whole",
+        "all_stale",
+        "values",
+    )
+
+    def __init__(self, scope: Scope, snapshot: Snapshot) -> None:
+        self.values = _NOTHING
+        self.all_stale = 0
+        self._snapshot = snapshot
+        self._log = snapshot.node_log if scope is Scope.NODE else snapshot.pod_log
+        self._read_to = -1
+        self._version: Hashable = _STALE
+        self._whole = scope is Scope.CLUSTER
+
+    def sync(self) -> None:
+        """Compute what is stale."""
+        columns = self._snapshot.columns
+        fits = len(self.values) == columns.capacity
+        if fits and self._read_to == self._log.end:
+            return
+        version = self._version_now()
+        is_same = fits and version == self._version
+        if is_same and self._whole:
+            self._read_to = self._log.end
+            return
+        rows = self._log.since(self._read_to) if is_same else None
+        if rows is None:
+            rows = columns.rows
+            self.values = np.zeros(columns.capacity, dtype=np.int64)
+            self.all_stale += self._whole
+        self._version = _STALE  # until all is computed: the plugin may fail on the way
+        if self._compute(rows):
+            self._read_to, self._version = self._log.end, version
+
+    @abstractmethod
+    def _version_now(self) -> Hashable:
+        """Return what differs whenever all rows are stale."""
+
+    @abstractmethod
+    def _compute(self, rows: Int64s) -> bool:
+        """Write the values of `rows`; False where the plugin failed, and its failure is kept."""
+
+
+class FilterColumn(PluginColumn):
+    """The codes of one filter: 0 fits."""
+
+    __slots__ = ("_cluster_plugin", "_statuses", "plugin", "pre")
+
+    def __init__(self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot) -> None:
+        super().__init__(plugin.scope, snapshot)
+        self.plugin = plugin
+        self.pre = plugin.pre_filter(pod, snapshot)
+        self._cluster_plugin = plugin if isinstance(plugin, ClusterFilterPlugin) else None
+        self._statuses: dict[int, Status] = {}
+
+    def status(self, code: int) -> Status:
+        """Return the status of a code other than 0."""
+        status = self._statuses.get(code)
+        if status is None:
+            status = self._statuses[code] = self.plugin.filter_status(self.pre.data, code)
+        return status
+
+    def _version_now(self) -> Hashable:
+        plugin = self._cluster_plugin
+        return None if plugin is None else plugin.filter_version(self.pre.data, self._snapshot)
+
+    def _compute(self, rows: Int64s) -> bool:
+        self.plugin.filter(self.pre.data, self._snapshot, rows, self.values)
+        return True
+
+
+class ScoreColumn(PluginColumn):
+    """The raw scores of one plugin.
+
+    `failure` is how the plugin failed when it last ran, "" where it did not.
+    """
+
+    __slots__ = ("_cluster_plugin", "data", "failure", "plugin")
+
+    def __init__(self, plugin: AnyScore, pod: Pod, snapshot: Snapshot) -> None:
+        super().__init__(plugin.scope, snapshot)
+        self.plugin = plugin
+        self.data: Any = plugin.pre_score(pod, snapshot)
+        self.failure = ""
+        self._cluster_plugin = plugin if isinstance(plugin, ClusterScorePlugin) else None
+
+    def _version_now(self) -> Hashable:
+        plugin = self._cluster_plugin
+        if plugin is not None:
+            return plugin.score_version(self.data, self._snapshot)
+        return self.plugin.score_epoch(self._snapshot)
+
+    def _compute(self, rows: Int64s) -> bool:
+        try:
+            self.plugin.score(self.data, self._snapshot, rows, self.values)
+        except ScoreError as error:
+            self.failure = str(error) or type(error).__name__
+            return False
+        self.failure = ""
+        return True
+
+
+class PluginColumns:
+    """The columns that some equivalence class holds, by weak references."""
+
+    __slots__ = ("_filters", "_scores", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._filters: WeakValueDictionary[tuple[str, Hashable], FilterColumn] = (
+            WeakValueDictionary()
+        )
+        self._scores: WeakValueDictionary[tuple[str, Hashable], ScoreColumn] = WeakValueDictionary()
+
+    def filter(self, plugin: AnyFilter, key: Hashable, pod: Pod) -> FilterColumn:
+        """Return the column of a filter for pods of that key."""
+        column = self._filters.get((plugin.name, key))
+        if column is None:
+            column = FilterColumn(plugin, pod, self._snapshot)
+            self._filters[plugin.name, key] = column
+        return column
+
+    def score(self, plugin: AnyScore, key: Hashable, pod: Pod) -> ScoreColumn:
+        """Return the column of a score for pods of that key."""
+        column = self._scores.get((plugin.name, key))
+        if column is None:
+            column = ScoreColumn(plugin, pod, self._snapshot)
+            self._scores[plugin.name, key] = column
+        return column
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore:
+    """A score plugin and its weight in the profile."""
+
+    plugin: AnyScore
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredPlugins:
+    """A profile's plugins at the four points that verdicts come from, in order."""
+
+    pre_filters: tuple[AnyFilter, ...]
+    filters: tuple[AnyFilter, ...]
+    pre_scores: tuple[AnyScore, ...]
+    scores: tuple[WeightedScore, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveFilters:
+    """The columns of the filters that did not skip, with the place (from 1) of each filter.
+
+    `prepared` are the plugins whose PreFilter ran, and `skipped` those of them that returned Skip.
+    """
+
+    pre_filter: PreFilterOutcome
+    prepared: tuple[str, ...]
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, FilterColumn], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveScores:
+    """The columns of the scores with their weights; `skipped` returned Skip in PreScore.
+
+    `failure` is how scoring fails, "" where it does not.
+    """
+
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, ScoreColumn], ...]
+    failure: str
+
+
+def active_filters(
+    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
+) -> ActiveFilters:
+    """Run PreFilter for `pod`, and return the filters that are left to run."""
+    columns: dict[str, FilterColumn | None] = {}
+
+    def results() -> Iterator[tuple[str, PreFiltered[Any]]]:
+        for plugin in plugins.pre_filters:
+            key = plugin.filter_key(pod, snapshot)
+            column = None if key is None else cache.filter(plugin, key, pod)
+            columns[plugin.name] = column
+            if column is not None:
+                yield plugin.name, column.pre
+
+    outcome = pre_filter_outcome(results())
+    active: list[tuple[int, FilterColumn]] = []
+    if outcome.refusal is None or len(columns) == len(plugins.pre_filters):
+        for number, plugin in enumerate(plugins.filters, 1):
+            column = _filter_column(plugin, pod, columns, cache, snapshot)
+            if column is not None:
+                active.append((number, column))
+    return ActiveFilters(
+        pre_filter=outcome,
+        prepared=tuple(columns),
+        skipped=tuple(name for name, column in columns.items() if column is None),
+        columns=tuple(active),
+    )
+
+
+def _filter_column(
+    plugin: AnyFilter,
+    pod: Pod,
+    prepared: dict[str, FilterColumn | None],
+    cache: PluginColumns,
+    snapshot: Snapshot,
+) -> FilterColumn | None:
+    if plugin.name in prepared:
+        return prepared[plugin.name]
+    if plugin.needs_pre_filter:
+        return cache.filter(UnpreparedFilter(plugin.name), "unprepared", pod)
+    key = plugin.filter_key(pod, snapshot)
+    return None if key is None else cache.filter(plugin, key, pod)
+
+
+def active_scores(
+    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
+) -> ActiveScores:
+    """Run PreScore for `pod`, and return the scores that are left to add."""
+    prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}
+    columns: list[tuple[int, ScoreColumn]] = []
+    failure = ""
+    for each in plugins.scores:
+        plugin, name = each.plugin, each.plugin.name
+        key = prepared[name] if name in prepared else plugin.score_key(pod, snapshot)
+        if name not in prepared and plugin.needs_pre_score:
+            failure = failure or (
+                f'running Score plugins: plugin "{name}" failed with: '
+                f'failed to read "PreScore{name}" from cycleState: not found'
+            )
+        elif key is not None:
+            columns.append((each.weight, cache.score(plugin, key, pod)))
+        elif name not in prepared and plugin.has_pre_score:
+            nothing = NothingToScore(name)
+            columns.append((each.weight, cache.score(nothing, "nothing", pod)))
+    return ActiveScores(
+        skipped=tuple(name for name, key in prepared.items() if key is None),
+        columns=tuple(columns),
+        failure=failure,
+    )
+
+
+class UnpreparedFilter(FilterPlugin[None]):
+    """Fails on every node, because the profile disables the PreFilter that prepares its data."""
+
+    name = ""
+    scope = Scope.NODE
+    can_fail = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return one key: the failure is the same for every pod."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Prepare no data: the failure needs none."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
+        """Return the code of the failure, on every node."""
+        return 1
+
+    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write the code of the failure into all rows."""
+        codes[rows] = 1
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the error of a Filter whose state is missing in upstream's CycleState."""
+        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+
+
+class NothingToScore(ScorePlugin[None]):
+    """Scores 0 where PreScore would have returned Skip."""
+
+    name = ""
+    scope = Scope.NODE
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return one key: the score is the same for every pod."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare no data: the score needs none."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write 0."""
+        scores[rows] = 0

@@ -55,7 +55,7 @@ class Snapshot:
         self.taints = TaintClasses()
         self.affine_pods = 0
         self.budgets: dict[str, PodDisruptionBudget] = {}
-        self.budget_epoch = 0
+        self.budget_changes = 0
         self._tree = NodeTree()
         self._nodes: list[Node | None] = [None] * self.columns.capacity
         self.topologies = Topologies(self._nodes, self.columns, self.node_log)
@@ -92,7 +92,7 @@ class Snapshot:
         return self._class_counts
 
     @property
-    def version(self) -> tuple[int, ...]:
+    def changes(self) -> tuple[int, ...]:
         """Return what differs whenever a decision about the same pod may differ."""
         catalog = self.catalog
         return (
@@ -100,7 +100,7 @@ class Snapshot:
             self.pod_log.end,
             self.row_log.end,
             self.nominations.epoch,
-            self.budget_epoch,
+            self.budget_changes,
             catalog.namespace_epoch,
             catalog.workload_epoch,
             catalog.storage_epoch,
@@ -243,12 +243,12 @@ class Snapshot:
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a disruption budget."""
         self.budgets[f"{budget.namespace}/{budget.name}"] = budget
-        self.budget_epoch += 1
+        self.budget_changes += 1
 
     def remove_budget(self, namespace: str, name: str) -> None:
         """Remove a disruption budget, if it is there."""
         self.budgets.pop(f"{namespace}/{name}", None)
-        self.budget_epoch += 1
+        self.budget_changes += 1
 
     def layout(self) -> RowLayout:
         """Return which row is whose."""

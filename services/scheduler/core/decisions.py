@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -100,29 +100,3 @@ class Decision:
     def nomination(self) -> Nomination | None:
         """Return how room is made for the pod, if it is."""
         return self.verdict.nomination if isinstance(self.verdict, Refused) else None
-
-
-class Attempt(NamedTuple):
-    """A head and its pod, with what a decision about it may change and an undo restores."""
-
-    head: Head
-    pod: Pod | None
-    nominated_before: str
-    choice_mark: int
-
-    def decided(
-        self,
-        verdict: Verdict,
-        steps: Iterable[QueueStep],
-        phases_ns: Mapping[str, int] = NOT_MEASURED,
-    ) -> Decision:
-        """Return the decision that ends the attempt."""
-        return Decision(
-            head=self.head,
-            pod=self.pod,
-            verdict=verdict,
-            steps=tuple(steps),
-            nominated_before=self.nominated_before,
-            choice_mark=self.choice_mark,
-            phases_ns=phases_ns,
-        )

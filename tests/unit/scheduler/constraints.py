@@ -18,8 +18,9 @@ from services.kube.selector import (
     UnsatisfiableAction,
     WeightedPodAffinityTerm,
 )
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod, requirement
+from tests.cycles import evaluate
 
 HARD, SOFT = UnsatisfiableAction.DO_NOT_SCHEDULE, UnsatisfiableAction.SCHEDULE_ANYWAY
 WEB = LabelSelector(requirements=(requirement("app", "In", "web"),))

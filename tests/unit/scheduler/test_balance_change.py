@@ -7,9 +7,9 @@ import pytest
 from services.framework.plugins.in_tree import SERVED
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
-from services.scheduler.core.cycle.evaluate import evaluate
 from services.scheduler.core.session.options import RULES
 from tests.builders import make_node, make_pod
+from tests.cycles import evaluate
 
 NAME = "NodeResourcesBalancedAllocation"
 

@@ -28,7 +28,7 @@ from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.batch import StepEncoder
 from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError, ScheduleResult
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Failed
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
@@ -36,6 +36,7 @@ from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, Po
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
+from tests.cycles import evaluate
 
 FIT = "NodeResourcesFit"
 

@@ -19,11 +19,12 @@ from services.scheduler.core.cycle.attempt import (
     CycleResult,
     FitError,
     NoNodesAvailable,
+    Recorder,
     ScheduleResult,
 )
-from services.scheduler.core.cycle.evaluate import evaluate
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
 from tests.builders import make_node, make_pod, requirement
+from tests.cycles import evaluate
 
 
 def cluster(cpus: dict[str, str]) -> Snapshot:
@@ -244,21 +245,22 @@ def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:
     """The core reads no clock."""
     ticks = count(0, 10)
     framework = Framework(cluster({"a": "4", "b": "4"}))
-    timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
-    result = timed.schedule_pod(make_pod().obj(), 1)
-    assert isinstance(result, ScheduleResult)
-    assert result.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
+    recorder = Recorder(lambda: next(ticks))
+    cycle = Cycle(framework, KeyedChoice(0))
+    assert node_of(cycle.schedule_pod(make_pod().obj(), 1, recorder))
+    assert recorder.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
 
 
 def test_only_phases_that_ran_are_timed() -> None:
     """PreFilter runs for the first pod of a shape; one feasible node alone is not scored."""
     ticks = count(0, 10)
     framework = Framework(cluster({"a": "1", "b": "4"}))
-    timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
+    cycle = Cycle(framework, KeyedChoice(0))
     pod = make_pod().req(cpu="2").obj()
-    results = [timed.schedule_pod(each, 1) for each in (pod, pod)]
-    assert all(isinstance(result, ScheduleResult) for result in results)
-    phases = [list(result.phases_ns) for result in results if isinstance(result, ScheduleResult)]
+    phases = []
+    for recorder in (Recorder(lambda: next(ticks)), Recorder(lambda: next(ticks))):
+        assert node_of(cycle.schedule_pod(pod, 1, recorder)) == "b"
+        phases.append(list(recorder.phases_ns))
     assert phases == [["PreFilter", "Filter"], ["Filter"]]
 
 

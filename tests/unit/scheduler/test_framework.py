@@ -16,7 +16,7 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import SERVED
 from services.framework.profile import PluginSetting, Profile
-from services.framework.runtime.active_plugins import pre_filter_outcome
+from services.framework.runtime.diagnosis import pre_filter_outcome
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
@@ -25,6 +25,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import Cycle, FitError, ScheduleResult
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_node, make_pod
+from tests.cycles import dry_run_on, equivalence_class
 
 
 class OnePodANode(FilterPlugin[None], ReservePlugin):
@@ -119,9 +120,9 @@ def test_a_refused_reservation_is_undone() -> None:
     """Every plugin of the point is unreserved."""
     made = framework("OnePodANode")
     made.reserve(make_pod().obj(), 0)
-    status = made.reserve(make_pod("unwanted").obj(), 0)
-    assert status is not None
-    assert status.reasons == ("unwanted",)
+    refused = made.reserve_and_bind(make_pod("unwanted").obj(), 0, "a", lambda _pod, _node: None)
+    assert refused is not None
+    assert (refused.status.reasons, refused.in_binding) == (("unwanted",), False)
     assert made.snapshot.columns.owned("taken")[0] == 0
 
 
@@ -154,8 +155,8 @@ def test_resources_alone_are_in_the_way_of_most_pods() -> None:
     """A pod with host ports has a filter before that pods change, which is no bound."""
     made = framework("NodePorts", "NodeResourcesFit")
     rows = made.snapshot.rows_in_order()
-    assert made.equivalence_class(make_pod().req(cpu="1").obj()).bounded(rows) == []
-    assert made.equivalence_class(make_pod().host_port(80).obj()).bounded(rows) is None
+    assert equivalence_class(made, make_pod().req(cpu="1").obj()).bounded(rows) == []
+    assert equivalence_class(made, make_pod().host_port(80).obj()).bounded(rows) is None
 
 
 def test_plugins_that_name_no_node_in_common_refuse_the_pod() -> None:
@@ -187,7 +188,7 @@ def test_a_dry_run_changes_its_own_view_only() -> None:
         snapshot.set_pod(holder)
     row = snapshot.row("a")
     assert row is not None
-    run = made.dry_run(make_pod("new").req(cpu="2").obj(), row)
+    run = dry_run_on(made, make_pod("new").req(cpu="2").obj(), row)
     refused = run.refusal()
     assert refused is not None
     assert refused.reasons == ("Insufficient cpu",)
@@ -205,9 +206,9 @@ def test_old_shapes_make_room_for_new_ones() -> None:
     """The cache of shapes is bounded."""
     made = framework("NodeResourcesFit")
     first = make_pod("first").req(cpu="1").obj()
-    equivalence = made.equivalence_class(first)
-    assert made.equivalence_class(first) is equivalence
-    made.classes_max = 2
-    made.equivalence_class(make_pod().obj())
-    made.equivalence_class(make_pod().obj())
-    assert made.equivalence_class(first) is not equivalence
+    equivalence = equivalence_class(made, first)
+    assert equivalence_class(made, first) is equivalence
+    made.verdicts.classes_max = 2
+    equivalence_class(made, make_pod().obj())
+    equivalence_class(made, make_pod().obj())
+    assert equivalence_class(made, first) is not equivalence

@@ -13,6 +13,7 @@ from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.selector import LabelSelector, PodAffinity, PodAffinityTerm
 from services.kube.workloads import Namespace
 from tests.builders import make_node, requirement
+from tests.cycles import dry_run_on, equivalence_class
 from tests.unit.scheduler.constraints import (
     DB,
     EVERYBODY,
@@ -161,11 +162,11 @@ def test_a_namespace_that_changes_changes_verdicts() -> None:
     team = LabelSelector(requirements=(requirement("team", "Exists"),))
     placed(snapshot, pod("w", "web", namespace="other"), "a1")
     pending = pod("p", away=near(term(selected=team)))
-    assert not framework.equivalence_class(pending).refuser[:4].any()
+    assert not equivalence_class(framework, pending).refuser[:4].any()
     snapshot.catalog.put(Namespace(name="other", labels={"team": "x"}))
-    assert framework.equivalence_class(pending).refuser[:4].any()
+    assert equivalence_class(framework, pending).refuser[:4].any()
     snapshot.catalog.remove("Namespace", "", "other")
-    assert not framework.equivalence_class(pending).refuser[:4].any()
+    assert not equivalence_class(framework, pending).refuser[:4].any()
 
 
 def test_label_keys_are_merged_into_the_selector() -> None:
@@ -255,8 +256,8 @@ def test_pods_that_meet_the_same_terms_share_their_verdicts() -> None:
     first = pod("p0", "web", labels={"index": "0"})
     second = replace(pod("p1", "web", labels={"index": "1"}), spec=first.spec)
     third = replace(pod("p2", "db"), spec=first.spec)
-    assert framework.equivalence_class(first) is framework.equivalence_class(second)
-    assert framework.equivalence_class(first) is not framework.equivalence_class(third)
+    assert equivalence_class(framework, first) is equivalence_class(framework, second)
+    assert equivalence_class(framework, first) is not equivalence_class(framework, third)
 
 
 def test_a_dry_run_takes_counts_along_and_back() -> None:
@@ -266,19 +267,19 @@ def test_a_dry_run_takes_counts_along_and_back() -> None:
     hermit = placed(snapshot, pod("hermit", "db", away=near(term())), "b1")
     framework = Framework(snapshot)
     row = {name: snapshot.row(name) or 0 for name in ZONES}
-    away = framework.dry_run(pod("p", "web", away=near(term())), row["a1"])
+    away = dry_run_on(framework, pod("p", "web", away=near(term())), row["a1"])
     assert (status := away.refusal()) is not None
     assert status.reasons == (NOT_AWAY,)
     away.remove(web)
     assert away.refusal() is None
     away.add(web)
     assert away.refusal() is not None
-    kept = framework.dry_run(pod("p", "web"), row["b1"])
+    kept = dry_run_on(framework, pod("p", "web"), row["b1"])
     assert (status := kept.refusal()) is not None
     assert status.reasons == (KEPT_AWAY,)
     kept.remove(hermit)
     assert kept.refusal() is None
-    beside = framework.dry_run(pod("p", near=near(term())), row["a1"])
+    beside = dry_run_on(framework, pod("p", near=near(term())), row["a1"])
     assert beside.refusal() is None
     beside.remove(web)
     assert (status := beside.refusal()) is not None
@@ -290,7 +291,7 @@ def test_the_last_of_a_kind_that_leaves_lets_the_first_in() -> None:
     snapshot = two_zones()
     web = placed(snapshot, pod("w", "web"), "a1")
     framework = Framework(snapshot)
-    dry_run = framework.dry_run(pod("p", "web", near=near(term())), snapshot.row("a1") or 0)
+    dry_run = dry_run_on(framework, pod("p", "web", near=near(term())), snapshot.row("a1") or 0)
     dry_run.remove(web)
     assert dry_run.refusal() is None
 

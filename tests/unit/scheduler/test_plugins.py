@@ -10,8 +10,9 @@ from services.framework.status import Code
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod, requirement
+from tests.cycles import evaluate
 
 ROOMY = {"cpu": "8", "memory": "16Gi", "example.com/gpu": "2"}
 

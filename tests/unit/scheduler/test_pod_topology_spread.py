@@ -17,6 +17,7 @@ from services.kube.pod import OwnerReference
 from services.kube.selector import LabelSelector, NodeInclusionPolicy
 from services.kube.workloads import Controller, ControllerKind, Service
 from tests.builders import make_node, requirement
+from tests.cycles import dry_run_on
 from tests.unit.scheduler.constraints import (
     EVERYBODY,
     SOFT,
@@ -243,7 +244,7 @@ def test_a_dry_run_follows_the_emptiest_domain() -> None:
     first, second = (placed(snapshot, pod(f"w{i}", "web"), "a1") for i in range(2))
     placed(snapshot, pod("v", "web"), "b1")
     framework = Framework(snapshot)
-    dry_run = framework.dry_run(pod("p", "web", spread=(rule(),)), snapshot.row("a1") or 0)
+    dry_run = dry_run_on(framework, pod("p", "web", spread=(rule(),)), snapshot.row("a1") or 0)
     assert dry_run.refusal() is not None
     dry_run.remove(first)
     assert dry_run.refusal() is None
@@ -260,7 +261,7 @@ def test_a_dry_run_sees_more_than_the_count_does() -> None:
     going = placed(snapshot, replace(pod("w", "web"), deletion_ns=1), "a1")
     placed(snapshot, pod("v", "web"), "a2")
     framework = Framework(snapshot)
-    dry_run = framework.dry_run(pod("p", "web", spread=(rule(),)), snapshot.row("a1") or 0)
+    dry_run = dry_run_on(framework, pod("p", "web", spread=(rule(),)), snapshot.row("a1") or 0)
     assert dry_run.refusal() is not None
     dry_run.remove(going)
     assert dry_run.refusal() is None

@@ -11,8 +11,8 @@ import pytest
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod, PodPhase
-from services.scheduler.core.cycle.evaluate import evaluate
 from tests.builders import make_budget, make_node, make_pod
+from tests.cycles import evaluate
 
 
 @pytest.fixture

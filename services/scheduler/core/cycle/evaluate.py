@@ -1,41 +1,39 @@
 """Every verdict about one pending pod: refusals by node, scores, preemption, and the decision.
 
-The queue and the tie-break play no part in the verdicts, and neither do the shortcuts of a cycle:
-all nodes that PreFilter leaves and the pod's nominated node are filtered, and all that fit are
-scored.
+The pod goes through its cycle as in an attempt, with a recorder that wants all verdicts: the cycle
+then looks at every node also where a nominated node would end it. The queue and the tie-break play
+no part in the verdicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from services.framework.columns.kernels import NODE_SCORE_MAX
-from services.framework.plugin import Normalization
 from services.framework.preemption.outcome import PreemptionEvaluation
 from services.framework.preemption.pick import TieBreak, hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError, Preemptor
-from services.framework.runtime.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
-from services.framework.runtime.framework import Framework
+from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
+from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.plugin_columns import ScoreColumn
-from services.framework.runtime.verdicts import EXCLUDED, EquivalenceClass
-from services.framework.snapshot.snapshot import Snapshot
+from services.framework.runtime.verdicts import EXCLUDED
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import (
     Cycle,
     CycleError,
+    CycleResult,
     FitError,
     NoNodesAvailable,
+    Recorder,
     ScheduleResult,
-    filter_error_text,
-    try_nominated_node,
 )
-from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders
-from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
+from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN
+
+_SILENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=EXTENDER_PLUGIN)
+"""The status of a node that an extender drops without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,158 +73,6 @@ def no_verdicts(error: str) -> NodeVerdicts:
     )
 
 
-def evaluate(
-    framework: Framework,
-    pod: Pod,
-    extenders: Extenders | None = None,
-    *,
-    nominated_first: bool = True,
-) -> NodeVerdicts:
-    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them.
-
-    `nominated_first` runs the filters on the pod's nominated node even where PreFilter excludes it,
-    as a cycle does.
-    """
-    snapshot = framework.snapshot
-    equivalence = framework.equivalence_class(pod)
-    rows = np.flatnonzero(snapshot.columns.alive).tolist()
-    names = {row: snapshot.name(row) for row in rows}
-    refusal = equivalence.pre_filter.refusal
-    if refusal is not None:
-        return NodeVerdicts(
-            feasible=(),
-            refusals=dict.fromkeys(names.values(), refusal),
-            pre_filtered=frozenset(names.values()),
-            skipped_filters=equivalence.skipped_filters,
-        )
-    refusals = _refusals(framework, pod, equivalence, rows)
-    excluded = {row for row in rows if equivalence.refuser[row] == EXCLUDED}
-    tried = try_nominated_node(snapshot, pod, equivalence) if excluded and nominated_first else None
-    if tried is not None and tried[0] in excluded:
-        _put_tried(refusals, excluded, *tried)
-    if extenders:
-        failure = _extend(refusals, extenders, pod, snapshot)
-        if failure is not None:
-            return no_verdicts(failure.message)
-    feasible = sorted((row for row in rows if row not in refusals), key=lambda row: names[row])
-    failed = [status for status in refusals.values() if status.code is Code.ERROR]
-    if failed or (feasible and equivalence.score_failure):
-        return no_verdicts(filter_error_text(failed[0]) if failed else equivalence.score_failure)
-    scores = {
-        column.plugin.name: _scores(column, weight, feasible, snapshot)
-        for weight, column in equivalence.scores
-    }
-    fitting = [names[row] for row in feasible]
-    if extenders and len(feasible) > 1:
-        added = extenders.scores(pod, [snapshot.node(row) for row in feasible])
-        scores[EXTENDER_PLUGIN] = [_added(added.get(name, 0)) for name in fitting]
-    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
-    return NodeVerdicts(
-        feasible=tuple(fitting),
-        refusals={names[row]: status for row, status in refusals.items()},
-        pre_filtered=frozenset(names[row] for row in excluded),
-        skipped_filters=equivalence.skipped_filters,
-        skipped_scores=equivalence.skipped_scores if feasible else (),
-        scores={
-            plugin: dict(zip(fitting, column, strict=True)) for plugin, column in scores.items()
-        },
-        totals=dict(zip(fitting, totals, strict=True)),
-        best=tuple(n for n, total in zip(fitting, totals, strict=True) if total == max(totals)),
-    )
-
-
-def _extend(
-    refusals: dict[int, Status], extenders: Extenders, pod: Pod, snapshot: Snapshot
-) -> ExtenderError | None:
-    """Add the nodes that extenders refuse, or return how one of them failed."""
-    rows = [row for row in snapshot.listed_rows() if row not in refusals]
-    if any(status.code is Code.ERROR for status in refusals.values()):
-        return None
-    passed = extenders.filter(pod, [snapshot.node(row) for row in rows])
-    if isinstance(passed, ExtenderError):
-        return passed
-    left = {node.name for node in passed.nodes}
-    silent = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=EXTENDER_PLUGIN)
-    for row in rows:
-        name = snapshot.name(row)
-        if name not in left:
-            refusals[row] = passed.statuses.get(name, silent)
-    return None
-
-
-def _added(score: int) -> NodeScore:
-    """Return what extenders add, which nothing normalises."""
-    return NodeScore(raw=score, normalized=score, weighted=score)
-
-
-def _put_tried(
-    refusals: dict[int, Status], excluded: set[int], row: int, refusal: Status | None
-) -> None:
-    """Replace PreFilter's refusal of a row by the filters' result; a failure replaces nothing."""
-    if refusal is None:
-        del refusals[row]
-    elif refusal.code.is_rejected:
-        refusals[row] = refusal
-    else:
-        return
-    excluded.remove(row)
-
-
-def _refusals(
-    framework: Framework, pod: Pod, equivalence: EquivalenceClass, rows: Sequence[int]
-) -> dict[int, Status]:
-    overridden = framework.cached_attempt(pod).nominated_refusals(pod)
-    columns = dict(equivalence.filters)
-    found: dict[int, Status] = {}
-    for row in rows:
-        refuser = int(equivalence.refuser[row])
-        if row in overridden:
-            found[row] = overridden[row]
-        elif refuser == EXCLUDED:
-            found[row] = equivalence.pre_filter.excluded
-        elif refuser:
-            found[row] = columns[refuser].status(int(columns[refuser].values[row]))
-    return found
-
-
-def _scores(
-    column: ScoreColumn, weight: int, rows: Sequence[int], snapshot: Snapshot
-) -> list[NodeScore]:
-    column.sync()
-    raw: list[int] = column.values[list(rows)].tolist()
-    kind = column.plugin.normalization
-    scaled = raw
-    if kind is Normalization.OWN:
-        raw, scaled = _own_scores(column, rows, snapshot)
-    elif kind is not Normalization.NONE:
-        scaled = normalized(raw, reverse=kind is Normalization.REVERSE)
-    return [
-        NodeScore(raw=raw_score, normalized=score, weighted=weight * score)
-        for raw_score, score in zip(raw, scaled, strict=True)
-    ]
-
-
-def _own_scores(
-    column: ScoreColumn, rows: Sequence[int], snapshot: Snapshot
-) -> tuple[list[int], list[int]]:
-    places = np.argsort(rows)
-    ascending = np.asarray(rows, dtype=np.int64)[places]
-    found = column.plugin.normalize(column.data, snapshot, ascending, column.values[ascending])
-    raw, scores = np.zeros_like(found.raw), np.zeros_like(found.scores)
-    raw[places], scores[places] = found.raw, found.scores
-    return raw.tolist(), scores.tolist()
-
-
-def normalized(raw: Sequence[int], *, reverse: bool) -> list[int]:
-    """Return raw scores on the scale 0 to 100, the highest one being 100 (or 0 in reverse).
-
-    Source: kubernetes v1.34 plugins/helper/normalize_score.go, DefaultNormalizeScore.
-    """
-    highest = max(raw, default=0)
-    scaled = [NODE_SCORE_MAX * score // highest if highest > 0 else 0 for score in raw]
-    return [NODE_SCORE_MAX - score for score in scaled] if reverse else scaled
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvaluation:
     """All that is found about a pod; texts are kube-scheduler's.
@@ -262,47 +108,106 @@ def evaluate_pod(
         weights=cycle.framework.weights,
         preemption_disabled=preemptor is None,
     )
+    recorder = Recorder(wants_all=True)
     try:
-        match cycle.schedule_pod(pod, attempt):
-            case ScheduleResult() as suggested:
-                fast_path = _fast_path(pod, suggested)
-                found = replace(blank, host=suggested.node_name, fast_path=fast_path)
+        result = cycle.schedule_pod(pod, attempt, recorder)
+        verdicts = _node_verdicts(cycle, pod, recorder, result)
+        if verdicts.error:
+            return replace(blank, verdicts=verdicts, error=verdicts.error)
+        blank = replace(blank, verdicts=verdicts)
+        match result:
+            case ScheduleResult():
+                return replace(blank, host=result.node_name, fast_path=_fast_path(pod, result))
             case NoNodesAvailable():
-                found = replace(blank, fit_error=NO_NODES_TEXT)
-            case CycleError(message=message):
-                return _failed(blank, message)
+                return replace(blank, fit_error=NO_NODES_TEXT)
             case FitError(diagnosis=diagnosis):
                 tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
-                found = replace(
+                return replace(
                     blank,
                     fit_error=fit_error_text(diagnosis),
                     pre_filter=diagnosis.pre_filter,
                     unschedulable_plugins=diagnosis.unschedulable_plugins,
-                    preemption=_preempted(cycle, pod, diagnosis, preemptor, tie_break, now_ns),
+                    preemption=_preempted(cycle, pod, result, preemptor, tie_break, now_ns),
                 )
-        verdicts = evaluate(
-            cycle.framework, pod, cycle.extenders, nominated_first=cycle.nominated_first
-        )
     except PluginFailed as error:
-        return _failed(blank, str(error))
-    if verdicts.error:
-        return replace(blank, verdicts=verdicts, error=verdicts.error)
-    return replace(found, verdicts=verdicts)
+        return replace(blank, verdicts=no_verdicts(str(error)), error=str(error))
+    raise AssertionError("no refusal is repeated in an evaluation")
 
 
-def _failed(blank: PodEvaluation, error: str) -> PodEvaluation:
-    return replace(blank, verdicts=no_verdicts(error), error=error)
+def evaluate(cycle: Cycle, pod: Pod) -> NodeVerdicts:
+    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them."""
+    recorder = Recorder(wants_all=True)
+    return _node_verdicts(cycle, pod, recorder, cycle.schedule_pod(pod, 1, recorder))
+
+
+def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResult) -> NodeVerdicts:
+    """Return what the recorder kept, by node name."""
+    if isinstance(result, CycleError):
+        return no_verdicts(result.message)
+    snapshot = cycle.framework.snapshot
+    cached = recorder.cached or cycle.framework.verdicts.synced(pod)
+    equivalence, pre_filter = cached.equivalence, cached.equivalence.pre_filter
+    names = {row: snapshot.name(row) for row in np.flatnonzero(snapshot.columns.alive).tolist()}
+    if pre_filter.refusal is not None:
+        return NodeVerdicts(
+            feasible=(),
+            refusals=dict.fromkeys(names.values(), pre_filter.refusal),
+            pre_filtered=frozenset(names.values()),
+            skipped_filters=equivalence.skipped_filters,
+        )
+    sent = recorder.sent
+    if sent is not None and sent.sample is not cached.refuser and cycle.extenders is not None:
+        # Sampling has left out nodes, which extenders have not seen.
+        all_sent = cycle.extenders.send(pod, cached.refuser)
+        if isinstance(all_sent, ExtenderError):
+            return no_verdicts(all_sent.message)
+        sent = all_sent
+    refusals = cached.refusals()
+    excluded = [
+        row for row in refusals if cached.refuser[row] == EXCLUDED and row not in cached.tried
+    ]
+    if sent is not None:
+        refusals |= sent.refusals(_SILENT)
+    rows = [row for row in names if row not in refusals]
+    if rows and equivalence.totals.failure:
+        return no_verdicts(equivalence.totals.failure)
+    scores = {
+        plugin: {
+            names[row]: NodeScore(raw=raw, normalized=score, weighted=weight * score)
+            for row, raw, score in zip(rows, found.raw.tolist(), found.scores.tolist(), strict=True)
+        }
+        for plugin, weight, found in equivalence.totals.by_plugin(np.array(rows, dtype=np.int64))
+    }
+    if cycle.extenders is not None and len(rows) > 1:
+        added = sent.prioritize() if sent is not None else {}
+        scores[EXTENDER_PLUGIN] = {
+            name: NodeScore(raw=score, normalized=score, weighted=score)
+            for name, score in ((names[row], added.get(names[row], 0)) for row in rows)
+        }
+    feasible = tuple(sorted(names[row] for row in rows))
+    totals = {name: sum(column[name].weighted for column in scores.values()) for name in feasible}
+    best = max(totals.values(), default=0)
+    return NodeVerdicts(
+        feasible=feasible,
+        refusals={names[row]: status for row, status in refusals.items()},
+        pre_filtered=frozenset(names[row] for row in excluded),
+        skipped_filters=equivalence.skipped_filters,
+        skipped_scores=equivalence.skipped_scores if feasible else (),
+        scores=scores,
+        totals=totals,
+        best=tuple(name for name, total in totals.items() if total == best),
+    )
 
 
 def _preempted(
     cycle: Cycle,
     pod: Pod,
-    diagnosis: Diagnosis,
+    error: FitError,
     preemptor: Preemptor | None,
     tie_break: TieBreak,
     now_ns: int,
 ) -> PreemptionEvaluation | None:
-    view = SnapshotFailedCycle(pod, cycle.framework, diagnosis)
+    view = SnapshotFailedCycle(pod, cycle.framework.snapshot, error.cached, error.diagnosis)
     outcome = cycle.framework.post_filter(pod, view, tie_break=tie_break, now_ns=now_ns)
     if preemptor is None:
         return None

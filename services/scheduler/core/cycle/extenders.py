@@ -17,12 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
+from services.framework.columns.columns import Bools, Int64s
+from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
 from services.framework.preemption.preemptor import ExtenderError
 from services.framework.preemption.victims import Candidate
+from services.framework.runtime.diagnosis import Diagnosis, StatusCount
+from services.framework.runtime.verdicts import EQUAL_SCORE, CachedAttempt
 from services.framework.snapshot.snapshot import Snapshot
-from services.framework.status import Code, Status
+from services.framework.status import SUCCESS, Code, Status
 from services.kube.node import Node
 from services.kube.pod import Container, Pod
+from services.scheduler.core.cycle.host_choice import NodeTotals
 
 EXTENDER_PLUGIN = "Extender"
 """The name of all extenders among the plugins that refused a pod.
@@ -37,6 +44,8 @@ SCORE_SCALE = 10
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes.
 """
 
+_ABSENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
+"""The status of a node that was not evaluated: unresolvable, without a reason."""
 
 _INT64_SPAN = 2**64
 _INT64_LEAST = -(2**63)
@@ -128,14 +137,6 @@ _TEXT_MAX = 512
 """Limits to what is kept of an extender's response, so that it fits into our messages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilteredNodes:
-    """The nodes that all extenders let pass, in the order sent, and the statuses of others."""
-
-    nodes: tuple[Node, ...]
-    statuses: Mapping[str, Status]
-
-
 class Extenders:
     """All extenders of a session, the ignorable ones last; `snapshot` has the pods of nodes."""
 
@@ -177,19 +178,32 @@ class Extenders:
         if len(self._warnings) < _WARNINGS_MAX:
             self._warnings.append(_cut(error.message))
 
-    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilteredNodes | ExtenderError:
-        """Return which of `nodes`, in their order, all extenders let pass.
+    def send(self, pod: Pod, sample: Int8s) -> SentNodes | ExtenderError:
+        """Call Filter with the nodes of a cycle that passed the filters.
 
-        Where several extenders return a status of one node, the last one counts.
+        sample: int8[nodes], 0 for the nodes to send. Where several extenders return a status of one
+        node, the last one counts.
         """
+        listed = self._snapshot.rows_in_order()
+        rows: list[int] = listed[sample[listed] == 0].tolist()
+        sent = [self._snapshot.node(row) for row in rows]
+        passed = self._filter(pod, sent)
+        if isinstance(passed, ExtenderError):
+            return passed
+        return SentNodes(self, self._snapshot, pod, sample, rows, *passed)
+
+    def _filter(
+        self, pod: Pod, nodes: Sequence[Node]
+    ) -> tuple[Sequence[Node], dict[str, Status]] | ExtenderError:
+        """Return the nodes that all extenders let pass, in the order sent, and others' statuses."""
         statuses: dict[str, Status] = {}
-        left = tuple(nodes)
+        remaining = tuple(nodes)
         for extender in self._extenders:
-            if not left:
+            if not remaining:
                 break
             if not extender.terms.filters or not extender.terms.is_interested(pod):
                 continue
-            answer = extender.filter(pod, left)
+            answer = extender.filter(pod, remaining)
             if isinstance(answer, ExtenderError):
                 if not extender.terms.ignorable:
                     return ExtenderError(message=_cut(answer.message))
@@ -197,19 +211,20 @@ class Extenders:
                 continue
             statuses |= self._statuses(answer, extender.terms)
             names = frozenset(answer.passed)
-            left = tuple(node for node in left if node.name in names)
-        return FilteredNodes(nodes=left, statuses=statuses)
+            remaining = tuple(node for node in remaining if node.name in names)
+        return remaining, statuses
 
     def refusals_of_row(self, pod: Pod, row: int) -> dict[int, Status] | None:
         """Return the refusal of one node, by row; None where it passes.
 
         A failure is kept as a warning, and the node counts as one that was not sent.
         """
-        passed = self.filter(pod, [self._snapshot.node(row)])
+        passed = self._filter(pod, [self._snapshot.node(row)])
         if isinstance(passed, ExtenderError):
             self.warn(passed)
             return {}
-        return None if passed.nodes else self.by_row(passed.statuses)
+        nodes, statuses = passed
+        return None if nodes else self.by_row(statuses)
 
     def by_row(self, statuses: Mapping[str, Status]) -> dict[int, Status]:
         """Return the statuses of the snapshot's nodes by row, without those of unknown nodes."""
@@ -232,18 +247,19 @@ class Extenders:
                 total[name] = as_int64(added)
         return total
 
-    def bind(self, pod: Pod, node_name: str) -> bool | ExtenderError:
-        """Have the extender that binds do so; False where none of them does."""
+    def bind(self, pod: Pod, node_name: str) -> Status | None:
+        """Have the extender that binds do so; None where none of them does."""
         for extender in self._extenders:
             if not extender.terms.binds or not extender.terms.is_interested(pod):
                 continue
             error = extender.bind(pod, node_name)
             if error is None:
-                return True
+                return SUCCESS
             if not extender.terms.ignorable:
-                return ExtenderError(message=_cut(error.message))
+                reasons = (_cut(error.message),)
+                return Status(code=Code.ERROR, plugin=EXTENDER_PLUGIN, reasons=reasons)
             self.warn(error)
-        return False
+        return None
 
     def narrowed(
         self, pod: Pod, candidates: tuple[Candidate, ...]
@@ -331,6 +347,161 @@ class Extenders:
                 )
                 return ExtenderError(message=text)
         return tuple(here[uid] for uid in left.pod_uids)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredByExtenders:
+    """The totals of an equivalence class with what extenders add, int64[nodes]."""
+
+    totals: NodeTotals
+    added: Int64s
+
+    def normalized_totals(self, refuser: Int8s) -> Int64s:
+        """Return the totals, int64[nodes], of the rows that `refuser` spares."""
+        return self.totals.normalized_totals(refuser) + self.added
+
+
+class SentNodes:
+    """The nodes of one cycle that were sent to its extenders, and what these answered.
+
+    Nodes are sent in the snapshot's order. An extender may refuse a node with a status, drop it
+    without one, and give reasons for nodes that the snapshot does not have.
+
+    sample: int8[nodes], 0 for the nodes sent, whose `rows` are in order. nodes: those that all
+    extenders let pass. statuses: by node name.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, findNodesThatFitPod,
+    findNodesThatPassExtenders, prioritizeNodes.
+    """
+
+    def __init__(
+        self,
+        extenders: Extenders,
+        snapshot: Snapshot,
+        pod: Pod,
+        sample: Int8s,
+        rows: Sequence[int],
+        nodes: Sequence[Node],
+        statuses: Mapping[str, Status],
+    ) -> None:
+        self._extenders = extenders
+        self._snapshot = snapshot
+        self._pod = pod
+        self.sample = sample
+        self.rows = rows
+        self._nodes = nodes
+        self._passed = frozenset(node.name for node in nodes)
+        self._statuses = statuses
+        self._scores: Mapping[str, int] | None = None
+
+    @property
+    def refuser(self) -> Int8s:
+        """Return the sample with OVERRIDDEN where a node that was sent has not passed."""
+        refuser = self.sample.copy()
+        refuser[[*self.refusals(_ABSENT)]] = OVERRIDDEN
+        return refuser
+
+    def refusals(self, silent: Status) -> dict[int, Status]:
+        """Return the statuses of sent nodes that have not passed, by row; `silent` without one."""
+        names = ((row, self._snapshot.name(row)) for row in self.rows)
+        return {
+            row: self._statuses.get(name, silent) for row, name in names if name not in self._passed
+        }
+
+    @property
+    def unanswered(self) -> int:
+        """Return how many nodes were dropped without a status, which upstream does not count."""
+        return sum(status is _ABSENT for status in self.refusals(_ABSENT).values())
+
+    def prioritize(self) -> Mapping[str, int]:
+        """Return what extenders add to the nodes that passed, by name; a single one has no score.
+
+        They are called once.
+        """
+        if self._scores is None:
+            several = len(self._nodes) > 1
+            self._scores = self._extenders.scores(self._pod, self._nodes) if several else {}
+        return self._scores
+
+    def scored(self, totals: NodeTotals, *, any_plugin_scores: bool) -> ScoredByExtenders:
+        """Return the totals with what extenders add.
+
+        Where no plugin scores, nodes are worth 0, not the 1 that they are without extenders.
+        """
+        added: Int64s = np.zeros(len(self.sample), dtype=np.int64)
+        if len(self._nodes) > 1 and not any_plugin_scores:
+            added -= EQUAL_SCORE
+        scores = self.prioritize()
+        for row in self.rows:
+            added[row] += scores.get(self._snapshot.name(row), 0)
+        return ScoredByExtenders(totals, added)
+
+    def diagnosis(self, cached: CachedAttempt, *, is_sample: bool) -> Diagnosis:
+        """Return why no node is left.
+
+        is_sample: whether sampling has left out nodes, which are not diagnosed then.
+        """
+        snapshot, pre_filter = self._snapshot, cached.equivalence.pre_filter
+        return _with_extenders(
+            cached.sample_diagnosis(self.sample, is_sample=is_sample),
+            by_row=self._extenders.by_row(self._statuses),
+            unknown_nodes=[
+                status for name, status in self._statuses.items() if snapshot.row(name) is None
+            ],
+            any_sent=bool(self.rows),
+            silent=pre_filter.excluded if pre_filter.node_names is not None else _ABSENT,
+            alive=snapshot.columns.alive,
+        )
+
+
+def _with_extenders(
+    diagnosis: Diagnosis,
+    *,
+    by_row: Mapping[int, Status],
+    unknown_nodes: Sequence[Status],
+    any_sent: bool,
+    silent: Status,
+    alive: Bools,
+) -> Diagnosis:
+    """Return `diagnosis` with the statuses that extenders gave, by row.
+
+    An extender's status of a node replaces a filter's. It may drop a node without a status, which
+    counts as a node that was never evaluated, and it may name nodes that are not in the snapshot,
+    whose reasons are counted as well.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, findNodesThatFitPod,
+    findNodesThatPassExtenders; pkg/scheduler/framework/types.go, NodeToStatus, FitError.Error.
+
+    unknown_nodes: the statuses of names that are not in the snapshot. any_sent: whether any node
+    was sent to extenders, of which none is left; a nominated node sent alone does not count.
+    silent: the status of nodes without one. alive: bool[nodes].
+    """
+    group_of = diagnosis.group_of.copy()
+    statuses = [group.status for group in diagnosis.groups]
+    places: dict[Status, int] = {}
+
+    def place(status: Status) -> int:
+        if status not in places:
+            places[status] = len(statuses)
+            statuses.append(status)
+        return places[status]
+
+    for row, status in by_row.items():
+        group_of[row] = place(status)
+    without_status = alive & (group_of == NO_GROUP)
+    if without_status.any():
+        group_of[without_status] = place(silent)
+    counts = np.bincount(group_of[group_of != NO_GROUP], minlength=len(statuses)).tolist()
+    groups = [StatusCount(status, n) for status, n in zip(statuses, counts, strict=True)]
+    plugins = {*diagnosis.unschedulable_plugins} - {EXTENDER_PLUGIN} | (
+        {EXTENDER_PLUGIN} if any_sent else set()
+    )
+    return replace(
+        diagnosis,
+        groups=(*groups, *(StatusCount(status, 1) for status in unknown_nodes)),
+        group_of=group_of,
+        unschedulable_plugins=tuple(sorted(plugins)),
+        key=None,
+        _codes=None,
+    )
 
 
 def _cut(text: str) -> str:

@@ -30,24 +30,19 @@ from services.framework.snapshot.snapshot import Snapshot
 
 
 class ChosenNode(NamedTuple):
-    """The row taken (-1 where none is feasible).
+    """The row taken.
 
-    `feasible` rows fitted, and `tied` of them had the best `total`. `looked_at` counts the rows
-    that were evaluated where that was not all of them, 0 otherwise.
+    `feasible` rows fitted, and `tied` of them had the best `total`.
     """
 
     row: int
     feasible: int
     total: int
     tied: int
-    looked_at: int = 0
-
-
-_NOTHING = ChosenNode(-1, 0, 0, 0)
 
 
 class NodeTotals(Protocol):
-    """The total scores of nodes, such as an EquivalenceClass."""
+    """The total scores of nodes, such as those of an equivalence class."""
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
         """Return the totals, int64[nodes], of the rows that `refuser` spares."""
@@ -60,18 +55,22 @@ class HostChoice(ABC):
 
     @abstractmethod
     def choose(
-        self,
-        equivalence: NodeTotals,
-        refuser: Int8s,
-        snapshot: Snapshot,
-        uid: str,
-        attempt: int,
-        tried: Collection[int] = (),
+        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> ChosenNode:
-        """Return the choice for a pod's scheduling attempt.
+        """Return the choice for a pod's scheduling attempt, of which one row at least fits."""
 
-        Rows in `tried` were evaluated before, whether they are evaluated now or not.
+    def sample(
+        self,
+        refuser: Int8s,
+        snapshot: Snapshot,  # noqa: ARG002 - all nodes are looked at
+        tried: Collection[int],  # noqa: ARG002 - all nodes are looked at
+    ) -> tuple[Int8s, int]:
+        """Return `refuser` with NO_NODE in rows that are left out, and how many are evaluated.
+
+        That is 0 where none is left out. Rows in `tried` were evaluated before, whether they are
+        evaluated now or not.
         """
+        return refuser, 0
 
     def mark(self) -> int:
         """Return what `reset` needs to come back to this moment; most choices leave nothing."""
@@ -90,23 +89,14 @@ class KeyedChoice(HostChoice):
         self._seed = seed
 
     def choose(
-        self,
-        equivalence: NodeTotals,
-        refuser: Int8s,
-        snapshot: Snapshot,
-        uid: str,
-        attempt: int,
-        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
+        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
-        if np.count_nonzero(refuser) == len(refuser):
-            return _NOTHING
         columns = snapshot.columns
         used = len(columns.rows)
-        totals = equivalence.normalized_totals(refuser)
+        normalized = totals.normalized_totals(refuser)
         key = np.uint64(attempt_hash(self._seed, uid, attempt))
-        row, feasible, total, ties = kernels.choose(used, refuser, totals, columns.name_hash, key)
-        return ChosenNode(row, feasible, total, ties)
+        return ChosenNode(*kernels.choose(used, refuser, normalized, columns.name_hash, key))
 
 
 class NamedChoice(HostChoice):
@@ -124,19 +114,16 @@ class NamedChoice(HostChoice):
 
     def choose(
         self,
-        equivalence: NodeTotals,
+        totals: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
         attempt: int,  # noqa: ARG002 - not keyed
-        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
-        if np.count_nonzero(refuser) == len(refuser):
-            return _NOTHING
-        used = len(snapshot.columns.rows)
-        totals = equivalence.normalized_totals(refuser)
-        return ChosenNode(*kernels.choose_first(used, refuser, totals, self._by_name(snapshot)))
+        used, places = len(snapshot.columns.rows), self._by_name(snapshot)
+        normalized = totals.normalized_totals(refuser)
+        return ChosenNode(*kernels.choose_first(used, refuser, normalized, places))
 
     def _by_name(self, snapshot: Snapshot) -> Int64s:
         """Return the place of each row's node among all names, int64[nodes]."""
@@ -163,22 +150,19 @@ class RoundRobinChoice(HostChoice):
 
     def choose(
         self,
-        equivalence: NodeTotals,
+        totals: NodeTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
         attempt: int,  # noqa: ARG002 - not keyed
-        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
-        if not rows:
-            return ChosenNode(-1, 0, 0, 0)
-        totals = equivalence.normalized_totals(refuser)[rows].tolist()
-        highest = max(totals)
+        row_totals = totals.normalized_totals(refuser)[rows].tolist()
+        highest = max(row_totals)
         if len(rows) == 1:
             return ChosenNode(rows[0], 1, highest, 1)
-        best = [row for row, total in zip(rows, totals, strict=True) if total == highest]
+        best = [row for row, total in zip(rows, row_totals, strict=True) if total == highest]
         row = best[self.last_node_index % len(best)]
         self.last_node_index += 1
         return ChosenNode(row, len(rows), highest, len(best))
@@ -227,26 +211,17 @@ class SampledChoice(HostChoice):
     scores: bool = True
 
     def choose(
-        self,
-        equivalence: NodeTotals,
-        refuser: Int8s,
-        snapshot: Snapshot,
-        uid: str,
-        attempt: int,
-        tried: Collection[int] = (),
+        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> ChosenNode:
-        """Return the choice for a pod's scheduling attempt."""
-        sample, looked_at = self.sample(refuser, snapshot, tried)
-        chosen = self.inner.choose(equivalence, sample, snapshot, uid, attempt)
-        return chosen._replace(looked_at=looked_at)
+        """Return the choice for a pod's scheduling attempt, among the nodes of its sample."""
+        return self.inner.choose(totals, refuser, snapshot, uid, attempt)
 
     def sample(
-        self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int] = ()
+        self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int]
     ) -> tuple[Int8s, int]:
-        """Return `refuser` with NO_NODE in rows that are left out, and how many are evaluated.
+        """Return the first rows that suffice; the next search begins as many nodes further on.
 
-        Rows in `tried`, which were evaluated before, count among the others in any case. The next
-        search begins as many nodes further on.
+        Rows in `tried` count among the others in any case.
         """
         listed = snapshot.rows_in_order()
         rows = listed[refuser[listed] >= 0]

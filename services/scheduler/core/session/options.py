@@ -57,11 +57,7 @@ class SchedulerOptions:
 
 
 def make_cycles(
-    options: SchedulerOptions,
-    snapshot: Snapshot,
-    registry: Registry,
-    stopwatch: Callable[[], int] | None,
-    extenders: Extenders,
+    options: SchedulerOptions, snapshot: Snapshot, registry: Registry, extenders: Extenders
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
     narrow = extenders.narrowed if extenders.any_preempts else no_extenders
@@ -80,9 +76,7 @@ def make_cycles(
         framework = Framework(snapshot, profile, served)
         own = _choice_of(choice, framework, extenders)
         first = options.rules.nominated_first
-        cycles[profile.scheduler_name] = Cycle(
-            framework, own, extenders, nominated_first=first, stopwatch=stopwatch
-        )
+        cycles[profile.scheduler_name] = Cycle(framework, own, extenders, nominated_first=first)
     return choice, cycles
 
 

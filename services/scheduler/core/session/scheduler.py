@@ -20,6 +20,7 @@ from services.framework.preemption.rules import (
     after_deletion_refused,
     after_status_refused,
 )
+from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.framework.runtime.diagnosis import Refused
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.catalog import CatalogObject
@@ -28,25 +29,15 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
 from services.scheduler.core.cycle.attempt import Attempts
-from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.decisions import (
-    Attempt,
-    Binding,
-    Decision,
-    Failed,
-    MayWait,
-    Skipped,
-    Stage,
-)
+from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Stage
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
 from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
-    CommitPop,
     DeleteNomination,
     Done,
     EventLabel,
@@ -76,15 +67,15 @@ class Scheduler:
         self._queue = options.queue
         self.snapshot = Snapshot()
         self._extenders = Extenders(options.extenders, self.snapshot)
-        self._choice, self._cycles = make_cycles(
-            options, self.snapshot, registry, stopwatch, self._extenders
-        )
+        self._choice, self._cycles = make_cycles(options, self.snapshot, registry, self._extenders)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
         self._attempts = Attempts(
             self.snapshot,
             self._mirror,
             BatchDryRun(self.snapshot, options.rules.preemption),
+            cycles=self._cycles,
+            choice=self._choice,
             queue=options.queue,
             seed=options.seed,
             keeps_refusals=options.sampling is None and not options.extenders,
@@ -173,14 +164,8 @@ class Scheduler:
     def decide(self, head: Head, now_ns: int) -> Decision:
         """Decide what becomes of the queue's next pod, and change the snapshot accordingly."""
         self._latest_cycle = max(self._latest_cycle, head.pop.cycle)
-        pod = self.pods.get(head.pop.uid)
-        nominated = self.snapshot.nominations.node_of(head.pop.uid)
-        attempt = Attempt(head, pod, nominated, self._choice.mark())
-        if pod is None or pod.is_terminating or pod.node_name:
-            return attempt.decided(Skipped(), (CommitPop(head.pop), Done(head.pop)))
-        cycle = self._cycles[pod.spec.scheduler_name]
-        decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
-        self._mark_movable(cycle.framework, decision)
+        decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
+        self._mark_movable(decision)
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
@@ -349,11 +334,13 @@ class Scheduler:
         """Return whether the queue has the pod, or a decision about it that may return it."""
         return not pod.node_name and not pod.is_terminal and self.serves(pod)
 
-    def _mark_movable(self, framework: Framework, decision: Decision) -> None:
+    def _mark_movable(self, decision: Decision) -> None:
         verdict = decision.verdict
         if not isinstance(verdict, (Refused, Failed)):
             return
-        for_pods = isinstance(verdict, Failed) or framework.is_refused_for_pods(verdict.plugins)
+        for_pods = isinstance(verdict, Failed) or (
+            self._framework(decision).is_refused_for_pods(verdict.plugins)
+        )
         self._pending.mark_movable(decision.head.pop.uid, for_pods=for_pods)
 
     def _put_all_pending(self) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 from services.framework.columns.kernels import Kernel
 from services.framework.preemption.batch_result import pick_from_batch
 from services.framework.preemption.rules import V1_34
+from services.framework.runtime.batch_dry_run import BatchDryRun
+from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.verdicts import NO_NODE
 from services.framework.snapshot.snapshot import Snapshot
@@ -30,8 +32,6 @@ from services.kube.selector import (
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.cycle.attempt import Cycle, FitError
-from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
-from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 
 
@@ -92,7 +92,8 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
         pod = Pod(uid=uid, namespace="", name="", spec=spec)
         cycle.schedule_pod(pod, 1)
         everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
-        cycle.framework.equivalence_class(pod).normalized_totals(everywhere)
+        cached = cycle.framework.verdicts.synced(pod)
+        cached.equivalence.totals.normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
@@ -108,7 +109,7 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
     result = cycle.schedule_pod(pod, 1)
     assert isinstance(result, FitError)
     batch_dry_run = BatchDryRun(snapshot, V1_34)
-    failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, batch_dry_run)
+    failed = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis, batch_dry_run)
     batch = failed.batch_dry_run(0)
     assert batch is not None
     pick_from_batch(batch, rules=V1_34, tie_break=min)

@@ -6,42 +6,40 @@ tried on. BatchDryRun tries all its nodes at once, where it can.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from services.framework.columns.columns import Int64s
 from services.framework.preemption.batch_result import BatchDryRunResult
+from services.framework.preemption.preemptor import Preemptor, no_extenders
 from services.framework.preemption.victims import DryRun
+from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.framework.runtime.diagnosis import Diagnosis
-from services.framework.runtime.framework import Framework
 from services.framework.runtime.verdicts import CachedAttempt, NodeDryRun
+from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PreemptionPolicy
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.cycle.batch_dry_run import BatchDryRun
 
 
 class SnapshotFailedCycle:
-    """The cycle of one pod under one framework, whose snapshot must not change meanwhile.
+    """The cycle of one pod, whose snapshot must not change meanwhile; `cached` is synced for it.
 
-    Without a `batch_dry_run`, nodes are tried one by one. `cached` is the pod's cached attempt,
-    looked up where it is None.
+    Without a `batch_dry_run`, nodes are tried one by one.
     """
 
     def __init__(
         self,
         pod: Pod,
-        framework: Framework,
+        snapshot: Snapshot,
+        cached: CachedAttempt,
         diagnosis: Diagnosis,
         batch_dry_run: BatchDryRun | None = None,
-        cached: CachedAttempt | None = None,
     ) -> None:
-        self._snapshot = framework.snapshot
+        self._snapshot = snapshot
         self._pod = pod
+        self._cached = cached
         self._diagnosis = diagnosis
         self._batch_dry_run = batch_dry_run
-        self._cached = framework.cached_attempt(pod) if cached is None else cached
         self._batch: BatchDryRunResult | None = None
-        self._batch_done = False
 
     def prepared(self, plugin: str) -> bool:
         """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
@@ -64,14 +62,30 @@ class SnapshotFailedCycle:
 
     def potential_nodes(self) -> Sequence[str]:
         """Return the nodes refused with UNSCHEDULABLE, in the snapshot's order."""
-        return [self._snapshot.name(row) for row in self._potential_rows().tolist()]
+        listed = self._snapshot.rows_in_order()
+        rows = listed[self._diagnosis.refused_with(Code.UNSCHEDULABLE, listed)]
+        return [self._snapshot.name(row) for row in rows.tolist()]
 
     def batch_dry_run(self, now_ns: int) -> BatchDryRunResult | None:
         """Dry-run all potential nodes at once, None where they have to be tried one by one."""
-        if self._batch_dry_run is not None and not self._batch_done:
-            self._batch_done = True
+        if self._batch_dry_run is not None:
             self._batch = self._batch_dry_run.run(self._pod, self._cached, self._diagnosis, now_ns)
+            self._batch_dry_run = None  # once a cycle: what it has found stays true
         return self._batch
+
+    def key(self, preemptor: Preemptor | None, now_ns: int) -> Hashable:
+        """Return what the refusal's message follows from, None where that is more than this.
+
+        The message is the same while equally many nodes are refused for the same reasons, and
+        preemption fails on equally many for the same. A pod for which room can be made has none.
+        """
+        key = self._diagnosis.key
+        if key is None:
+            return None
+        if preemptor is None or self._pod.spec.preemption_policy is PreemptionPolicy.NEVER:
+            return (key, ())
+        batch = self.batch_dry_run(now_ns) if preemptor.extenders is no_extenders else None
+        return None if batch is None or len(batch.rows) else (key, batch.key)
 
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the node's assigned and assumed pods; none for an unknown node."""
@@ -93,7 +107,3 @@ class SnapshotFailedCycle:
         if self._diagnosis.pre_filter is not None:  # so that no filter has run
             self._cached.equivalence.sync()
         return NodeDryRun(self._pod, row, self._cached.equivalence, self._snapshot)
-
-    def _potential_rows(self) -> Int64s:
-        listed = self._snapshot.rows_in_order()
-        return listed[self._diagnosis.refused_with(Code.UNSCHEDULABLE, listed)]

@@ -27,8 +27,7 @@ from services.framework.preemption.budgets import BudgetCover
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.preemption.victims import NO_VICTIMS_FOUND
 from services.framework.runtime.diagnosis import Diagnosis
-from services.framework.runtime.plugin_columns import FilterColumn
-from services.framework.runtime.verdicts import CachedAttempt
+from services.framework.runtime.verdicts import CachedAttempt, FilterColumn
 from services.framework.snapshot.node_pods import NodePods
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -109,7 +108,7 @@ class BatchDryRun:
         if diagnosis.pre_filter is not None:
             return False
         runs, columns = cached.dry_runs, self._snapshot.columns
-        rows = runs.reader.changed(cached.epoch, cached.own_rows)
+        rows = runs.reader.changed(cached.all_stale, cached.pods_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows
@@ -127,9 +126,9 @@ class BatchDryRun:
 
     def _judge(self, pod: Pod, cached: CachedAttempt, now_ns: int) -> bool:
         """Find the victims on the candidates; False where a candidate has none but needs some."""
-        runs, epoch = cached.dry_runs, self._snapshot.budget_epoch
-        if runs.budget_epoch != epoch:
-            runs.budget_epoch = epoch
+        runs, changes = cached.dry_runs, self._snapshot.budget_changes
+        if runs.budget_changes != changes:
+            runs.budget_changes = changes
             runs.judged[:] = False
         self._cover.sync()
         rows = np.flatnonzero((runs.codes == batch_kernels.CANDIDATE) & ~runs.judged)

@@ -1,0 +1,27 @@
+"""The scheduling cycle of a framework alone, for tests of plugins and their verdicts."""
+
+from __future__ import annotations
+
+from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import EquivalenceClass, NodeDryRun
+from services.kube.pod import Pod
+from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.evaluate import NodeVerdicts
+from services.scheduler.core.cycle.evaluate import evaluate as evaluate_in_cycle
+from services.scheduler.core.cycle.host_choice import KeyedChoice
+
+
+def evaluate(framework: Framework, pod: Pod, *, nominated_first: bool = True) -> NodeVerdicts:
+    """Return every verdict about `pod` on every node, without extenders."""
+    cycle = Cycle(framework, KeyedChoice(0), nominated_first=nominated_first)
+    return evaluate_in_cycle(cycle, pod)
+
+
+def equivalence_class(framework: Framework, pod: Pod) -> EquivalenceClass:
+    """Return the verdicts about the pod's class, up to date."""
+    return framework.verdicts.synced(pod).equivalence
+
+
+def dry_run_on(framework: Framework, pod: Pod, row: int) -> NodeDryRun:
+    """Return one node to be changed hypothetically for `pod`."""
+    return NodeDryRun(pod, row, equivalence_class(framework, pod), framework.snapshot)
