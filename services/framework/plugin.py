@@ -18,18 +18,18 @@ Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.g
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from services.framework.arguments import Arguments
-from services.framework.columns.columns import Bools, Int64s
+from services.framework.columns.columns import Int64s
+from services.framework.preemption.batch_dry_run import Bounds
 from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
 from services.framework.preemption.pick import TieBreak
 from services.framework.preemption.preemptor import Preemptor
 from services.framework.snapshot.node_view import NodeView
-from services.framework.snapshot.pod_classes import ClassWeights
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
 from services.kube.pod import Pod
@@ -166,33 +166,6 @@ class Trial(Protocol):
 
     def code(self) -> int:
         """Return the current code of the node."""
-
-
-class Bound(NamedTuple):
-    """The number of pods of certain classes that a filter admits at most, or requires at least.
-
-    `weights` are what a pod of each class counts (`snapshot.class_counts.weights`), `code` is the
-    filter's code where the bound is broken. `asks_for`: at least so many are required.
-    """
-
-    weights: ClassWeights
-    code: int
-    asks_for: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What a filter requires of rows, where that is only the number of pods of certain classes.
-
-    room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
-    where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
-    whether a row's pods count. `each` are the bounds: the filter returns the code of the first one
-    broken.
-    """
-
-    room: Int64s
-    counted: Bools
-    each: Sequence[Bound]
 
 
 class ClusterFilterPlugin(FilterPlugin[D], ABC):

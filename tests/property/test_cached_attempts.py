@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from services.framework.runtime.batch_dry_run import BatchDryRun
+from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod
 from services.kube.selector import (

@@ -7,11 +7,12 @@ tried on. BatchDryRun tries all its nodes at once, where it can.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 
+from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.batch_result import BatchDryRunResult
 from services.framework.preemption.preemptor import Preemptor, no_extenders
 from services.framework.preemption.victims import DryRun
-from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.framework.runtime.diagnosis import Diagnosis
 from services.framework.runtime.verdicts import CachedAttempt, NodeDryRun
 from services.framework.snapshot.snapshot import Snapshot
@@ -68,8 +69,9 @@ class SnapshotFailedCycle:
 
     def batch_dry_run(self, now_ns: int) -> BatchDryRunResult | None:
         """Dry-run all potential nodes at once, None where they have to be tried one by one."""
-        if self._batch_dry_run is not None:
-            self._batch = self._batch_dry_run.run(self._pod, self._cached, self._diagnosis, now_ns)
+        if self._batch_dry_run is not None and self._diagnosis.pre_filter is None:
+            resolvable = partial(self._diagnosis.refused_with, Code.UNSCHEDULABLE)
+            self._batch = self._batch_dry_run.run(self._pod, self._cached, resolvable, now_ns)
             self._batch_dry_run = None  # once a cycle: what it has found stays true
         return self._batch
 

@@ -1,7 +1,8 @@
 """What a profile's plugins do at each extension point, and the plugins made for it.
 
 `expand_plugins` merges what a profile names for all points and for single ones into the list of
-each point. `make_plugins` calls what the registry has for each name.
+each point. `make_plugins` calls what the registry has for each name. UnpreparedFilter and
+NothingToScore replace plugins whose PreFilter or PreScore a profile disables.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, NewFramework,
 expandMultiPointPlugins, getScoreWeights.
@@ -9,10 +10,11 @@ expandMultiPointPlugins, getScoreWeights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
     BindPlugin,
     FilterPlugin,
@@ -22,14 +24,20 @@ from services.framework.plugin import (
     PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
+    PreFiltered,
     QueueSortPlugin,
     ReservePlugin,
+    Scope,
     ScorePlugin,
 )
 from services.framework.plugins.in_tree import Registry, with_preemption
 from services.framework.preemption import rules
 from services.framework.preemption.preemptor import Preemptor
 from services.framework.profile import ALL, EMPTY_PLUGIN_SET, ExtensionPoint, Profile, ProfileError
+from services.framework.snapshot.node_view import NodeView
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Code, Status
+from services.kube.pod import Pod
 
 _TOTAL_SCORE_MAX = 2**63 - 1
 _NODE_SCORE_MAX = 100
@@ -165,3 +173,56 @@ def check_profile(profile: Profile, registry: Registry) -> None:
             f'"{profile.scheduler_name}"'
         )
         raise ProfileError(ExtensionPoint.BIND, text)
+
+
+class UnpreparedFilter(FilterPlugin[None]):
+    """Fails on every node, because the profile disables the PreFilter that prepares its data."""
+
+    name = ""
+    scope = Scope.NODE
+    can_fail = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return one key: the failure is the same for every pod."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Prepare no data: the failure needs none."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
+        """Return the code of the failure, on every node."""
+        return 1
+
+    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write the code of the failure into all rows."""
+        codes[rows] = 1
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the error of a Filter whose state is missing in upstream's CycleState."""
+        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+
+
+class NothingToScore(ScorePlugin[None]):
+    """Scores 0 where PreScore would have returned Skip."""
+
+    name = ""
+    scope = Scope.NODE
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each replaces another plugin
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return one key: the score is the same for every pod."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare no data: the score needs none."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write 0."""
+        scores[rows] = 0

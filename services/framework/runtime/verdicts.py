@@ -49,15 +49,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from services.framework.columns import kernels
-from services.framework.columns.columns import Bools, Int64s, LogReader
+from services.framework.columns.columns import Int64s, LogReader
 from services.framework.columns.kernels import OVERRIDDEN, Int8s, Int32s
 from services.framework.plugin import (
     AnyFilter,
     AnyScore,
-    Bounds,
     ClusterFilterPlugin,
     ClusterScorePlugin,
-    FilterPlugin,
     Normalization,
     Normalized,
     Plugin,
@@ -65,10 +63,9 @@ from services.framework.plugin import (
     PreFiltered,
     Scope,
     ScoreError,
-    ScorePlugin,
     Trial,
 )
-from services.framework.preemption.batch_kernels import NOT_TRIED
+from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
 from services.framework.runtime.diagnosis import (
     Diagnosis,
     PreFilterOutcome,
@@ -79,6 +76,7 @@ from services.framework.runtime.diagnosis import (
     refused_by_pre_filter,
     rejecting_plugins,
 )
+from services.framework.runtime.profile_plugins import NothingToScore, UnpreparedFilter
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -553,76 +551,6 @@ class _AnyRow:
         return self._all_stale != before
 
 
-_FEW = 16
-
-
-class CachedDryRuns:
-    """The results of a BatchDryRun by row, for pods of one equivalence class.
-
-    codes: int64[nodes], as in `batch_kernels`, NOT_TRIED where no deletion can help. counted: the
-    number of rows by code, None where it must be counted; `key` is the same for the rows that were
-    tried. criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the
-    budgets as of `budget_changes`. bounding: the filter and its code for each bound that may be
-    broken.
-    """
-
-    __slots__ = (
-        "bounding",
-        "budget_changes",
-        "codes",
-        "counted",
-        "criteria",
-        "judged",
-        "key",
-        "reader",
-    )
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.reader = LogReader(snapshot.row_log)
-        self.budget_changes = -1
-        self.bounding: Sequence[tuple[FilterColumn, int]] = ()
-        self.begin(0)
-
-    def begin(self, capacity: int) -> None:
-        """Begin with no row tried."""
-        self.codes: Int64s = np.full(capacity, NOT_TRIED, dtype=np.int64)
-        self.criteria: Int64s = np.zeros((capacity, 5), dtype=np.int64)
-        self.judged: Bools = np.zeros(capacity, dtype=np.bool_)
-        self.counted: dict[int, int] | None = None
-        self.key: Hashable = None
-
-    def put(self, rows: Int64s, codes: Int64s) -> None:
-        """Put the codes of `rows`, some maybe twice; their criteria must be computed again."""
-        if self.counted is not None and len(rows) <= _FEW:
-            for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
-                self._put(self.counted, row, code)
-        else:
-            self.counted, self.codes[rows] = None, codes
-        self.judged[rows] = False
-
-    def _put(self, counted: dict[int, int], row: int, code: int) -> None:
-        before = int(self.codes[row])
-        if before == code:
-            return
-        self.codes[row] = code
-        self.key = None
-        for changed, sign in ((before, -1), (code, 1)):
-            counted[changed] = counted.get(changed, 0) + sign
-            if not counted[changed]:
-                del counted[changed]
-
-    def answers(self) -> dict[int, int]:
-        """Return each code with its number of rows, and update `key`."""
-        counted = self.counted
-        if counted is None:
-            table = np.empty((len(self.codes), 2), dtype=np.int64)
-            counted = dict(table[: kernels.count_codes(self.codes, table)].tolist())
-            self.counted, self.key = counted, None
-        if self.key is None:
-            self.key = tuple(sorted(each for each in counted.items() if each[0] != NOT_TRIED))
-        return counted
-
-
 _REFUSALS_MAX = 16
 
 
@@ -687,6 +615,21 @@ class CachedAttempt:
             catalog.workload_epoch,
             catalog.storage_epoch,
         )
+
+    @property
+    def wanted(self) -> WantedAmounts:
+        """Return what the pod requests, of a class whose first refusal by pods is of resources."""
+        wanted: WantedAmounts = self.fit.pre.data
+        return wanted
+
+    @property
+    def fit(self) -> FilterColumn:
+        """Return the filter of resources, of such a class."""
+        return self.equivalence.pod_filters[0][1]
+
+    def bounded(self, rows: Int64s) -> Sequence[tuple[FilterColumn, Bounds]] | None:
+        """Return the class's bounds; see `EquivalenceClass.bounded`."""
+        return self.equivalence.bounded(rows)
 
     def sync(self, pod: Pod) -> None:
         """Bring the verdicts up to date for an attempt of `pod`, which is of the class."""
@@ -1243,56 +1186,3 @@ def active_scores(
         columns=tuple(columns),
         failure=failure,
     )
-
-
-class UnpreparedFilter(FilterPlugin[None]):
-    """Fails on every node, because the profile disables the PreFilter that prepares its data."""
-
-    name = ""
-    scope = Scope.NODE
-    can_fail = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # each replaces another plugin
-
-    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return one key: the failure is the same for every pod."""
-        return ""
-
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
-        """Prepare no data: the failure needs none."""
-        return PreFiltered(data=None)
-
-    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
-        """Return the code of the failure, on every node."""
-        return 1
-
-    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
-        """Write the code of the failure into all rows."""
-        codes[rows] = 1
-
-    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the error of a Filter whose state is missing in upstream's CycleState."""
-        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
-        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
-
-
-class NothingToScore(ScorePlugin[None]):
-    """Scores 0 where PreScore would have returned Skip."""
-
-    name = ""
-    scope = Scope.NODE
-
-    def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # each replaces another plugin
-
-    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return one key: the score is the same for every pod."""
-        return ""
-
-    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
-        """Prepare no data: the score needs none."""
-
-    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
-        """Write 0."""
-        scores[rows] = 0

@@ -14,8 +14,8 @@ import numpy as np
 
 from services.framework.columns import domain_kernels
 from services.framework.columns.columns import Bools, Int64s
-from services.framework.plugin import Bound, Bounds
 from services.framework.plugins.inter_pod_affinity.terms import ClusterTerms, Term
+from services.framework.preemption.batch_dry_run import Bound, Bounds
 from services.framework.snapshot.node_indexes import Domains
 from services.framework.snapshot.pod_classes import Candidates, ClassCounts, PodClass, Weigh
 from services.framework.snapshot.snapshot import Snapshot

@@ -12,7 +12,6 @@ from collections.abc import Hashable
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
-    Bounds,
     ClusterFilterPlugin,
     ClusterScorePlugin,
     Normalization,
@@ -38,6 +37,7 @@ from services.framework.plugins.inter_pod_affinity.terms import (
     resolved,
     terms_of,
 )
+from services.framework.preemption.batch_dry_run import Bounds
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod, PodSpec

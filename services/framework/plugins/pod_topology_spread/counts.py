@@ -15,12 +15,12 @@ import numpy as np
 from services.framework.columns import domain_kernels
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.domain_kernels import FAR
-from services.framework.plugin import Bound, Bounds
 from services.framework.plugins.pod_topology_spread.constraints import (
     CountedNodes,
     Spread,
     SpreadRule,
 )
+from services.framework.preemption.batch_dry_run import Bound, Bounds
 from services.framework.snapshot.pod_classes import ClassCounts, PodClass
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod

@@ -12,7 +12,6 @@ from collections.abc import Hashable
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
-    Bounds,
     ClusterFilterPlugin,
     ClusterScorePlugin,
     Normalization,
@@ -37,6 +36,7 @@ from services.framework.plugins.pod_topology_spread.counts import (
     SpreadTrial,
 )
 from services.framework.plugins.pod_topology_spread.scores import SpreadScores
+from services.framework.preemption.batch_dry_run import Bounds
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod

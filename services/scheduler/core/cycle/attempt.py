@@ -34,9 +34,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.pick import hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError
-from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
     Diagnosis,

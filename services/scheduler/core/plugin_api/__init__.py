@@ -8,8 +8,6 @@ from __future__ import annotations
 from services.framework.columns.columns import CPU_COLUMN, MEMORY_COLUMN, Bools, Int64s
 from services.framework.plugin import (
     BindPlugin,
-    Bound,
-    Bounds,
     ClusterFilterPlugin,
     ClusterScorePlugin,
     FilterPlugin,
@@ -32,6 +30,7 @@ from services.framework.plugin import (
     StatefulPlugin,
     Trial,
 )
+from services.framework.preemption.batch_dry_run import Bound, Bounds
 from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.framework.preemption.pick import DecidedBy, TieBreak
 from services.framework.preemption.victims import Candidate, DryRun, NonCandidate

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from services.framework.plugin import StatefulPlugin
 from services.framework.plugins.in_tree import SERVED, Registry
+from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.budgets import any_guarded
 from services.framework.preemption.rules import (
     AfterRefusal,
     after_deletion_refused,
     after_status_refused,
 )
-from services.framework.runtime.batch_dry_run import BatchDryRun
 from services.framework.runtime.diagnosis import Refused
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.catalog import CatalogObject

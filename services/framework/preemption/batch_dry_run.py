@@ -12,30 +12,181 @@ class (`CachedDryRuns`), of which only changed rows are tried again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from services.framework.columns.columns import Bools, Int64s
-from services.framework.plugin import Bounds
-from services.framework.plugins.node_resources.plugin import WantedResources
+from services.framework.columns import kernels
+from services.framework.columns.columns import Bools, Int64s, LogReader
 from services.framework.preemption import batch_kernels
 from services.framework.preemption.batch_result import BatchDryRunResult
 from services.framework.preemption.budgets import BudgetCover
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.preemption.victims import NO_VICTIMS_FOUND
-from services.framework.runtime.diagnosis import Diagnosis
-from services.framework.runtime.verdicts import CachedAttempt, FilterColumn
 from services.framework.snapshot.node_pods import NodePods
+from services.framework.snapshot.pod_classes import ClassWeights
 from services.framework.snapshot.snapshot import Snapshot
-from services.framework.status import Code, Status
+from services.framework.status import Status
 from services.kube.pod import Pod
 
 _NO_ROWS: Int64s = np.zeros(0, dtype=np.int64)
 _NO_BOUNDS: Int64s = np.zeros((1, 0), dtype=np.int64)
 _NO_CRITERIA: Int64s = np.zeros((0, 5), dtype=np.int64)
+
+
+class Bound(NamedTuple):
+    """The number of pods of certain classes that a filter admits at most, or requires at least.
+
+    `weights` are what a pod of each class counts (`snapshot.class_counts.weights`), `code` is the
+    filter's code where the bound is broken. `asks_for`: at least so many are required.
+    """
+
+    weights: ClassWeights
+    code: int
+    asks_for: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a filter requires of rows, where that is only the number of pods of certain classes.
+
+    room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
+    where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
+    whether a row's pods count. `each` are the bounds: the filter returns the code of the first one
+    broken.
+    """
+
+    room: Int64s
+    counted: Bools
+    each: Sequence[Bound]
+
+
+class Filter(Protocol):
+    """A filter that may refuse rows."""
+
+    def status(self, code: int) -> Status:
+        """Return the status of a code other than 0."""
+
+
+class WantedAmounts(Protocol):
+    """What a pod requests: int64 amounts, and the columns of these resources."""
+
+    @property
+    def columns(self) -> Int64s:
+        """Return the columns."""
+
+    @property
+    def amounts(self) -> Int64s:
+        """Return the amounts."""
+
+
+class TriedPod(Protocol):
+    """A pod that fits nowhere, with the verdicts about its equivalence class."""
+
+    @property
+    def dry_runs(self) -> CachedDryRuns:
+        """Return the results that equivalent pods share."""
+
+    @property
+    def fit(self) -> Filter:
+        """Return the filter of resources, where `bounded` returns the others."""
+
+    @property
+    def wanted(self) -> WantedAmounts:
+        """Return what that filter is about."""
+
+    @property
+    def counted(self) -> Mapping[int, Sequence[Pod]]:
+        """Return the nominated pods to reserve room for, by row."""
+
+    @property
+    def all_stale(self) -> Hashable:
+        """Return what differs whenever rows may have changed that no log names."""
+
+    @property
+    def pods_rows(self) -> Sequence[int]:
+        """Return the rows that the pod sees in another way than others of its class do."""
+
+    def bounded(self, rows: Int64s) -> Sequence[tuple[Filter, Bounds]] | None:
+        """Return the filters after that of resources that may refuse `rows`, all by bounds.
+
+        None where some filter does it otherwise or comes before, whatever pods may leave or come.
+        """
+
+
+_FEW = 16
+
+
+class CachedDryRuns:
+    """The results of a BatchDryRun by row, for pods of one equivalence class.
+
+    codes: int64[nodes], as in `batch_kernels`, NOT_TRIED where no deletion can help. counted: the
+    number of rows by code, None where it must be counted; `key` is the same for the rows that were
+    tried. criteria: int64[nodes, 5] of the candidates that are `judged` (bool[nodes]) for the
+    budgets as of `budget_changes`. bounding: the filter and its code for each bound that may be
+    broken.
+    """
+
+    __slots__ = (
+        "bounding",
+        "budget_changes",
+        "codes",
+        "counted",
+        "criteria",
+        "judged",
+        "key",
+        "reader",
+    )
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.reader = LogReader(snapshot.row_log)
+        self.budget_changes = -1
+        self.bounding: Sequence[tuple[Filter, int]] = ()
+        self.begin(0)
+
+    def begin(self, capacity: int) -> None:
+        """Begin with no row tried."""
+        self.codes: Int64s = np.full(capacity, batch_kernels.NOT_TRIED, dtype=np.int64)
+        self.criteria: Int64s = np.zeros((capacity, 5), dtype=np.int64)
+        self.judged: Bools = np.zeros(capacity, dtype=np.bool_)
+        self.counted: dict[int, int] | None = None
+        self.key: Hashable = None
+
+    def put(self, rows: Int64s, codes: Int64s) -> None:
+        """Put the codes of `rows`, some maybe twice; their criteria must be computed again."""
+        if self.counted is not None and len(rows) <= _FEW:
+            for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
+                self._put(self.counted, row, code)
+        else:
+            self.counted, self.codes[rows] = None, codes
+        self.judged[rows] = False
+
+    def _put(self, counted: dict[int, int], row: int, code: int) -> None:
+        before = int(self.codes[row])
+        if before == code:
+            return
+        self.codes[row] = code
+        self.key = None
+        for changed, sign in ((before, -1), (code, 1)):
+            counted[changed] = counted.get(changed, 0) + sign
+            if not counted[changed]:
+                del counted[changed]
+
+    def answers(self) -> dict[int, int]:
+        """Return each code with its number of rows, and update `key`."""
+        counted = self.counted
+        if counted is None:
+            table = np.empty((len(self.codes), 2), dtype=np.int64)
+            counted = dict(table[: kernels.count_codes(self.codes, table)].tolist())
+            self.counted, self.key = counted, None
+        if self.key is None:
+            self.key = tuple(
+                sorted(each for each in counted.items() if each[0] != batch_kernels.NOT_TRIED)
+            )
+        return counted
 
 
 class _AllBounds(NamedTuple):
@@ -73,16 +224,16 @@ class BatchDryRun:
         self._cover = BudgetCover(snapshot, self._node_pods, rules.budgets)
 
     def run(
-        self, pod: Pod, cached: CachedAttempt, diagnosis: Diagnosis, now_ns: int
+        self, pod: Pod, cached: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
     ) -> BatchDryRunResult | None:
         """Judge a preemption on each node; None where more than resources and bounds decides.
 
-        `cached` is the pod's, `diagnosis` that of its failed cycle. `now_ns` stands for a start
-        that is missing.
+        `cached` is the pod's. `resolvable` returns on which of some rows deleting pods may help,
+        bool[rows]: where a filter refused with UNSCHEDULABLE. `now_ns` stands for a missing start.
         """
         runs = cached.dry_runs
         try:
-            done = self._follow(pod, cached, diagnosis, now_ns)
+            done = self._follow(pod, cached, resolvable, now_ns)
         except Exception:
             runs.reader.forget()
             raise
@@ -98,33 +249,33 @@ class BatchDryRun:
             rows=rows,
             criteria=criteria,
             counted=runs.answers(),
-            status=partial(_status, cached.equivalence.pod_filters[0][1], runs.bounding),
+            status=partial(_status, cached.fit, runs.bounding),
             name=self._snapshot.name,
             key=runs.key,
         )
 
-    def _follow(self, pod: Pod, cached: CachedAttempt, diagnosis: Diagnosis, now_ns: int) -> bool:
-        """Try the rows that must be evaluated again; False where `run` returns None."""
-        if diagnosis.pre_filter is not None:
-            return False
+    def _follow(
+        self, pod: Pod, cached: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
+    ) -> bool:
+        """Try the stale rows; False where `run` returns None."""
         runs, columns = cached.dry_runs, self._snapshot.columns
         rows = runs.reader.changed(cached.all_stale, cached.pods_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows
-        resolvable = diagnosis.refused_with(Code.UNSCHEDULABLE, rows)
-        emptied = self._emptied(pod, cached, rows[resolvable])
+        may_help = resolvable(rows)
+        emptied = self._emptied(pod, cached, rows[may_help])
         if emptied is None:
             return False
         runs.put(emptied.rows, emptied.codes)
         if len(emptied.rows) < len(rows):
-            others = rows[~resolvable]
+            others = rows[~may_help]
             codes = np.empty(len(others), dtype=np.int64)
             codes.fill(batch_kernels.NOT_TRIED)
             runs.put(others, codes)
         return batch_kernels.CANDIDATE not in runs.answers() or self._judge(pod, cached, now_ns)
 
-    def _judge(self, pod: Pod, cached: CachedAttempt, now_ns: int) -> bool:
+    def _judge(self, pod: Pod, cached: TriedPod, now_ns: int) -> bool:
         """Find the victims on the candidates; False where a candidate has none but needs some."""
         runs, changes = cached.dry_runs, self._snapshot.budget_changes
         if runs.budget_changes != changes:
@@ -139,15 +290,15 @@ class BatchDryRun:
         runs.criteria[rows], runs.judged[rows] = found = self._judged(emptied, now_ns)
         return not self._rules.needs_victims or bool(found[0][:, batch_kernels.VICTIMS].all())
 
-    def _emptied(self, pod: Pod, cached: CachedAttempt, rows: Int64s) -> _EmptiedRows | None:
+    def _emptied(self, pod: Pod, cached: TriedPod, rows: Int64s) -> _EmptiedRows | None:
         """Take the pods of lower priority off `rows`; None where more than bounds decides."""
-        bounded = cached.equivalence.bounded(rows)
+        bounded = cached.bounded(rows)
         if bounded is None or not len(rows):
             return None if bounded is None else _NO_ROWS_EMPTIED
         bounds = self._bounds(cached, rows, bounded)
         self._node_pods.sync()
         node_pods, columns = self._node_pods, self._snapshot.columns
-        wanted: WantedResources = cached.equivalence.pod_filters[0][1].pre.data
+        wanted: WantedAmounts = cached.wanted
         room = self._held(cached, wanted, rows)
         first = np.empty(len(rows), dtype=np.int64)
         codes = np.empty(len(rows), dtype=np.int64)
@@ -160,7 +311,7 @@ class BatchDryRun:
         return _EmptiedRows(rows, wanted.columns, bounds.weights, first, room, bounds.room, codes)
 
     def _bounds(
-        self, cached: CachedAttempt, rows: Int64s, bounded: Sequence[tuple[FilterColumn, Bounds]]
+        self, cached: TriedPod, rows: Int64s, bounded: Sequence[tuple[Filter, Bounds]]
     ) -> _AllBounds:
         """Return the bounds side by side, with the nominated pods that count on their nodes.
 
@@ -218,7 +369,7 @@ class BatchDryRun:
         )
         return criteria, lasts
 
-    def _held(self, cached: CachedAttempt, wanted: WantedResources, rows: Int64s) -> Int64s:
+    def _held(self, cached: TriedPod, wanted: WantedAmounts, rows: Int64s) -> Int64s:
         """Return what has to be left to nominated pods, as `room` in `batch_kernels` below 0."""
         room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
         for place, row in enumerate(rows.tolist()) if cached.counted else ():
@@ -228,7 +379,7 @@ class BatchDryRun:
         return room
 
 
-def _status(fit: FilterColumn, bounding: Sequence[tuple[FilterColumn, int]], code: int) -> Status:
+def _status(fit: Filter, bounding: Sequence[tuple[Filter, int]], code: int) -> Status:
     if code == batch_kernels.NOTHING_BELOW:
         return NO_VICTIMS_FOUND
     if code <= batch_kernels.FIRST_BOUND:
