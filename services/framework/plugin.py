@@ -26,9 +26,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from services.framework.arguments import Arguments
 from services.framework.columns.columns import Int64s
 from services.framework.preemption.batch_dry_run import Bounds
-from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
-from services.framework.preemption.pick import TieBreak
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.candidates import TieBreak
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate, Preemptor
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status

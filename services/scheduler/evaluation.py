@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
-from services.framework.preemption.outcome import CannotHelp, JudgedCandidate, PreemptionEvaluation
-from services.framework.preemption.outcome import Nominate as Nomination
-from services.framework.preemption.victims import NonCandidate
+from services.framework.preemption.candidates import NonCandidate
+from services.framework.preemption.preemptor import (
+    CannotHelp,
+    JudgedCandidate,
+    PreemptionEvaluation,
+)
+from services.framework.preemption.preemptor import Nominate as Nomination
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError

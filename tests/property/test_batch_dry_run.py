@@ -9,11 +9,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from services.framework.preemption.batch_dry_run import BatchDryRun
-from services.framework.preemption.batch_result import BatchDryRunResult, CandidateSampling
-from services.framework.preemption.outcome import PreemptionEvaluation
-from services.framework.preemption.pick import hashed_tie_break
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.batch_dry_run import (
+    BatchDryRun,
+    BatchDryRunResult,
+    CandidateSampling,
+)
+from services.framework.preemption.candidates import hashed_tie_break
+from services.framework.preemption.preemptor import PreemptionEvaluation, Preemptor
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.framework.plugins.in_tree import DEFAULT_PROFILE
-from services.framework.preemption.victims import Candidate
+from services.framework.preemption.candidates import Candidate
 from services.framework.profile import ExtensionPoint, PluginSet
 from services.framework.runtime.diagnosis import Refused
 from services.kube.node import Node

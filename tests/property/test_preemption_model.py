@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.framework.preemption.outcome import CannotHelp, Nominate
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.preemptor import CannotHelp, Nominate, Preemptor
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget

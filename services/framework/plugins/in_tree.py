@@ -36,7 +36,7 @@ from services.framework.plugins.taint_toleration.plugin import TaintToleration
 from services.framework.plugins.volume_binding.plugin import VolumeBinding
 from services.framework.plugins.volume_restrictions.plugin import VolumeRestrictions
 from services.framework.plugins.volume_zone.plugin import VolumeZone
-from services.framework.preemption.batch_result import CandidateSampling
+from services.framework.preemption.batch_dry_run import CandidateSampling
 from services.framework.preemption.preemptor import Preemptor
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 

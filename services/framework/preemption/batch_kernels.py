@@ -1,6 +1,6 @@
 """The kernels of the batch dry run: victims, reprieve, and the pick of one node, by columns.
 
-Their twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
+Their twin is `preemption.candidates.select_victims` over a `NodeDryRun`, one node at a time: a
 property test holds them equal. Resources and what bounds count only ever add up, so where the
 pending pod fits beside the nominated pods it fits without them too, and one check does for both. A
 bound that requests pods is there twice where some are nominated, and no pod that comes back breaks
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import TOO_MANY_PODS, UNRESOLVABLE, compiled
-from services.framework.preemption.pick import CRITERIA_ORDER, PRIORITY_SHIFT
+from services.framework.preemption.candidates import CRITERIA_ORDER, PRIORITY_SHIFT
 from services.framework.snapshot.node_pods import (
     CLASS,
     GROUP,

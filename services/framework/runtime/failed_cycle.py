@@ -1,6 +1,6 @@
 """A failed cycle as the preemptor reads it.
 
-It implements `preemption.outcome.FailedCycle` over a diagnosis and the snapshot that the pod was
+It implements `preemption.preemptor.FailedCycle` over a diagnosis and the snapshot that the pod was
 tried on. BatchDryRun tries all its nodes at once, where it can.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import partial
 
-from services.framework.preemption.batch_dry_run import BatchDryRun
-from services.framework.preemption.batch_result import BatchDryRunResult
+from services.framework.preemption.batch_dry_run import BatchDryRun, BatchDryRunResult
+from services.framework.preemption.candidates import DryRun
 from services.framework.preemption.preemptor import Preemptor, no_extenders
-from services.framework.preemption.victims import DryRun
 from services.framework.runtime.diagnosis import Diagnosis
 from services.framework.runtime.verdicts import CachedAttempt, NodeDryRun
 from services.framework.snapshot.snapshot import Snapshot

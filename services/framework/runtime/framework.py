@@ -23,8 +23,8 @@ from services.framework.plugin import (
     Scope,
 )
 from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
-from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
-from services.framework.preemption.pick import TieBreak
+from services.framework.preemption.candidates import TieBreak
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate
 from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.guard import raisers
 from services.framework.runtime.profile_plugins import expand_plugins, implements, make_plugins

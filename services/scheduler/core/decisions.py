@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from services.framework.preemption.outcome import Nominate as Nomination
+from services.framework.preemption.preemptor import Nominate as Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
 from services.kube.value import value

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.preemption.candidates import Candidate
 from services.framework.preemption.preemptor import ExtenderError
-from services.framework.preemption.victims import Candidate
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import (

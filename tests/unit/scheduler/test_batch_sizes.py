@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.framework.preemption.outcome import Nominate
-from services.framework.preemption.pick import DecidedBy
+from services.framework.preemption.candidates import DecidedBy
+from services.framework.preemption.preemptor import Nominate
 from services.framework.runtime.diagnosis import Refused
 from services.scheduler import session as session_module
 from services.scheduler.batch import BatchEntry

@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod, PodPhase
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.events import (
     EventHandlers,
     PodEffects,
     SnapshotChange,
-    after_failed_binding,
     on_node_added,
     on_node_deleted,
     on_node_updated,
     on_pod,
 )
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS, QueueMirror
 from services.scheduler.core.queueing.steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
@@ -288,6 +289,7 @@ def test_a_failed_binding_moves_all_but_its_pod() -> None:
     """The room that it was to take is free again, on the node that a hint asks for."""
     pending = pod().obj()
     assumed = replace(pending, node_name="n")
-    assert after_failed_binding(pending, "n") == Move(
-        event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid
-    )
+    move = Move(event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
+    for version, moves in (("v1.20", ()), ("v1.34", (move,))):
+        mirror = QueueMirror(Snapshot().nominations, QUEUE_TRAITS[version], lambda _pod: "")
+        assert mirror.after_failed_binding(pending, "n") == moves

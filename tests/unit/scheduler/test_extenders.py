@@ -404,6 +404,18 @@ def test_an_evaluation_shows_what_extenders_say() -> None:
         assert "status 500" in case.scheduler.evaluate(pod(), 1, 0).error
 
 
+def test_an_evaluation_calls_extenders_as_an_attempt_does() -> None:
+    """Once, and for a nominated node that passes, the others as well."""
+    config = replace(FILTER, prioritize_verb="prioritize")
+    with served(config, filter=only("a", "c"), prioritize=lambda _: []) as case:
+        case.scheduler.evaluate(pod(), 1, 0)
+        counts = [len(case.served.asked(verb)) for verb in ("filter", "prioritize")]
+        found = case.scheduler.evaluate(replace(pod(), nominated_node_name="a"), 1, 0)
+    assert counts == [1, 1]
+    assert (found.host, found.fast_path) == ("a", "nominatedNode")
+    assert found.verdicts.feasible == ("a", "c")
+
+
 def test_an_answer_without_measure_is_cut() -> None:
     """What it says goes on in messages, which have a limit."""
     ghosts = {f"ghost-{i:04}": f"reason {i}" for i in range(500)}

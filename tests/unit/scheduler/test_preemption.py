@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.preemption.batch_result import CandidateSampling
-from services.framework.preemption.outcome import CannotHelp, Cause, Nominate
-from services.framework.preemption.pick import DecidedBy, hashed_tie_break
+from services.framework.preemption.batch_dry_run import CandidateSampling
+from services.framework.preemption.candidates import Candidate, DecidedBy, hashed_tie_break
 from services.framework.preemption.preemptor import (
     POLICY_NEVER,
     VICTIM_TERMINATING,
+    CannotHelp,
+    Cause,
     ExtenderError,
+    Nominate,
     Preemptor,
 )
 from services.framework.preemption.rules import (
@@ -23,7 +25,6 @@ from services.framework.preemption.rules import (
     after_deletion_refused,
     after_status_refused,
 )
-from services.framework.preemption.victims import Candidate
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector, Operator, Requirement

@@ -13,8 +13,12 @@ import pytest
 
 from replay.conform.vectors.vectors import RECORDED
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, policy_pb2
-from services.framework.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.preemptor import (
+    CannotHelp,
+    Nominate,
+    PreemptionEvaluation,
+    Preemptor,
+)
 from services.framework.preemption.rules import V1_34
 from services.framework.status import Code
 from services.kube.node import Node

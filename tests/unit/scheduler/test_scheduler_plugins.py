@@ -17,8 +17,8 @@ from services.framework.plugin import (
     ReservePlugin,
 )
 from services.framework.plugins.in_tree import SERVED
-from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
-from services.framework.preemption.pick import TieBreak
+from services.framework.preemption.candidates import TieBreak
+from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle, Nominate
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.snapshot import Snapshot

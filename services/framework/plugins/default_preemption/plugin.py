@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from services.framework.plugin import PostFilterPlugin, PreEnqueuePlugin
 from services.framework.plugins.default_preemption.arguments import ARGUMENTS
-from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nominate
-from services.framework.preemption.pick import TieBreak
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.candidates import TieBreak
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate, Preemptor
 from services.framework.status import Status
 from services.kube.pod import Pod
 

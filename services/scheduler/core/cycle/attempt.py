@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.framework.preemption.batch_dry_run import BatchDryRun
-from services.framework.preemption.pick import hashed_tie_break
+from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
@@ -54,7 +54,6 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
 from services.scheduler.core.decisions import NOT_MEASURED, Binding, Decision, Failed, Skipped
-from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.mirror import QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
     CommitPop,
@@ -280,8 +279,9 @@ class Attempts:
         )
         if not_bound is not None:
             self._snapshot.forget(pod.uid)
-            moves = not_bound.in_binding and self._queue.moves_after_failed_binding
-            after = [events.after_failed_binding(pod, suggested.node_name)] if moves else ()
+            node_name, after = suggested.node_name, ()
+            if not_bound.in_binding:
+                after = self._mirror.after_failed_binding(pod, node_name)
             verdict = _verdict(not_bound)
             return self._give_back(attempt, framework, pod, verdict, phases_ns, after)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
@@ -396,7 +396,8 @@ class Cycle:
             recorder.cached = cached
             return FitError(diagnosis=cached.diagnosis(), cached=cached)
         cached.sync(pod)
-        nominated = self._nominated_node(pod, cached, recorder) if self._nominated_first else None
+        row = cached.nominated_row() if self._nominated_first else None
+        nominated = None if row is None else self._nominated_node(pod, row, cached, recorder)
         if nominated is not None:
             if not recorder.wants_all:
                 return nominated
@@ -406,15 +407,12 @@ class Cycle:
         return result if nominated is None or isinstance(result, CycleError) else nominated
 
     def _nominated_node(
-        self, pod: Pod, cached: CachedAttempt, recorder: Recorder
+        self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
     ) -> ScheduleResult | None:
-        """Return the pod's nominated node if the pod fits there, by filters and extenders.
+        """Return the pod's nominated node, which passed the filters, if extenders let it pass.
 
-        A failure there, of a filter or an extender, leaves it to the other nodes' turn.
+        The failure of one, as that of a filter before, leaves it to the other nodes' turn.
         """
-        row = cached.nominated_row()
-        if row is None:
-            return None
         recorder.phase("Filter")
         if self.extenders is not None:
             refused = self.extenders.refusals_of_row(pod, row)
@@ -456,8 +454,9 @@ class Cycle:
         if not feasible:
             if sent is None:
                 return FitError(diagnosis=cached.diagnosis(), cached=cached)
-            diagnosis = sent.diagnosis(cached, is_sample=looked_at > 0)
-            return FitError(diagnosis=diagnosis, cached=cached)
+            by_filters = cached.sample_diagnosis(sample, is_sample=looked_at > 0)
+            pre_filter = cached.equivalence.pre_filter
+            return FitError(diagnosis=sent.diagnosis(by_filters, pre_filter), cached=cached)
         totals = cached.equivalence.totals
         if feasible > 1 and totals.failure:
             return CycleError(message=totals.failure)

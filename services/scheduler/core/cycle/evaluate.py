@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from services.framework.preemption.outcome import PreemptionEvaluation
-from services.framework.preemption.pick import TieBreak, hashed_tie_break
-from services.framework.preemption.preemptor import ExtenderError, Preemptor
+from services.framework.preemption.candidates import TieBreak, hashed_tie_break
+from services.framework.preemption.preemptor import ExtenderError, PreemptionEvaluation, Preemptor
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
 from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.guard import PluginFailed

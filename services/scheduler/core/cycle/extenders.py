@@ -21,10 +21,10 @@ import numpy as np
 
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
+from services.framework.preemption.candidates import Candidate
 from services.framework.preemption.preemptor import ExtenderError
-from services.framework.preemption.victims import Candidate
-from services.framework.runtime.diagnosis import Diagnosis, StatusCount
-from services.framework.runtime.verdicts import EQUAL_SCORE, CachedAttempt
+from services.framework.runtime.diagnosis import Diagnosis, PreFilterOutcome, StatusCount
+from services.framework.runtime.verdicts import EQUAL_SCORE
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.node import Node
@@ -435,14 +435,11 @@ class SentNodes:
             added[row] += scores.get(self._snapshot.name(row), 0)
         return ScoredByExtenders(totals, added)
 
-    def diagnosis(self, cached: CachedAttempt, *, is_sample: bool) -> Diagnosis:
-        """Return why no node is left.
-
-        is_sample: whether sampling has left out nodes, which are not diagnosed then.
-        """
-        snapshot, pre_filter = self._snapshot, cached.equivalence.pre_filter
+    def diagnosis(self, by_filters: Diagnosis, pre_filter: PreFilterOutcome) -> Diagnosis:
+        """Return why no node is left, beside the nodes that filters refused."""
+        snapshot = self._snapshot
         return _with_extenders(
-            cached.sample_diagnosis(self.sample, is_sample=is_sample),
+            by_filters,
             by_row=self._extenders.by_row(self._statuses),
             unknown_nodes=[
                 status for name, status in self._statuses.items() if snapshot.row(name) is None

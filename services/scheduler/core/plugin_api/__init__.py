@@ -31,9 +31,14 @@ from services.framework.plugin import (
     Trial,
 )
 from services.framework.preemption.batch_dry_run import Bound, Bounds
-from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
-from services.framework.preemption.pick import DecidedBy, TieBreak
-from services.framework.preemption.victims import Candidate, DryRun, NonCandidate
+from services.framework.preemption.candidates import (
+    Candidate,
+    DecidedBy,
+    DryRun,
+    NonCandidate,
+    TieBreak,
+)
+from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle, Nominate
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.pod_classes import ClassWeights, PodClass
 from services.framework.snapshot.snapshot import Snapshot

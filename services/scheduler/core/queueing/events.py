@@ -120,17 +120,6 @@ def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperat
     return handlers.node_deleted(node)
 
 
-def after_failed_binding(pod: Pod, node_name: str) -> Move:
-    """Return the move that follows a binding that failed: the room on its node is free again.
-
-    Its object is the pod as assumed, with the node, for hints ignore pods without one. The pod
-    itself is not moved by it. v1.34 only; older versions have no such move.
-    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, assume, handleBindingCycleError.
-    """
-    assumed = replace(pod, node_name=node_name)
-    return Move(event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=pod.uid)
-
-
 def _on_waiting(
     old: Pod | None,
     new: Pod | None,

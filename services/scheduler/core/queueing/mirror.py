@@ -22,6 +22,7 @@ from services.scheduler.core.queueing.changes import CatalogEvents
 from services.scheduler.core.queueing.events import EventHandlers
 from services.scheduler.core.queueing.steps import (
     EventLabel,
+    Move,
     QueueAdd,
     QueueDelete,
     QueueOperation,
@@ -127,6 +128,19 @@ class QueueMirror:
         """Follow AddUnschedulable: before v1.34 only the status' nomination is kept."""
         if self._rules.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
+
+    def after_failed_binding(self, pod: Pod, node_name: str) -> Sequence[QueueStep]:
+        """Return the move that follows a binding that failed: the room on its node is free again.
+
+        Its object is the pod as assumed, with the node, for hints ignore pods without one. The pod
+        itself is not moved by it. v1.34 only; older versions have no such move.
+        Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, assume, handleBindingCycleError.
+        """
+        if not self._rules.moves_after_failed_binding:
+            return ()
+        assumed = replace(pod, node_name=node_name)
+        event = EventLabel.ASSIGNED_POD_DELETE
+        return (Move(event=event, old=assumed, all_but_uid=pod.uid),)
 
     def _add(self, pod: Pod) -> list[QueueStep]:
         gate = self._gate_of(pod)

@@ -363,9 +363,7 @@ class Scheduler:
             self._pending.mark_movable(pod.uid, for_pods=True)
             steps = [AddUnschedulable(pop, self._latest_cycle)]
         # Its room is free again also where the pod was deleted while it was being bound.
-        if self._queue.moves_after_failed_binding:
-            steps.append(events.after_failed_binding(pod, decision.verdict.node_name))
-        return steps
+        return [*steps, *self._mirror.after_failed_binding(pod, decision.verdict.node_name)]
 
     def _release(self, decision: Decision) -> None:
         """Take an assumed pod off its node, unless the world has changed it meanwhile."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from services.framework.columns.kernels import Kernel
-from services.framework.preemption.batch_dry_run import BatchDryRun
-from services.framework.preemption.batch_result import pick_from_batch
+from services.framework.preemption.batch_dry_run import BatchDryRun, pick_from_batch
 from services.framework.preemption.rules import V1_34
 from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework
