@@ -279,9 +279,9 @@ class Attempts:
         )
         if not_bound is not None:
             self._snapshot.forget(pod.uid)
-            node_name, after = suggested.node_name, ()
+            after: Sequence[QueueStep] = ()
             if not_bound.in_binding:
-                after = self._mirror.after_failed_binding(pod, node_name)
+                after = self._mirror.after_failed_binding(pod, suggested.node_name)
             verdict = _verdict(not_bound)
             return self._give_back(attempt, framework, pod, verdict, phases_ns, after)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
