@@ -47,7 +47,7 @@ class Forgetful(Scheduler):
     def decide(self, head: Head, now_ns: int) -> Decision:
         """Forget what is kept, and decide."""
         for cycle in vars(self)["_cycles"].values():
-            cycle.framework.verdicts.forget()
+            vars(cycle.framework.verdicts)["_classes"].clear()
         return super().decide(head, now_ns)
 
 

@@ -27,8 +27,14 @@ from services.framework.preemption.candidates import TieBreak
 from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate
 from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.guard import raisers
-from services.framework.runtime.profile_plugins import expand_plugins, implements, make_plugins
-from services.framework.runtime.verdicts import ConfiguredPlugins, Verdicts, WeightedScore
+from services.framework.runtime.profile_plugins import (
+    ConfiguredPlugins,
+    WeightedScore,
+    expand_plugins,
+    implements,
+    make_plugins,
+)
+from services.framework.runtime.verdicts import Verdicts
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
 from services.kube.pod import Pod

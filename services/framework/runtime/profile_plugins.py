@@ -16,6 +16,8 @@ from types import MappingProxyType
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
+    AnyFilter,
+    AnyScore,
     BindPlugin,
     FilterPlugin,
     PermitPlugin,
@@ -41,6 +43,24 @@ from services.kube.pod import Pod
 
 _TOTAL_SCORE_MAX = 2**63 - 1
 _NODE_SCORE_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore:
+    """A score plugin and its weight in the profile."""
+
+    plugin: AnyScore
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredPlugins:
+    """A profile's plugins at the four points that verdicts come from, in order."""
+
+    pre_filters: tuple[AnyFilter, ...]
+    filters: tuple[AnyFilter, ...]
+    pre_scores: tuple[AnyScore, ...]
+    scores: tuple[WeightedScore, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

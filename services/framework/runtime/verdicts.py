@@ -43,7 +43,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -76,7 +76,11 @@ from services.framework.runtime.diagnosis import (
     refused_by_pre_filter,
     rejecting_plugins,
 )
-from services.framework.runtime.profile_plugins import NothingToScore, UnpreparedFilter
+from services.framework.runtime.profile_plugins import (
+    ConfiguredPlugins,
+    NothingToScore,
+    UnpreparedFilter,
+)
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -91,6 +95,8 @@ EQUAL_SCORE = 1
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
 """
+
+_C = TypeVar("_C", "FilterColumn", "ScoreColumn")
 
 _CELLS_MAX = 2 * 1024 * 1024
 _CLASSES_MIN = 64
@@ -144,10 +150,6 @@ class Verdicts:
         if cached.equivalence.pre_filter.refusal is None:
             cached.sync(pod)
         return cached
-
-    def forget(self) -> None:
-        """Keep nothing: the next attempt of every class evaluates all rows."""
-        self._classes.clear()
 
     def _key(self, pod: Pod) -> Hashable:
         """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
@@ -207,23 +209,16 @@ class EquivalenceClass:
         self.skipped_scores = scores.skipped
         self.columns = dict(filters.columns)
         self.totals = Totals(scores, snapshot, base_score)
-        self.pod_filters = [
-            (number, column)
-            for number, column in filters.columns
-            if column.plugin.scope is not Scope.NODE
-        ]
-        node_filters = [
-            (number, column)
-            for number, column in filters.columns
-            if column.plugin.scope is Scope.NODE
-        ]
+        node_filters, self.pod_filters = _by_scope(filters.columns)
         plugins = [column.plugin for column in self.columns.values()]
         self.trials = tuple(
             (column, column.plugin if isinstance(column.plugin, ClusterFilterPlugin) else None)
             for column in self.columns.values()
         )
         self.counters = [plugin for plugin in plugins if isinstance(plugin, PodColumnsPlugin)]
-        self._failing = [each for each in filters.columns if each[1].plugin.can_fail]
+        self._failing = [
+            (number, column) for number, column in filters.columns if column.plugin.can_fail
+        ]
         self._refused_by_node = _Refusers(node_filters)
         self._refused_by_pods = _Refusers(self.pod_filters)
         self._any_row = _AnyRow([column for _, column in self.pod_filters])
@@ -307,7 +302,10 @@ class EquivalenceClass:
         return None
 
     def sync(self) -> None:
-        """Bring the refusers up to date; after a plugin's failure, next time from the beginning."""
+        """Bring the refusers up to date; after a plugin's failure, next time from the beginning.
+
+        A column that failed half-way has written some rows, which no log names.
+        """
         try:
             self._sync()
         except Exception:
@@ -318,7 +316,7 @@ class EquivalenceClass:
         snapshot = self._snapshot
         if snapshot.node_log.end != self._nodes_read_to:
             self.all_stale += 1
-            self._any_row.became_stale()
+            self._any_row.became_stale()  # noted: all rows are merged now in any case
             self.changes += 1
             self._refuse_by_node()
             self._refuse_by_pods(snapshot.columns.rows)
@@ -367,18 +365,23 @@ class Totals:
         self._snapshot = snapshot
         self._unprepared = scores.failure
         self.scores = scores.columns
-        kinds = [(each, each[1].plugin.normalization) for each in scores.columns]
-        plain = [each for each, kind in kinds if kind is Normalization.NONE]
-        self._by_plugins = [each for each, kind in kinds if kind is Normalization.OWN]
-        closed = {Normalization.HIGHEST, Normalization.REVERSE}
-        scaled = [each for each, kind in kinds if kind in closed]
-        node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
-        pod_scores = [e for e in plain if e[1].plugin.scope is not Scope.NODE]
-        self._scored_by_node = _Scores(node_scores)
-        self._scored_by_pods = _Scores(pod_scores)
-        self._any_row = _AnyRow([column for _, column in pod_scores])
+        plain: list[tuple[int, ScoreColumn]] = []
+        scaled: list[tuple[int, ScoreColumn]] = []
+        self._by_plugins: list[tuple[int, ScoreColumn]] = []
+        for weight, column in scores.columns:
+            match column.plugin.normalization:
+                case Normalization.NONE:
+                    plain.append((weight, column))
+                case Normalization.OWN:
+                    self._by_plugins.append((weight, column))
+                case Normalization.HIGHEST | Normalization.REVERSE:
+                    scaled.append((weight, column))
+        by_node, by_pods = _by_scope(plain)
+        self._scored_by_node = _Scores(by_node)
+        self._scored_by_pods = _Scores(by_pods)
+        self._any_row = _AnyRow([column for _, column in by_pods])
         self._scaled = [column for _, column in scaled]
-        self._scaled_by_pods = any(e[1].plugin.scope is not Scope.NODE for e in scaled)
+        self._scaled_by_pods = bool(_by_scope(scaled)[1])
         self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
         reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scaled]
         self._reverse = np.array(reverse, dtype=np.int64)
@@ -484,6 +487,17 @@ class Totals:
         self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
         self._node_totals: Int64s = np.full(capacity, self._base, dtype=np.int64)
         self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
+
+
+def _by_scope(
+    columns: Iterable[tuple[int, _C]],
+) -> tuple[list[tuple[int, _C]], list[tuple[int, _C]]]:
+    """Return the columns that follow from their node alone, and those that pods may change."""
+    by_node: list[tuple[int, _C]] = []
+    by_pods: list[tuple[int, _C]] = []
+    for number, column in columns:
+        (by_node if column.plugin.scope is Scope.NODE else by_pods).append((number, column))
+    return by_node, by_pods
 
 
 class _Refusers:
@@ -703,7 +717,7 @@ class CachedAttempt:
         self._try_others()
         overridden = self.overridden
         if sample is not None:
-            overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
+            overridden = {row: status for row, status in overridden.items() if sample[row] > 0}
         if not self.tried:
             return overridden
         return overridden | self._still_tried(
@@ -1074,24 +1088,6 @@ class PluginColumns:
         return column
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedScore:
-    """A score plugin and its weight in the profile."""
-
-    plugin: AnyScore
-    weight: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfiguredPlugins:
-    """A profile's plugins at the four points that verdicts come from, in order."""
-
-    pre_filters: tuple[AnyFilter, ...]
-    filters: tuple[AnyFilter, ...]
-    pre_scores: tuple[AnyScore, ...]
-    scores: tuple[WeightedScore, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveFilters:
     """The columns of the filters that did not skip, with the place (from 1) of each filter.
@@ -1168,8 +1164,8 @@ def active_scores(
     prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}
     columns: list[tuple[int, ScoreColumn]] = []
     failure = ""
-    for each in plugins.scores:
-        plugin, name = each.plugin, each.plugin.name
+    for weighted in plugins.scores:
+        plugin, name = weighted.plugin, weighted.plugin.name
         key = prepared[name] if name in prepared else plugin.score_key(pod, snapshot)
         if name not in prepared and plugin.needs_pre_score:
             failure = failure or (
@@ -1177,10 +1173,10 @@ def active_scores(
                 f'failed to read "PreScore{name}" from cycleState: not found'
             )
         elif key is not None:
-            columns.append((each.weight, cache.score(plugin, key, pod)))
+            columns.append((weighted.weight, cache.score(plugin, key, pod)))
         elif name not in prepared and plugin.has_pre_score:
             nothing = NothingToScore(name)
-            columns.append((each.weight, cache.score(nothing, "nothing", pod)))
+            columns.append((weighted.weight, cache.score(nothing, "nothing", pod)))
     return ActiveScores(
         skipped=tuple(name for name, key in prepared.items() if key is None),
         columns=tuple(columns),
