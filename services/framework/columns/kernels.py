@@ -303,10 +303,10 @@ def count(
 def add_up(totals: Int64s, row: int, amounts: Iterable[Int64s]) -> None:
     """Set a row of sums: exact ones, but at most SUM_MAX. A row of `amounts` may be narrower."""
     sums = [0] * totals.shape[1]
-    for each in amounts:
-        for column, amount in enumerate(each.tolist()):
+    for row_amounts in amounts:
+        for column, amount in enumerate(row_amounts.tolist()):
             sums[column] += amount
-    totals[row] = [min(each, SUM_MAX) for each in sums]
+    totals[row] = [min(total, SUM_MAX) for total in sums]
 
 
 @compiled

@@ -195,7 +195,7 @@ class CachedDryRuns:
             self.counted, self.key = counted, None
         if self.key is None:
             self.key = tuple(
-                sorted(each for each in counted.items() if each[0] != batch_kernels.NOT_TRIED)
+                sorted(item for item in counted.items() if item[0] != batch_kernels.NOT_TRIED)
             )
         return counted
 
@@ -336,13 +336,13 @@ class BatchDryRun:
         again = [each for each, more in zip(broken_by, requires, strict=True) if more]
         cached.dry_runs.bounding = (*broken_by, *again)
         signs = np.where(requires, -1, 1)
-        room = np.hstack([each.room for _, each in bounded])
-        counted = np.hstack([each.counted for _, each in bounded])
+        room = np.hstack([bounds.room for _, bounds in bounded])
+        counted = np.hstack([bounds.counted for _, bounds in bounded])
         alone = room[:, requires]
         pod_classes = self._snapshot.pod_classes
         for place, row in enumerate(rows.tolist()) if cached.counted else ():
-            for each in cached.counted.get(row, ()):
-                taken = [weights.of(pod_classes.class_of(each)) for weights in counted_by]
+            for nominated in cached.counted.get(row, ()):
+                taken = [weights.of(pod_classes.class_of(nominated)) for weights in counted_by]
                 room[place] -= np.where(counted[place], taken * signs, 0)
         for weights in counted_by:
             weights.sync()
@@ -384,9 +384,9 @@ class BatchDryRun:
         """Return what has to be left to nominated pods, as `room` in `batch_kernels` below 0."""
         room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
         for place, row in enumerate(rows.tolist()) if cached.counted else ():
-            for each in cached.counted.get(row, ()):
+            for nominated in cached.counted.get(row, ()):
                 room[place, 0] -= 1
-                room[place, 1:] -= self._snapshot.load(each.spec).amounts[wanted.columns]
+                room[place, 1:] -= self._snapshot.load(nominated.spec).amounts[wanted.columns]
         return room
 
 

@@ -113,7 +113,7 @@ class BudgetCover:
             self._changes = self._snapshot.budget_changes
             budgets = self._snapshot.budgets.values()
             self._node_pods.single_out(
-                frozenset(n for each in budgets for n in each.disrupted_pods)
+                frozenset(n for budget in budgets for n in budget.disrupted_pods)
             )
         self._node_pods.sync()
         groups = self._node_pods.groups
@@ -135,10 +135,10 @@ class BudgetCover:
 
     def _set_up(self, matched: Sequence[_Matched]) -> None:
         self.allowed: Int64s = np.array(
-            [each.budget.disruptions_allowed for each in matched], dtype=np.int64
+            [match.budget.disruptions_allowed for match in matched], dtype=np.int64
         )
         shape = (len(matched), len(self._groups))
-        table = np.array([each.covers for each in matched], dtype=np.bool_).reshape(shape)
+        table = np.array([match.covers for match in matched], dtype=np.bool_).reshape(shape)
         group, budget = np.nonzero(table.T)
         self.covering: Int64s = np.ascontiguousarray(budget, dtype=np.int64)
         self.offsets: Int64s = np.searchsorted(group, np.arange(len(self._groups) + 1))

@@ -112,9 +112,9 @@ def select_victims(
     SelectVictimsOnNode; framework/preemption/preemption.go, DryRunPreemption; v1.16
     pkg/scheduler/core/generic_scheduler.go, selectVictimsOnNode.
     """
-    potential = [each for each in dry_run.pods() if each.priority < pod.priority]
-    for each in potential:
-        dry_run.remove(each)
+    potential = [victim for victim in dry_run.pods() if victim.priority < pod.priority]
+    for victim in potential:
+        dry_run.remove(victim)
     if not potential and rules.needs_victims:
         return NonCandidate(node=node, refusal=NO_VICTIMS_FOUND)
     refusal = dry_run.refusal()
@@ -285,7 +285,7 @@ def pick_one_node(
         judged.append((candidate, criteria))
     for decided_by, value in _CRITERIA:
         best = min(value(criteria) for _, criteria in judged)
-        judged = [each for each in judged if value(each[1]) == best]
+        judged = [entry for entry in judged if value(entry[1]) == best]
         if len(judged) == 1:
             return _picked(judged[0][0], decided_by)
     return _tied([candidate for candidate, _ in judged], rules, tie_break)

@@ -242,8 +242,8 @@ class Preemptor:
             ineligible="",
             potential_nodes=potential,
             candidates=tuple(
-                JudgedCandidate(candidate=each, criteria=criteria_of(each, now_ns=now_ns))
-                for each in candidates
+                JudgedCandidate(candidate=candidate, criteria=criteria_of(candidate, now_ns=now_ns))
+                for candidate in candidates
             ),
             non_candidates=non_candidates,
             picked=picked,
@@ -303,7 +303,9 @@ class Preemptor:
         now_ns: int,
     ) -> tuple[Picked | None, Nominate | CannotHelp]:
         if not candidates:
-            return None, self._no_candidate(cycle, [(each.refusal, 1) for each in non_candidates])
+            return None, self._no_candidate(
+                cycle, [(refused.refusal, 1) for refused in non_candidates]
+            )
         left = self.extenders(pod, candidates)
         if isinstance(left, ExtenderError):
             return None, self._cannot(Cause.EXTENDER, left.message, clear=False, is_error=True)
@@ -337,9 +339,13 @@ class Preemptor:
     def _nominate(self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int) -> Nominate:
         chosen = picked.candidate
         skips = self.rules.skips_terminating
-        deletions = tuple(each for each in chosen.victims if not (skips and each.is_terminating))
+        deletions = tuple(
+            victim for victim in chosen.victims if not (skips and victim.is_terminating)
+        )
         lower = tuple(
-            each for each in cycle.nominated_on(chosen.node) if each.priority < pod.priority
+            nominated
+            for nominated in cycle.nominated_on(chosen.node)
+            if nominated.priority < pod.priority
         )
         if skips and not deletions:
             lower = ()

@@ -213,7 +213,7 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
     for group in diagnosis.groups:
         for reason in group.status.reasons:
             counts[reason] = counts.get(reason, 0) + group.count
-    return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def rejecting_plugins(

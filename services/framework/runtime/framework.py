@@ -80,12 +80,14 @@ class Framework:
                 for plugin in at(ExtensionPoint.SCORE)
             ),
         )
-        self._filters_by_name = {each.name: each for each in configured.filters}
+        self._filters_by_name = {plugin.name: plugin for plugin in configured.filters}
         self.weights: Mapping[str, int] = points.weights
         self.filter_order = points.names[ExtensionPoint.FILTER]
         self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
         preemptors = (plugin.preemptor for plugin in self.post_filters)
-        self.preemptor = next((each for each in preemptors if each is not None), None)
+        self.preemptor = next(
+            (preemptor for preemptor in preemptors if preemptor is not None), None
+        )
         self.follows_from_class = all(plugin.follows_from_class for plugin in self.post_filters)
         self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
         self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
@@ -95,7 +97,7 @@ class Framework:
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
         self._has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
-        beyond = [each for each in configured.filters if each.scope not in _OF_ONE_NODE]
+        beyond = [plugin for plugin in configured.filters if plugin.scope not in _OF_ONE_NODE]
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self.verdicts = Verdicts(
@@ -230,6 +232,6 @@ class Framework:
 def _together(refused: Sequence[CannotHelp]) -> CannotHelp:
     return replace(
         refused[-1],
-        message=", ".join(each.message for each in refused if each.message),
-        clear_nomination=any(each.clear_nomination for each in refused),
+        message=", ".join(outcome.message for outcome in refused if outcome.message),
+        clear_nomination=any(outcome.clear_nomination for outcome in refused),
     )

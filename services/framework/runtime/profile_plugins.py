@@ -153,7 +153,7 @@ def make_plugins(profile: Profile, registry: Registry) -> dict[str, Plugin]:
     """Return a profile's plugins by name, made with their arguments, in its order."""
     listed = (
         *profile.plugins,
-        *(each for plugin_set in profile.at.values() for each in plugin_set.enabled),
+        *(setting for plugin_set in profile.at.values() for setting in plugin_set.enabled),
     )
     plugins: dict[str, Plugin] = {}
     for name in (setting.name for setting in listed):

@@ -87,7 +87,9 @@ class Nominations:
         if held is None:
             return ()
         return tuple(
-            each for each in held.values() if each.priority >= pod.priority and each.uid != pod.uid
+            nominated
+            for nominated in held.values()
+            if nominated.priority >= pod.priority and nominated.uid != pod.uid
         )
 
     def __len__(self) -> int:
@@ -159,7 +161,7 @@ class Catalog:
 
     def services_in(self, namespace: str) -> Iterable[Service]:
         """Return the services of a namespace."""
-        return [each for each in self.services.values() if each.namespace == namespace]
+        return [service for service in self.services.values() if service.namespace == namespace]
 
     def held(self, kind: str, namespace: str, name: str) -> CatalogObject | None:
         """Return an object by its kind, such as "Namespace", None for an unknown one."""

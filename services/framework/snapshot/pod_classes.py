@@ -306,6 +306,8 @@ def label_pairs(selector: LabelSelector | None) -> Sequence[LabelPair] | None:
     """Return labels of which a pod must have one for the selector to pick it; None: unknown."""
     if selector is None:
         return ()
-    by_value = (each for each in selector.requirements if each.operator is Operator.IN)
+    by_value = (
+        requirement for requirement in selector.requirements if requirement.operator is Operator.IN
+    )
     first = next(by_value, None)
     return None if first is None else [(first.key, value) for value in first.values]

@@ -296,7 +296,7 @@ class Snapshot:
         pods = self._pods[row]
         last = pods.pop()
         if last.uid != uid:
-            index = [each.uid for each in pods].index(uid)
+            index = [pod.uid for pod in pods].index(uid)
             pods[index] = last
         self.row_log.note(row)
 
@@ -344,8 +344,8 @@ class Snapshot:
         """Set a row's sums from its pods, where one is too large to be counted up and down."""
         loads = [self._loads.of(self.spec_in_force(pod)) for pod in self._pods[row]]
         columns = self.columns
-        kernels.add_up(columns.requested, row, (each.amounts for each in loads))
-        kernels.add_up(columns.non_zero_requested, row, (each.non_zero for each in loads))
+        kernels.add_up(columns.requested, row, (load.amounts for load in loads))
+        kernels.add_up(columns.non_zero_requested, row, (load.non_zero for load in loads))
 
     def _fill(self, row: int, node: Node) -> None:
         columns = self.columns

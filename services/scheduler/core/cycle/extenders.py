@@ -74,7 +74,9 @@ class ExtenderTerms:
         if not self.managed_resources:
             return True
         containers = (*pod.spec.containers, *pod.spec.init_containers)
-        return any(not self.managed_resources.isdisjoint(_named(each)) for each in containers)
+        return any(
+            not self.managed_resources.isdisjoint(_named(container)) for container in containers
+        )
 
 
 def _named(container: Container) -> tuple[str, ...]:
@@ -144,8 +146,8 @@ class Extenders:
         all_extenders = tuple(extenders)
         self._snapshot = snapshot
         self._extenders = (
-            *(each for each in all_extenders if not each.terms.ignorable),
-            *(each for each in all_extenders if each.terms.ignorable),
+            *(extender for extender in all_extenders if not extender.terms.ignorable),
+            *(extender for extender in all_extenders if extender.terms.ignorable),
         )
         self._warnings: list[str] = []
 
@@ -156,17 +158,21 @@ class Extenders:
     @property
     def any_filters_or_scores(self) -> bool:
         """Return whether any of them filters or scores."""
-        return any(each.terms.filters or each.terms.prioritizes for each in self._extenders)
+        return any(
+            extender.terms.filters or extender.terms.prioritizes for extender in self._extenders
+        )
 
     @property
     def any_preempts(self) -> bool:
         """Return whether any of them narrows the candidates of a preemption."""
-        return any(each.terms.preempts for each in self._extenders)
+        return any(extender.terms.preempts for extender in self._extenders)
 
     def filter_or_score(self, pod: Pod) -> bool:
         """Return whether any of them filters or scores nodes for `pod`."""
-        terms = (each.terms for each in self._extenders)
-        return any((e.filters or e.prioritizes) and e.is_interested(pod) for e in terms)
+        all_terms = (extender.terms for extender in self._extenders)
+        return any(
+            (terms.filters or terms.prioritizes) and terms.is_interested(pod) for terms in all_terms
+        )
 
     def take_warnings(self) -> tuple[str, ...]:
         """Return the failures that were ignored since the last call."""
@@ -309,9 +315,9 @@ class Extenders:
     def _read(
         self, answer: Sequence[NodeVictims], candidates: tuple[Candidate, ...], terms: ExtenderTerms
     ) -> tuple[Candidate, ...] | ExtenderError:
-        sent = {each.node: each for each in candidates}
+        sent = {candidate.node: candidate for candidate in candidates}
         found: dict[str, Candidate] = {}
-        for left in sorted(answer, key=lambda each: each.node_name):
+        for left in sorted(answer, key=lambda entry: entry.node_name):
             if not left.pod_uids:
                 text = f'expected at least one victim pod on node "{left.node_name}"'
                 if not terms.ignorable:
@@ -326,7 +332,7 @@ class Extenders:
             found[left.node_name] = replace(
                 before,
                 victims=victims,
-                violating=tuple(each for each in before.violating if each.uid in gone),
+                violating=tuple(pod for pod in before.violating if pod.uid in gone),
                 stated_violations=left.budget_violations,
             )
         order = [*(name for name in sent if name in found), *(n for n in found if n not in sent)]

@@ -92,7 +92,7 @@ def pod_events(old: Pod, new: Pod) -> Sequence[EventLabel]:
     """
     pending = not new.node_name
     if old.spec is not new.spec or old.labels is not new.labels:
-        changes = [_POD_EVENTS[each][pending] for each in pod_changes(old, new)]
+        changes = [_POD_EVENTS[change][pending] for change in pod_changes(old, new)]
         if changes:
             return changes
     return [EventLabel.PENDING_POD_UPDATE if pending else EventLabel.ASSIGNED_POD_UPDATE]

@@ -319,7 +319,7 @@ class Scheduler:
         self._latest_cycle = state.latest_cycle
         self._choice.reset(state.choice_mark)
         self._mirror.hold(state.held_back)
-        self._unanswered = {each.head.pop: each for each in state.unanswered}
+        self._unanswered = {decision.head.pop: decision for decision in state.unanswered}
 
     # Internals
     def _put_pending(self, pod: Pod) -> None:
