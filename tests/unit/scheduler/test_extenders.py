@@ -406,8 +406,12 @@ def test_an_evaluation_shows_what_extenders_say() -> None:
 
 def test_an_evaluation_calls_extenders_as_an_attempt_does() -> None:
     """Once, and for a nominated node that passes, the others as well."""
+
+    def not_b(args: Json) -> Json:
+        return {"NodeNames": [name for name in args["NodeNames"] if name != "b"]}
+
     config = replace(FILTER, prioritize_verb="prioritize")
-    with served(config, filter=only("a", "c"), prioritize=lambda _: []) as case:
+    with served(config, filter=not_b, prioritize=lambda _: []) as case:
         case.scheduler.evaluate(pod(), 1, 0)
         counts = [len(case.served.asked(verb)) for verb in ("filter", "prioritize")]
         found = case.scheduler.evaluate(replace(pod(), nominated_node_name="a"), 1, 0)
