@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 from rich import markup
@@ -14,7 +16,7 @@ from replay.results import durations
 from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.drains import DrainedNode
-from replay.results.summary.summary import Decided, NamedCount, Summary
+from replay.results.summary.summary import Decided, NamedCount, PriorityWait, Summary
 from replay.results.summary.tally import EvictionLoop
 from replay.results.workloads.verdict import WorkloadVerdict
 from services.kube.yaml_scalars import written
@@ -35,16 +37,17 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
 
     `wide` also shows how long steps of the replay itself took, and its windows.
     """
-    shown = None if wide else _SHOWN
     _print_head(summary, console)
-    _print_decided(summary, console, shown)
-    _print_workloads(summary, console, shown)
-    _print_unbound(summary, console, shown)
-    _print_waits(summary, console)
-    if wide:
-        _print_steps(summary, console)
-        _print_windows(summary, console)
-    _print_notes(summary, console, shown)
+    for listing in _LISTINGS:
+        if wide or not listing.is_wide:
+            print_rows(
+                console,
+                listing.columns,
+                listing.items(summary),
+                partial(listing.cells, summary),
+                None if wide else listing.shown,
+                title=listing.title,
+            )
     _print_spans(summary, console)
 
 
@@ -81,73 +84,34 @@ def _windows(summary: Summary) -> str:
     return f" ({counted(summary.messages, 'message')})" if summary.windows else ""
 
 
-def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
-    decided = summary.decided
-    violations = decided.budget_violations
-    count = len(decided.preemptors)
-    preempted_note = f"by {counted(count, 'pod')}" if count else ""
-    if violations:
-        preempted_note += f", {violations:,} violated a disruption budget"
-    evicted = sum(each.count for each in decided.evicted)
-    rows = [
-        ("bound", decided.bound, ""),
-        ("preempted", decided.preempted, preempted_note),
-        ("evicted", evicted, _evicted_note(decided)),
-        ("unschedulable at the end", summary.unbound.pods - summary.unbound.untried, ""),
-        ("ended", sum(each.count for each in decided.ended), _listed(decided.ended)),
-    ]
+def _decided(summary: Summary) -> list[tuple[str, int, str]]:
+    """Return what was decided, in how many pods, and a note; optional rows where there were any."""
+    decided, unbound = summary.decided, summary.unbound
+    preemptors = len(decided.preemptors)
+    preempted_note = f"by {counted(preemptors, 'pod')}" if preemptors else ""
+    if decided.budget_violations:
+        preempted_note += f", {decided.budget_violations:,} violated a disruption budget"
+    evicted = sum(signal.count for signal in decided.evicted)
     optional = [
         ("OOM-killed", decided.oom_killed, "containers at a memory limit; each kill counts"),
-        ("never tried", summary.unbound.untried, "gated, another scheduler's, or created too late"),
+        ("never tried", unbound.untried, "gated, another scheduler's, or created too late"),
         ("refused by admission", decided.refused_pods, _missing_note(summary)),
         ("not ready at the end", summary.unavailable, "desired by their workloads"),
         ("failed attempts", decided.failed_attempts, ""),
         ("refused decisions", decided.refused, "reported back to the scheduler"),
     ]
-    print_rows(
-        console,
-        ("DECIDED", *right_aligned("PODS"), ""),
-        [*rows, *(row for row in optional if row[1])],
-        lambda row: (row[0], f"{row[1]:,}", escape(row[2])),
-    )
-    print_rows(
-        console,
-        ("PREEMPTOR", *right_aligned("PRIORITY", "VICTIMS")),
-        decided.preemptors,
-        lambda each: (escape(each.pod), str(each.priority), f"{each.victims:,}"),
-        shown,
-    )
-    print_rows(
-        console,
-        right_aligned("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"),
-        decided.displacements,
-        lambda each: (str(each.priority), str(each.victim_priority), f"{each.victims:,}"),
-    )
-    print_rows(
-        console,
-        ("OWNER", *right_aligned("EVICTIONS"), "SIGNAL", *right_aligned("EVERY"), "NODES"),
-        decided.loops,
-        _loop_cells,
-        shown,
-        title="Eviction loops",
-    )
-    print_rows(
-        console,
-        (
-            "DRAINED NODE",
-            *right_aligned("CORDONED AFTER"),
-            "STATE",
-            *right_aligned("TOOK", "EVICTED"),
-            "",
-        ),
-        decided.drains,
-        lambda each: _drain_cells(each, summary.start_ns),
-        None if shown is None else _DRAINS_SHOWN,
-    )
+    return [
+        ("bound", decided.bound, ""),
+        ("preempted", decided.preempted, preempted_note),
+        ("evicted", evicted, _evicted_note(decided)),
+        ("unschedulable at the end", unbound.pods - unbound.untried, ""),
+        ("ended", sum(phase.count for phase in decided.ended), _listed(decided.ended)),
+        *(row for row in optional if row[1]),
+    ]
 
 
-def _drain_cells(drain: DrainedNode, start_ns: int) -> tuple[str, ...]:
-    after = durations.simulated(drain.cordoned_ns - start_ns)
+def _drain_cells(summary: Summary, drain: DrainedNode) -> tuple[str, ...]:
+    after = durations.simulated(drain.cordoned_ns - summary.start_ns)
     is_over = drain.step not in ("Cordoned", "Blocked")
     took = durations.simulated(drain.took_ns) if is_over else "-"
     cells = (drain.node, after, drain.step, took, f"{drain.evicted:,}", drain.message)
@@ -159,22 +123,10 @@ def _missing_note(summary: Summary) -> str:
     return f"{missing:,} of them not created by the end" if missing else ""
 
 
-def _loop_cells(loop: EvictionLoop) -> tuple[str, ...]:
+def _loop_cells(_: Summary, loop: EvictionLoop) -> tuple[str, ...]:
     nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
     every = durations.simulated(loop.every_ns)
     return escape(loop.owner), f"{loop.evictions:,}", escape(loop.signal), every, escape(nodes)
-
-
-def _print_workloads(summary: Summary, console: Console, shown: int | None) -> None:
-    """Print the workloads that were not whole all the time, worst first."""
-    print_rows(
-        console,
-        ("WORKLOAD", "READY", "LEAST", "BELOW ITS BUDGET", "BELOW DESIRED"),
-        summary.workloads,
-        lambda each: map(escape, workload_cells(each, summary.start_ns)),
-        None if shown is None else WORKLOADS_SHOWN,
-        title="Workloads that were not whole",
-    )
 
 
 def workload_cells(verdict: WorkloadVerdict, start_ns: int) -> tuple[str, ...]:
@@ -191,67 +143,14 @@ def workload_cells(verdict: WorkloadVerdict, start_ns: int) -> tuple[str, ...]:
     )
 
 
-def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
-    unbound = summary.unbound
-    still = {reason.name: reason.count for reason in unbound.reasons}
-    print_rows(
-        console,
-        (*right_aligned("PODS"), "UNSCHEDULABLE AT THE END"),
-        unbound.messages,
-        lambda each: (f"{each.count:,}", escape(each.name)),
-        shown,
-    )
-    print_rows(
-        console,
-        (*right_aligned("ATTEMPTS", "PODS AT THE END"), "REASON FOR REFUSING A NODE"),
-        summary.decided.failed_reasons,
-        lambda each: (f"{each.count:,}", f"{still.get(each.name, 0):,}", escape(each.name)),
-        shown,
-    )
+def _failed_cells(summary: Summary, reason: NamedCount) -> tuple[str, ...]:
+    at_the_end = (last.count for last in summary.unbound.reasons if last.name == reason.name)
+    return f"{reason.count:,}", f"{next(at_the_end, 0):,}", escape(reason.name)
 
 
-def _print_waits(summary: Summary, console: Console) -> None:
-    print_rows(
-        console,
-        right_aligned("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
-        summary.waits,
-        lambda each: (
-            str(each.priority),
-            *_quantiles(each.waited, durations.simulated),
-            f"{each.still_waiting:,}",
-        ),
-        title="Simulated time in the queue until the binding",
-    )
-
-
-def _print_steps(summary: Summary, console: Console) -> None:
-    print_rows(
-        console,
-        ("STEP", *right_aligned("COUNT", "P50", "P90", "P99", "MAX")),
-        summary.latencies,
-        lambda each: (escape(each.step), *_quantiles(each.wall, durations.wall)),
-        title="Wall time of each step",
-    )
-
-
-def _print_windows(summary: Summary, console: Console) -> None:
-    print_rows(
-        console,
-        (*right_aligned("WINDOWS"), "ENDED BECAUSE"),
-        summary.windows,
-        lambda each: (f"{each.count:,}", escape(each.name)),
-        title="Windows of rounds sent ahead",
-    )
-
-
-def _print_notes(summary: Summary, console: Console, shown: int | None) -> None:
-    print_rows(
-        console,
-        (*right_aligned("COUNT"), "KIND", "NOTE"),
-        summary.notes,
-        lambda each: (f"{each.count:,}", escape(each.kind), escape(each.text)),
-        shown,
-    )
+def _wait_cells(_: Summary, wait: PriorityWait) -> tuple[str, ...]:
+    times = _quantiles(wait.waited, durations.simulated)
+    return str(wait.priority), *times, f"{wait.still_waiting:,}"
 
 
 def _print_spans(summary: Summary, console: Console) -> None:
@@ -321,6 +220,106 @@ def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
 
 def _listed(counts: Sequence[NamedCount]) -> str:
     return ", ".join(f"{count.count:,} {count.name}" for count in counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listing:
+    """A table of the summary; without `-o wide` the first `shown` items (None: all).
+
+    is_wide: it is printed with `-o wide` alone.
+    """
+
+    columns: Sequence[_Column]
+    items: Callable[[Summary], Sequence[Any]]
+    cells: Callable[[Summary, Any], Iterable[str]]
+    shown: int | None = None
+    title: str = ""
+    is_wide: bool = False
+
+
+_LISTINGS = (
+    _Listing(
+        columns=("DECIDED", *right_aligned("PODS"), ""),
+        items=_decided,
+        cells=lambda _, row: (row[0], f"{row[1]:,}", escape(row[2])),
+    ),
+    _Listing(
+        columns=("PREEMPTOR", *right_aligned("PRIORITY", "VICTIMS")),
+        items=lambda summary: summary.decided.preemptors,
+        cells=lambda _, pod: (escape(pod.pod), str(pod.priority), f"{pod.victims:,}"),
+        shown=_SHOWN,
+    ),
+    _Listing(
+        columns=right_aligned("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"),
+        items=lambda summary: summary.decided.displacements,
+        cells=lambda _, row: (str(row.priority), str(row.victim_priority), f"{row.victims:,}"),
+    ),
+    _Listing(
+        columns=("OWNER", *right_aligned("EVICTIONS"), "SIGNAL", *right_aligned("EVERY"), "NODES"),
+        items=lambda summary: summary.decided.loops,
+        cells=_loop_cells,
+        shown=_SHOWN,
+        title="Eviction loops",
+    ),
+    _Listing(
+        columns=(
+            "DRAINED NODE",
+            *right_aligned("CORDONED AFTER"),
+            "STATE",
+            *right_aligned("TOOK", "EVICTED"),
+            "",
+        ),
+        items=lambda summary: summary.decided.drains,
+        cells=_drain_cells,
+        shown=_DRAINS_SHOWN,
+    ),
+    _Listing(
+        columns=("WORKLOAD", "READY", "LEAST", "BELOW ITS BUDGET", "BELOW DESIRED"),
+        items=lambda summary: summary.workloads,
+        cells=lambda summary, verdict: map(escape, workload_cells(verdict, summary.start_ns)),
+        shown=WORKLOADS_SHOWN,
+        title="Workloads that were not whole",
+    ),
+    _Listing(
+        columns=(*right_aligned("PODS"), "UNSCHEDULABLE AT THE END"),
+        items=lambda summary: summary.unbound.messages,
+        cells=lambda _, message: (f"{message.count:,}", escape(message.name)),
+        shown=_SHOWN,
+    ),
+    _Listing(
+        columns=(*right_aligned("ATTEMPTS", "PODS AT THE END"), "REASON FOR REFUSING A NODE"),
+        items=lambda summary: summary.decided.failed_reasons,
+        cells=_failed_cells,
+        shown=_SHOWN,
+    ),
+    _Listing(
+        columns=right_aligned("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
+        items=lambda summary: summary.waits,
+        cells=_wait_cells,
+        title="Simulated time in the queue until the binding",
+    ),
+    _Listing(
+        columns=("STEP", *right_aligned("COUNT", "P50", "P90", "P99", "MAX")),
+        items=lambda summary: summary.latencies,
+        cells=lambda _, step: (escape(step.step), *_quantiles(step.wall, durations.wall)),
+        title="Wall time of each step",
+        is_wide=True,
+    ),
+    _Listing(
+        columns=(*right_aligned("WINDOWS"), "ENDED BECAUSE"),
+        items=lambda summary: summary.windows,
+        cells=lambda _, reason: (f"{reason.count:,}", escape(reason.name)),
+        title="Windows of rounds sent ahead",
+        is_wide=True,
+    ),
+    _Listing(
+        columns=(*right_aligned("COUNT"), "KIND", "NOTE"),
+        items=lambda summary: summary.notes,
+        cells=lambda _, note: (f"{note.count:,}", escape(note.kind), escape(note.text)),
+        shown=_SHOWN,
+    ),
+)
+"""The tables of a summary, in order; one without items is left out."""
 
 
 def render(summary: Summary, output: str, console: Console) -> None:
