@@ -59,15 +59,15 @@ class MeasuredExchange:
             self.steps.setdefault(name, []).extend(walls_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RoundSpansState:
-    """What the spans of a run that is continued need of those before."""
+    """What the spans of a run that is continued need of those before; counted up as they end."""
 
     ids: TraceIds
     root: SpanContext
     began_ns: int
-    exchanges: int
-    rounds: int
+    exchanges: int = 0
+    rounds: int = 0
 
 
 class RoundSpans:
@@ -91,34 +91,26 @@ class RoundSpans:
             ids = replace(sampling, share=1.0).pick(seed, RUN)
             assert ids is not None  # noqa: S101 - a share of 1 keeps everything
             root = SpanContext(ids.trace_id, ids.next_span_id())
-            state = RoundSpansState(ids=ids, root=root, began_ns=began_ns, exchanges=0, rounds=0)
-        self._began_ns = state.began_ns
-        self._ids = state.ids
-        self._root = state.root
-        self._exchanges = state.exchanges
-        self._rounds = state.rounds
+            state = RoundSpansState(ids=ids, root=root, began_ns=began_ns)
+        self._state = state
 
     def state(self) -> RoundSpansState:
         """Return what a run that is continued needs; to be saved before the next round."""
-        return RoundSpansState(
-            ids=self._ids,
-            root=self._root,
-            began_ns=self._began_ns,
-            exchanges=self._exchanges,
-            rounds=self._rounds,
-        )
+        return self._state
 
     @property
     def root(self) -> SpanContext:
         """Return the context of the run's span."""
-        return self._root
+        return self._state.root
 
     def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
         """Begin an exchange whose first round had these outcomes; None where it has no span."""
-        self._exchanges += 1
+        self._state.exchanges += 1
         if not pods_of(outcomes):
             return None
-        if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._exchanges)):
+        if self._sampling.share < 1 and not self._sampling.pick(
+            self._seed, str(self._state.exchanges)
+        ):
             return None
         return self._context()
 
@@ -130,7 +122,7 @@ class RoundSpans:
         Only the durations of its cycles' steps are known: they are shown one after the other from
         its beginning.
         """
-        self._rounds += exchange.rounds
+        self._state.rounds += exchange.rounds
         if context is None:
             return
         attributes: dict[str, Attribute] = {
@@ -142,7 +134,14 @@ class RoundSpans:
             "reprieve.queue_exchanges": exchange.queue_exchanges,
         }
         self._sink.end(
-            Span(RUN_ROUND, context, self._root.span_id, began_ns, began_ns + taken_ns, attributes)
+            Span(
+                RUN_ROUND,
+                context,
+                self._state.root.span_id,
+                began_ns,
+                began_ns + taken_ns,
+                attributes,
+            )
         )
         for phase in exchange.phases:
             self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
@@ -161,7 +160,7 @@ class RoundSpans:
         attributes: dict[str, Attribute] = {"reprieve.nodes": nodes, **found}
         end_ns = began_ns + taken_ns
         self._sink.end(
-            Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)
+            Span(name, self._context(), self._state.root.span_id, began_ns, end_ns, attributes)
         )
 
     def _cycles(self, parent: SpanContext, began_ns: int, steps: Steps) -> None:
@@ -185,11 +184,11 @@ class RoundSpans:
 
     def close(self, now_ns: int) -> None:
         """End the run's span at `now_ns`, ns since the Unix epoch."""
-        attributes: dict[str, Attribute] = {"reprieve.rounds": self._rounds}
-        self._sink.end(Span(RUN, self._root, "", self._began_ns, now_ns, attributes))
+        attributes: dict[str, Attribute] = {"reprieve.rounds": self._state.rounds}
+        self._sink.end(Span(RUN, self._state.root, "", self._state.began_ns, now_ns, attributes))
 
     def _context(self) -> SpanContext:
-        return SpanContext(self._ids.trace_id, self._ids.next_span_id())
+        return SpanContext(self._state.ids.trace_id, self._state.ids.next_span_id())
 
 
 def synchronize_attributes(
