@@ -14,7 +14,7 @@ from replay.report.section import (
     over_time,
 )
 from replay.results import durations
-from replay.results.summary.tally import LOOP_EVICTIONS_MIN, EvictionLoops
+from replay.results.summary.eviction_loops import LOOP_EVICTIONS_MIN, EvictionLoops
 
 _GROUPS_MAX = 12
 _PREEMPTORS_MAX = 50

@@ -7,7 +7,7 @@ significant hexadecimal digit. Count, sum and maximum are exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.kube.time import SECOND_NS
 
@@ -87,21 +87,14 @@ class Quantiles:
     max_ns: int | None
 
 
+@dataclass(slots=True)
 class DurationHistogram:
     """Counts durations of 0 ns and more; a negative one counts as 0."""
 
-    __slots__ = ("_buckets", "count", "max_ns", "sum_ns")
-
-    _buckets: dict[int, int]
-    count: int
-    sum_ns: int
-    max_ns: int
-
-    def __init__(self) -> None:
-        self._buckets = {}
-        self.count = 0
-        self.sum_ns = 0
-        self.max_ns = 0
+    _buckets: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    sum_ns: int = 0
+    max_ns: int = 0
 
     def record(self, *durations_ns: int) -> None:
         """Count durations."""

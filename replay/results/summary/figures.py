@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -40,6 +40,7 @@ _UNBOUND = "no pod was bound"
 _S = 1e9
 
 
+@dataclass(slots=True)
 class DecisionCounts:
     """Decisions that were carried out, counted for one pod or for a whole run.
 
@@ -48,22 +49,12 @@ class DecisionCounts:
     signal. ended: by the pod's phase. refused_pods: those that admission refused.
     """
 
-    __slots__ = ("against_budget", "decisions", "ended", "evicted", "nominations", "refused_pods")
-
-    decisions: Counter[str]
-    nominations: int
-    against_budget: int
-    evicted: Counter[str]
-    ended: Counter[str]
-    refused_pods: int
-
-    def __init__(self) -> None:
-        self.decisions = Counter()
-        self.nominations = 0
-        self.against_budget = 0
-        self.evicted = Counter()
-        self.ended = Counter()
-        self.refused_pods = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    nominations: int = 0
+    against_budget: int = 0
+    evicted: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    refused_pods: int = 0
 
     def count(self, kind: str, observed: trace_pb2.Observed) -> None:
         """Count a decision; `kind` is the field that is set."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from replay.results.durations import DurationHistogram, Quantiles
 from replay.results.summary.drains import DrainedNode
-from replay.results.summary.tally import EvictionLoop, Tally
+from replay.results.summary.eviction_loops import EvictionLoop
+from replay.results.summary.tally import Tally
 from replay.results.workloads.verdict import WorkloadVerdict
 from services.telemetry.span import Delivery
 

@@ -16,8 +16,8 @@ from replay.results import durations
 from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED
 from replay.results.summary.drains import DrainedNode
+from replay.results.summary.eviction_loops import EvictionLoop
 from replay.results.summary.summary import Decided, NamedCount, PriorityWait, Summary
-from replay.results.summary.tally import EvictionLoop
 from replay.results.workloads.verdict import WorkloadVerdict
 from services.kube.yaml_scalars import written
 from services.terminal import counted, one_line

@@ -10,6 +10,7 @@ from typing import Any
 from replay.results.durations import DurationHistogram
 from replay.results.run.decision_log import Steps, pods_of
 from replay.results.summary.drains import DrainedNodes
+from replay.results.summary.eviction_loops import EvictionLoops
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
 from replay.results.workloads.tally import WorkloadTally
 from replay.world.journal import FailedAttempt
@@ -19,8 +20,6 @@ from reprieve.trace.v1beta1 import trace_pb2
 
 QUEUE_EXCHANGE = "queueExchange"
 """The scheduler's name for the step in which it gets pods from its queue."""
-LOOP_EVICTIONS_MIN = 3
-"""Evictions of one controller's pods by one signal that make a loop."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +42,7 @@ class UnboundPod:
     reasons: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
 class Tally(DecisionCounts):
     """A run's decisions and more, counted while it goes; read once the run has ended.
 
@@ -58,55 +58,29 @@ class Tally(DecisionCounts):
     workloads: how whole each workload is and was.
     """
 
-    first_ns: int | None
-    last_ns: int
-    rounds: int
-    _last_round: tuple[int, int]
-    instants: int
-    pods: int
-    namespaces: dict[str, None]
-    cycles: int
-    queue_exchanges: int
-    batches: int
-    failed_reasons: Counter[str]
-    warnings: Counter[str]
-    refused: Counter[str]
-    preempted_by: Counter[tuple[str, int]]
-    preempted_priorities: Counter[tuple[int, int]]
-    loops: EvictionLoops
-    drains: DrainedNodes
-    workloads: WorkloadTally
-    waited_ns: dict[int, DurationHistogram]
-    waiting: dict[str, UnboundPod]
-    refused_alone: dict[str, None]
-    steps: dict[str, StepTime]
-    _priorities: dict[str, int]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first_ns = None
-        self.last_ns = 0
-        self.rounds = 0
-        self._last_round = (0, 0)
-        self.instants = 0
-        self.pods = 0
-        self.namespaces = {}
-        self.cycles = 0
-        self.queue_exchanges = 0
-        self.batches = 0
-        self.failed_reasons = Counter()
-        self.warnings = Counter()
-        self.refused = Counter()
-        self.preempted_by = Counter()
-        self.preempted_priorities = Counter()
-        self.loops = EvictionLoops()
-        self.drains = DrainedNodes()
-        self.workloads = WorkloadTally()
-        self.waited_ns = {}
-        self.waiting = {}
-        self.refused_alone = {}
-        self.steps = {}
-        self._priorities = {}
+    first_ns: int | None = None
+    last_ns: int = 0
+    rounds: int = 0
+    _last_round: tuple[int, int] = (0, 0)
+    instants: int = 0
+    pods: int = 0
+    namespaces: dict[str, None] = field(default_factory=dict)
+    cycles: int = 0
+    queue_exchanges: int = 0
+    batches: int = 0
+    failed_reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    preempted_by: Counter[tuple[str, int]] = field(default_factory=Counter)
+    preempted_priorities: Counter[tuple[int, int]] = field(default_factory=Counter)
+    loops: EvictionLoops = field(default_factory=EvictionLoops)
+    drains: DrainedNodes = field(default_factory=DrainedNodes)
+    workloads: WorkloadTally = field(default_factory=WorkloadTally)
+    waited_ns: dict[int, DurationHistogram] = field(default_factory=dict)
+    waiting: dict[str, UnboundPod] = field(default_factory=dict)
+    refused_alone: dict[str, None] = field(default_factory=dict)
+    steps: dict[str, StepTime] = field(default_factory=dict)
+    _priorities: dict[str, int] = field(default_factory=dict)
 
     def sent(self, round_: scheduler_pb2.Round) -> None:
         """Count a message to the scheduler; several can make one round."""
@@ -253,80 +227,3 @@ class Tally(DecisionCounts):
         self.preempted_by[f"{by.namespace}/{by.name}", priority] += 1
         victim = self._priorities.get(observed.object.uid, 0)
         self.preempted_priorities[priority, victim] += 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionLoop:
-    """An eviction loop: the controller, the signal, the evictions and their nodes.
-
-    `every_ns` is the mean simulated time from one moment with evictions to the next.
-    """
-
-    owner: str
-    signal: str
-    evictions: int
-    nodes: tuple[str, ...]
-    every_ns: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Series:
-    first_ns: int
-    last_ns: int
-    evictions: int = 0
-    moments: int = 0
-    nodes: dict[str, None] = field(default_factory=dict)
-
-
-class EvictionLoops:
-    """Finds eviction loops: a controller's pods evicted one after the other, for one signal.
-
-    Pods that are evicted at the same moment, such as those of a leak that began on several nodes at
-    once, are not a loop: none of them replaces another. In a loop a kubelet evicts a pod, its
-    controller creates another, which is bound to a node that will run short of the same resource,
-    and so on, for as long as nothing changes.
-    Source: kubernetes/kubernetes#31778.
-    """
-
-    _owners: dict[str, str]
-    _series: dict[tuple[str, str], _Series]
-
-    def __init__(self) -> None:
-        self._owners = {}
-        self._series = {}
-
-    def pod_added(self, uid: str, owner: str) -> None:
-        """Note a pod's controller, as "Kind namespace/name"."""
-        self._owners[uid] = owner
-
-    def pod_removed(self, uid: str) -> None:
-        """Forget a pod."""
-        self._owners.pop(uid, None)
-
-    def evicted(self, at_ns: int, uid: str, signal: str, node_name: str) -> None:
-        """Count an eviction, if the pod has a controller."""
-        owner = self._owners.get(uid)
-        if owner is None:
-            return
-        series = self._series.get((owner, signal))
-        if series is None:
-            series = self._series[owner, signal] = _Series(first_ns=at_ns, last_ns=at_ns)
-        series.evictions += 1
-        series.moments += not series.moments or at_ns != series.last_ns
-        series.last_ns = at_ns
-        series.nodes[node_name] = None
-
-    def found(self) -> tuple[EvictionLoop, ...]:
-        """Return the loops, those with most evictions first."""
-        loops = [
-            EvictionLoop(
-                owner=owner,
-                signal=signal,
-                evictions=series.evictions,
-                nodes=tuple(series.nodes),
-                every_ns=(series.last_ns - series.first_ns) // (series.moments - 1),
-            )
-            for (owner, signal), series in self._series.items()
-            if series.moments >= LOOP_EVICTIONS_MIN
-        ]
-        return tuple(sorted(loops, key=lambda each: (-each.evictions, each.owner, each.signal)))

@@ -5,22 +5,20 @@ Source: kubernetes v1.34 pkg/controller/disruption/disruption.go, updatePdbStatu
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from reprieve.kube.v1beta1 import policy_pb2
 from services.kube.selector import LabelSelector, LabelSelectors
 from services.rpc.kube.codec import budget_from_message
 
 
+@dataclass(slots=True)
 class Budgets:
     """The disruption budgets, by namespace and name, and which have too few healthy pods."""
 
-    _selectors: dict[str, LabelSelectors[str]]
-    _selector_of: dict[tuple[str, str], LabelSelector | None]
-    _below: dict[tuple[str, str], None]
-
-    def __init__(self) -> None:
-        self._selectors = {}
-        self._selector_of = {}
-        self._below = {}
+    _selectors: dict[str, LabelSelectors[str]] = field(default_factory=dict)
+    _selector_of: dict[tuple[str, str], LabelSelector | None] = field(default_factory=dict)
+    _below: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def put(self, message: policy_pb2.PodDisruptionBudget) -> bool:
         """Add or replace a budget; return whether a workload may be judged otherwise for it."""

@@ -6,12 +6,14 @@ Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, updateDaemo
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 from replay.results.workloads.workload import OwnedPod
 from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, ShouldRun
 from reprieve.kube.v1beta1 import node_pb2
 
 
+@dataclass(slots=True)
 class DaemonNodes:
     """The nodes on which a DaemonSet's pods should run, and its pods on them.
 
@@ -20,21 +22,12 @@ class DaemonNodes:
     """
 
     _should_run: NodeShouldRun
-    _nodes: dict[str, ShouldRun]
-    _parts: dict[str, tuple[bool, bool]]
-    pods: Counter[str]
-    ready: Counter[str]
-    desired: int
-    ready_nodes: int
-
-    def __init__(self, should_run: NodeShouldRun) -> None:
-        self._should_run = should_run
-        self._nodes = {}
-        self._parts = {}
-        self.pods = Counter()
-        self.ready = Counter()
-        self.desired = 0
-        self.ready_nodes = 0
+    _nodes: dict[str, ShouldRun] = field(default_factory=dict)
+    _parts: dict[str, tuple[bool, bool]] = field(default_factory=dict)
+    pods: Counter[str] = field(default_factory=Counter)
+    ready: Counter[str] = field(default_factory=Counter)
+    desired: int = 0
+    ready_nodes: int = 0
 
     def put(self, node: node_pb2.Node) -> bool:
         """Add or replace a node; return whether a number has changed."""

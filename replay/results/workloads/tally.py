@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
+from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.workloads.budgets import Budgets
@@ -41,6 +42,7 @@ from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 
+@dataclass(slots=True)
 class WorkloadTally:
     """Judges the workloads of a run, from its changes in the order of their times.
 
@@ -48,34 +50,19 @@ class WorkloadTally:
     workloads that happened later. So the latter wait here until the former have come.
     """
 
-    _now_ns: int
-    _ahead: deque[WorkloadChange]
-    _workloads: dict[str, Workload]
-    _children: dict[str, dict[str, None]]
-    _counts: dict[str, PodCounts]
-    _pods: dict[str, OwnedPod]
-    _nodes: dict[str, node_pb2.Node]
-    _daemon_sets: dict[str, DaemonNodes]
-    _budgets: Budgets
-    _admission: PriorityAdmission
-    _refused: Counter[str]
-    _changed: dict[str, None]
-    _short: dict[str, None]
-
-    def __init__(self) -> None:
-        self._now_ns = 0
-        self._ahead = deque()
-        self._workloads = {}
-        self._children = {}
-        self._counts = {}
-        self._pods = {}
-        self._nodes = {}
-        self._daemon_sets = {}
-        self._budgets = Budgets()
-        self._admission = PriorityAdmission()
-        self._refused = Counter()
-        self._changed = {}
-        self._short = {}
+    _now_ns: int = 0
+    _ahead: deque[WorkloadChange] = field(default_factory=deque)
+    _workloads: dict[str, Workload] = field(default_factory=dict)
+    _children: dict[str, dict[str, None]] = field(default_factory=dict)
+    _counts: dict[str, PodCounts] = field(default_factory=dict)
+    _pods: dict[str, OwnedPod] = field(default_factory=dict)
+    _nodes: dict[str, node_pb2.Node] = field(default_factory=dict)
+    _daemon_sets: dict[str, DaemonNodes] = field(default_factory=dict)
+    _budgets: Budgets = field(default_factory=Budgets)
+    _admission: PriorityAdmission = field(default_factory=PriorityAdmission)
+    _refused: Counter[str] = field(default_factory=Counter)
+    _changed: dict[str, None] = field(default_factory=dict)
+    _short: dict[str, None] = field(default_factory=dict)
 
     def object_changed(self, event: scheduler_pb2.Event) -> None:
         """Take a change of an object that the scheduler does not receive in full."""

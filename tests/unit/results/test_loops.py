@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.results.summary.tally import LOOP_EVICTIONS_MIN, EvictionLoop, EvictionLoops
+from replay.results.summary.eviction_loops import LOOP_EVICTIONS_MIN, EvictionLoop, EvictionLoops
 
 
 def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> EvictionLoops:

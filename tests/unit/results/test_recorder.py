@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -11,8 +12,9 @@ from replay.errors import RunError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import described
-from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
-from replay.results.summary.tally import EvictionLoops, Tally
+from replay.results.summary.eviction_loops import EvictionLoops
+from replay.results.summary.figures import LOCAL_STORAGE
+from replay.results.summary.tally import Tally
 from replay.state_codec import dump, load
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
@@ -244,14 +246,15 @@ def test_a_run_continued_at_a_position_leaves_what_an_undisturbed_one_leaves(
 
 def _counted(tally: Tally) -> dict[str, object]:
     """Return everything that a tally counts but wall times."""
-    waited = {priority: each.buckets() for priority, each in tally.waited_ns.items()}
-    counted = {name: getattr(tally, name) for name in DecisionCounts.__slots__}
-    steps = {name: (each.pods, each.wall.count) for name, each in tally.steps.items()}
-    loops = dump(EvictionLoops, tally.loops)
-    workloads = tally.workloads.verdicts(tally.last_ns)
-    rest = vars(tally) | {"steps": steps, "waited_ns": waited, "loops": loops}
-    rest |= {"workloads": workloads}
-    return counted | rest
+    waited = {priority: times.buckets() for priority, times in tally.waited_ns.items()}
+    steps = {name: (step.pods, step.wall.count) for name, step in tally.steps.items()}
+    return {
+        **{field.name: getattr(tally, field.name) for field in fields(tally)},
+        "steps": steps,
+        "waited_ns": waited,
+        "loops": dump(EvictionLoops, tally.loops),
+        "workloads": tally.workloads.verdicts(tally.last_ns),
+    }
 
 
 @pytest.mark.parametrize("wall_clock", [False, True])
