@@ -290,7 +290,7 @@ def _mapping(keys: Read, values: Read) -> Read:
 
 
 def _choice(kind: type[Enum]) -> Read:
-    members = {each.value: each for each in kind}
+    members = {member.value: member for member in kind}
     values = ", ".join(f'"{value}"' for value in members)
 
     def read(data: object) -> Enum:

@@ -148,7 +148,7 @@ class _Workload:
         """Return the expected number of a tier's and group's bare pods at the peak."""
         options = self._options
         pods = (options.pods - sum(self._replicas)) * tier.weight
-        shares = _GROUPS * sum(each.weight for each in TIERS)
+        shares = _GROUPS * sum(tier.weight for tier in TIERS)
         at_once = min(options.service_ns, options.window_ns)
         return max(1, pods * at_once // (shares * options.window_ns))
 

@@ -48,8 +48,8 @@ _NATIVE = Importer(
     ),
 )
 IMPORTERS: Mapping[str, Importer] = {
-    each.name: each
-    for each in (
+    importer.name: importer
+    for importer in (
         _NATIVE,
         watch.IMPORTER,
         audit.IMPORTER,
@@ -93,7 +93,9 @@ def open_trace(
     options = options or ImportOptions()
     if options.follow_until is not None and importer.open_recording is None:
         problem = f"--follow-until: a trace of format {importer.name} has no recorded states"
-        names = ", ".join(each.name for each in IMPORTERS.values() if each.open_recording)
+        names = ", ".join(
+            importer.name for importer in IMPORTERS.values() if importer.open_recording
+        )
         raise TraceError(str(files[0]), f"{problem}; give a recording of a format of {names}")
     if options.now_ns is not None and importer is not manifests.IMPORTER:
         problem = f"--now: a trace of format {importer.name} has its own times"
@@ -233,7 +235,9 @@ def _selected(
         if importer is None and not is_from_folder:
             raise _no_manifest(path) or TraceError(str(path), _unknown_format())
     formats_there = {importer.name for _, importer, _ in files if importer}
-    first = next((each for each in IMPORTERS.values() if each.name in formats_there), None)
+    first = next(
+        (importer for importer in IMPORTERS.values() if importer.name in formats_there), None
+    )
     if first is None:
         raise TraceError(str(files[0][0].parent), f"no file in the folder: {_unknown_format()}")
     selected = []

@@ -25,9 +25,9 @@ _RECORDED = (
     *("ResourceQuota", "LimitRange", "RuntimeClass"),
 )
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
-    each.message_type.name: (each.name, GetMessageClass(each.message_type))
-    for each in object_pb2.KubernetesObject.DESCRIPTOR.fields
-    if each.message_type is not None
+    field.message_type.name: (field.name, GetMessageClass(field.message_type))
+    for field in object_pb2.KubernetesObject.DESCRIPTOR.fields
+    if field.message_type is not None
 }
 KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
 """Kinds by their field of KubernetesObject."""

@@ -208,7 +208,7 @@ class Sides(dict[str, ReportTables]):
 
 
 def _pending(sides: Sides) -> ReportSection:
-    priorities = {row[0] for each in sides.values() for row in each.rows(_PRIORITIES)}
+    priorities = {row[0] for tables in sides.values() for row in tables.rows(_PRIORITIES)}
     deltas = {"all priorities": _TOTAL.format(deltas=PENDING)}
     for priority in (
         sorted(priorities, reverse=True)[:_PRIORITIES_MAX] if len(priorities) > 1 else ()
@@ -237,7 +237,7 @@ def _pending(sides: Sides) -> ReportSection:
 
 def _utilisation(sides: Sides) -> ReportSection:
     named = RESOURCES.format(limit=_RESOURCES_MAX)
-    resources = dict.fromkeys(row[0] for each in sides.values() for row in each.rows(named))
+    resources = dict.fromkeys(row[0] for tables in sides.values() for row in tables.rows(named))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for resource in resources:

@@ -234,7 +234,7 @@ def reasons(source: ReportTables) -> ReportSection:
         for reason in refusals(message):
             attempts[reason] += tried
             nodes_left[reason] += pods
-    ranked = sorted(attempts, key=lambda each: (-attempts[each], -nodes_left[each], each))
+    ranked = sorted(attempts, key=lambda reason: (-attempts[reason], -nodes_left[reason], reason))
     shown = list(reversed(ranked[:_REASONS_MAX]))
     chart: Option = {
         "grid": grid(right=40),
@@ -258,7 +258,9 @@ def reasons(source: ReportTables) -> ReportSection:
         empty="No scheduling attempt failed.",
         charts={"": chart} if ranked else {},
         columns=("Reason", "Failed attempts", "Pods pending at the end"),
-        rows=[[each, attempts[each], nodes_left[each]] for each in ranked[:_REASONS_LISTED]],
+        rows=[
+            [reason, attempts[reason], nodes_left[reason]] for reason in ranked[:_REASONS_LISTED]
+        ],
         left_out=(
             f"reasons beyond the first {_REASONS_LISTED}" if len(ranked) > _REASONS_LISTED else ""
         ),

@@ -20,7 +20,7 @@ def sweep_page(name: str, rows: Sequence[SweepRow], shown: Sequence[str]) -> str
 
     Charts have all figures. Names of files and folders are not links.
     """
-    figures = list(dict.fromkeys([*shown, *(each for row in rows for each in row.figures)]))
+    figures = list(dict.fromkeys([*shown, *(figure for row in rows for figure in row.figures)]))
     axes = [axis for axis, _ in rows[0].place]
     sections = [_grid(rows, shown)]
     sections += [_over(index, axis, rows, figures) for index, axis in enumerate(axes)]
@@ -60,7 +60,7 @@ def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str
     """Return each figure over one axis, with a line for each place on the others."""
     values = list(dict.fromkeys(row.place[index][1] for row in rows))
     baseline_values = {row.place[index][1] for row in rows if row.is_baseline}
-    labels = [f"{each} (baseline)" if each in baseline_values else each for each in values]
+    labels = [f"{label} (baseline)" if label in baseline_values else label for label in values]
     lines: dict[Place, dict[str, SweepRow]] = {}
     for row in rows:
         others = tuple(each for at, each in enumerate(row.place) if at != index)

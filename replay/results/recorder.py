@@ -242,9 +242,11 @@ class Recorder:
             return
         self._responses_log = self._responses_log or self._run.responses_log()
         recorded = scheduler_pb2.Round(at_ns=round_.at_ns)
-        for each in answered:
-            attempt = recorded.recorded.add(attempt=each.attempts, answers=each.extender_answers)
-            attempt.pod.uid = each.pop.uid
+        for answering in answered:
+            attempt = recorded.recorded.add(
+                attempt=answering.attempts, answers=answering.extender_answers
+            )
+            attempt.pod.uid = answering.pop.uid
         self._responses_log.write(recorded)
 
     def _logs(self) -> list[RunLog]:

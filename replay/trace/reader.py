@@ -269,7 +269,7 @@ def _converted_line(plain: Any) -> Any:
 
 def _spelt(part: dict[str, Any], name: str) -> str:
     """Return a field's name as `part` has it: in camelCase or in snake_case."""
-    snake = re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
+    snake = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
     return snake if snake in part else name
 
 

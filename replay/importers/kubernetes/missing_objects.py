@@ -115,7 +115,10 @@ def _replica_sets(listing: _Listing, issues: Issues) -> Iterator[KubernetesObjec
     for uid, sets in missing.items():
         is_alone = uid not in listing.owners
         newest = max(
-            sets, key=lambda set_uid: max(_created_ns(each.metadata) for each in sets[set_uid])
+            sets,
+            key=lambda set_uid: max(
+                _created_ns(replica_set.metadata) for replica_set in sets[set_uid]
+            ),
         )
         for set_uid, pods in sets.items():
             is_current = is_alone and set_uid == newest

@@ -173,12 +173,12 @@ def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event
         if event.type is None:
             return leading, events
         if event.type is not ChangeType.ADDED:
-            initial = [each for each in leading if _is_old(each)]
-            live = [each for each in leading if not _is_old(each)]
+            initial = [event for event in leading if _is_old(event)]
+            live = [event for event in leading if not _is_old(event)]
             return initial, itertools.chain([*live, event], events)
         leading.append(event)
-    initial = [each for each in leading if _is_old(each)]
-    return initial, iter([each for each in leading if not _is_old(each)])
+    initial = [event for event in leading if _is_old(event)]
+    return initial, iter([event for event in leading if not _is_old(event)])
 
 
 def _is_old(event: _Event) -> bool:

@@ -100,7 +100,7 @@ class RecordingCoverage:
         recorded = [
             resource for resource in self.resources if not resource.is_refused
         ] or self.resources
-        return min((each.complete_until_ns for each in recorded), default=None)
+        return min((resource.complete_until_ns for resource in recorded), default=None)
 
     @property
     def end_ns(self) -> int:
@@ -147,8 +147,8 @@ class RecordingCoverage:
         until_ns, short = self.complete_until_ns, self.without_end
         if until_ns is None or not short:
             return
-        missing = missing_since((each.title, each.complete_until_ns) for each in short)
-        reason = next((f" ({each.reason})" for each in short if each.ended_ns), "")
+        missing = missing_since((resource.title, resource.complete_until_ns) for resource in short)
+        reason = next((f" ({resource.reason})" for resource in short if resource.ended_ns), "")
         message = (
             f"{missing}{reason}; the window of the trace ends at {rfc3339.text(until_ns, 3)}, "
             f"{_seconds(self.end_ns - until_ns)} before the recording does"

@@ -368,9 +368,9 @@ def _node_state(raw: Raw) -> tuple[object, ...]:
         if str(taint.get("key")) not in _PRESSURE_TAINTS
     ]
     states = {
-        str(each.get("type")): each.get("status")
-        for each in conditions(raw)
-        if each.get("type") not in _PRESSURES
+        str(condition.get("type")): condition.get("status")
+        for condition in conditions(raw)
+        if condition.get("type") not in _PRESSURES
     }
     own_fields = own.get("labels"), spec.get("unschedulable"), status.get("images")
     return (*own_fields, taints, states, status.get("capacity"), status.get("allocatable"))
@@ -384,8 +384,8 @@ def _node_without_pressure(raw: Raw) -> Raw:
     if "taints" in spec:
         spec["taints"] = taints
     status["conditions"] = [
-        each
-        for each in conditions(raw)
-        if each.get("type") not in _PRESSURES or each.get("status") != "True"
+        condition
+        for condition in conditions(raw)
+        if condition.get("type") not in _PRESSURES or condition.get("status") != "True"
     ]
     return {**raw, "spec": spec, "status": status}

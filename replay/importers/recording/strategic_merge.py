@@ -108,7 +108,8 @@ def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
 def _ordered(name: str, values: Sequence[Any], order: Sequence[Any]) -> list[Any]:
     keys = [_key(name, item) for item in order]
     return sorted(
-        values, key=lambda each: keys.index(key) if (key := _key(name, each)) in keys else len(keys)
+        values,
+        key=lambda value: keys.index(key) if (key := _key(name, value)) in keys else len(keys),
     )
 
 

@@ -84,7 +84,7 @@ def _pods_on(held: RunObjects, node_name: str) -> list[pod_pb2.Pod]:
 
 def _allocated(page: Page, node: node_pb2.Node, pods: Sequence[pod_pb2.Pod], now_ns: int) -> None:
     have = fields.resources(node.status.allocatable or node.status.capacity, "allocatable")
-    taken = [(each, _totals(each.spec), _totals(_limits(each.spec))) for each in pods]
+    taken = [(pod, _totals(pod.spec), _totals(_limits(pod.spec))) for pod in pods]
     page.line("Non-terminated Pods:", f"({len(pods)} in total)")
     header = "Namespace|Name|CPU Requests|CPU Limits|Memory Requests|Memory Limits|Age"
     page.table(

@@ -83,7 +83,7 @@ def _containers(
     if not containers:
         return
     page.line(f"{title}:")
-    by_name = {each.name: each for each in statuses}
+    by_name = {status.name: status for status in statuses}
     for container in containers:
         page.line(f"{container.name}:", indent=1)
         page.line("Image:", container.image, indent=2)

@@ -85,7 +85,8 @@ def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
         raise RunError("a watch shows changes in their order; leave --watch or --sort-by out")
     style = Style(
         output=query.output,
-        is_list=not all(each.names for each in targeted) or sum(len(t.names) for t in targeted) > 1,
+        is_list=not all(target.names for target in targeted)
+        or sum(len(t.names) for t in targeted) > 1,
         is_watch=query.watch,
         shows_kind=len(targeted) > 1,
         shows_phase=rows.shows_phase_of_ended(
@@ -267,9 +268,9 @@ class _Statuses:
             while key is not None and key not in keys:
                 keys.append(key)
                 key = held.owner_key(held.objects[key])
-        for each in keys:
-            if each[0] == kind:
-                yield held.objects[each]
+        for owner_key in keys:
+            if owner_key[0] == kind:
+                yield held.objects[owner_key]
 
     def _is_new(self, item: Item) -> bool:
         assert isinstance(item, Message)  # noqa: S101 - Events are not listed here

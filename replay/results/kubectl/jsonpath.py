@@ -264,7 +264,7 @@ def _literal(match: re.Match[str]) -> str | float | bool:
     if match[4] is not None:
         return match[4] == "true"
     text = match[1] if match[1] is not None else match[2]
-    return re.sub(r"\\(.)", lambda each: _ESCAPES.get(each[1], each[1]), text)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)
 
 
 def _itself(value: Any, _root: Any) -> Iterator[Any]:

@@ -229,16 +229,16 @@ class RunObjects:
     ) -> workloads_pb2.WorkloadStatus:
         pods = self._pods.get(message.metadata.uid, {}).values()
         active = [
-            each
-            for each in pods
-            if each.status.phase not in TERMINAL_PHASES
-            and (counts_terminating or not each.metadata.HasField("deletion_timestamp"))
+            pod
+            for pod in pods
+            if pod.status.phase not in TERMINAL_PHASES
+            and (counts_terminating or not pod.metadata.HasField("deletion_timestamp"))
         ]
         wait_s = message.spec.min_ready_seconds
         return workloads_pb2.WorkloadStatus(
             replicas=len(active),
             ready_replicas=sum(is_ready(pod.status) for pod in active),
-            available_replicas=sum(_is_available(each, now_ns, wait_s) for each in active),
+            available_replicas=sum(_is_available(pod, now_ns, wait_s) for pod in active),
         )
 
     def _deployed(

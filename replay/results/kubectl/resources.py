@@ -137,9 +137,9 @@ ALL = (
     Resource(kind="VolumeAttachment", plural="volumeattachments", group=_STORAGE, namespaced=False),
     EVENTS,
 )
-RESOURCES = tuple(each.plural for each in ALL)
+RESOURCES = tuple(resource.plural for resource in ALL)
 """The plural names of all types."""
-_BY_NAME = {name: each for each in ALL for name in each.names}
+_BY_NAME = {name: resource for resource in ALL for name in resource.names}
 _CATEGORY = "po,rc,svc,ds,deploy,rs,sts,cj,jobs"
 """The types of kubectl's category "all" that a run may hold, in kubectl's order."""
 
@@ -165,13 +165,13 @@ def targets(text: str, names: Sequence[str] = ()) -> list[Target]:
     Raises RunError for an unknown type and for a mixture of both forms.
     """
     if "/" not in text:
-        if any("/" in each for each in names):
+        if any("/" in name for name in names):
             raise RunError(f"write either {text} NAME... or TYPE/NAME..., not both")
         types = text.lower().split(",")
         if "all" in types:
-            types = ",".join(_CATEGORY if each == "all" else each for each in types).split(",")
+            types = ",".join(_CATEGORY if name == "all" else name for name in types).split(",")
         resources = dict.fromkeys(map(resource, types))
-        return [Target(resource=each, names=tuple(names)) for each in resources]
+        return [Target(resource=target, names=tuple(names)) for target in resources]
     names_by_resource: dict[Resource, list[str]] = {}
     for each in (text, *names):
         type_, slash, name = each.partition("/")

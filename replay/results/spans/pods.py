@@ -247,7 +247,9 @@ class PodSpans:
             "reprieve.decided_by": nominated.decided_by,
             "reprieve.candidates": nominated.candidates,
             "reprieve.budget_violations": nominated.budget_violations,
-            "reprieve.victims": [f"{each.namespace}/{each.name}" for each in nominated.victims],
+            "reprieve.victims": [
+                f"{victim.namespace}/{victim.name}" for victim in nominated.victims
+            ],
         }
         links = [victim.root for victim in victims if victim is not None]
         trace.preemption = self._child(

@@ -79,4 +79,4 @@ class EvictionLoops:
             for (owner, signal), series in self._series.items()
             if series.moments >= LOOP_EVICTIONS_MIN
         ]
-        return tuple(sorted(loops, key=lambda each: (-each.evictions, each.owner, each.signal)))
+        return tuple(sorted(loops, key=lambda loop: (-loop.evictions, loop.owner, loop.signal)))

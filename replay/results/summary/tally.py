@@ -140,7 +140,7 @@ class Tally(DecisionCounts):
         refused_by: Iterable[int],
         verdicts: Iterable[scheduler_pb2.Unschedulable],
     ) -> None:
-        reasons = [tuple(each.reason for each in verdict.reasons) for verdict in verdicts]
+        reasons = [tuple(reason.reason for reason in verdict.reasons) for verdict in verdicts]
         pods = [0] * len(reasons)
         waiting = self.waiting
         for uid, place in zip(uids, refused_by, strict=True):

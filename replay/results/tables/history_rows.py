@@ -97,7 +97,7 @@ class HistoryRows:
         for name in self._state.changed_nodes:
             use = self._state.nodes[name]
             have, used = use.node.allocatable, use.requested
-            for resource in (*have, *(each for each in used if each not in have)):
+            for resource in (*have, *(name for name in used if name not in have)):
                 row = {"at_ns": at_ns, "node_name": name, "resource": resource}
                 row["requested"] = saturated(used.get(resource, 0))
                 row["allocatable"] = have.get(resource, 0)

@@ -95,14 +95,14 @@ def worst_first(verdicts: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
     """Return verdicts: below a budget at the end, by missing pods, by the time below, by name."""
     return sorted(
         verdicts,
-        key=lambda each: (
-            not each.below_budget.lasts,
-            -each.unavailable,
-            -each.below_budget.total_ns,
-            -each.below.total_ns,
-            each.namespace,
-            each.name,
-            each.kind,
+        key=lambda verdict: (
+            not verdict.below_budget.lasts,
+            -verdict.unavailable,
+            -verdict.below_budget.total_ns,
+            -verdict.below.total_ns,
+            verdict.namespace,
+            verdict.name,
+            verdict.kind,
         ),
     )
 
