@@ -260,22 +260,22 @@ def _was_created(carried: KubernetesObject) -> bool:
     return metadata(carried).HasField("creation_timestamp")
 
 
-def _order(each: KubernetesObject) -> tuple[int, int]:
+def _order(message: KubernetesObject) -> tuple[int, int]:
     """Return an object's sort key: what admission reads first, pending pods last, by creation."""
-    if each.WhichOneof("object") in KINDS:
+    if message.WhichOneof("object") in KINDS:
         return 0, 0
-    if each.HasField("pod") and not each.pod.spec.node_name:
-        return 2, each.pod.metadata.creation_timestamp.ToNanoseconds()
+    if message.HasField("pod") and not message.pod.spec.node_name:
+        return 2, message.pod.metadata.creation_timestamp.ToNanoseconds()
     return 1, 0
 
 
 def _created(
-    each: KubernetesObject, at_ns: int, numbering: RecordNumbering, templates: PodTemplates
+    created: KubernetesObject, at_ns: int, numbering: RecordNumbering, templates: PodTemplates
 ) -> Iterator[Record]:
-    if each.WhichOneof("object") == "pod":
-        yield from templates.pod_create(at_ns, each.pod)
+    if created.WhichOneof("object") == "pod":
+        yield from templates.pod_create(at_ns, created.pod)
     else:
-        yield numbering.record(at_ns, create=each)
+        yield numbering.record(at_ns, create=created)
 
 
 def misplaced_fields(raw: Raw) -> Iterator[str]:

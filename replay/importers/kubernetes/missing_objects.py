@@ -165,14 +165,14 @@ def _controller(meta: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in meta.owner_references if owner.controller), None)
 
 
-def _reports_pods(each: KubernetesObject, field: str) -> bool:
+def _reports_pods(message: KubernetesObject, field: str) -> bool:
     match field:
         case "deployment" | "replica_set" | "replication_controller" | "stateful_set":
-            return bool(getattr(each, field).status.replicas)
+            return bool(getattr(message, field).status.replicas)
         case "daemon_set":
-            return bool(each.daemon_set.status.current_number_scheduled)
+            return bool(message.daemon_set.status.current_number_scheduled)
         case "job":
-            return bool(each.job.status.active)
+            return bool(message.job.status.active)
     return False
 
 

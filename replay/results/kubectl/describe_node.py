@@ -58,16 +58,27 @@ def add_node(page: Page, node: node_pb2.Node, held: RunObjects, now_ns: int) -> 
     _allocated(page, node, _pods_on(held, meta.name), now_ns)
 
 
-def _taint(each: node_pb2.Taint) -> str:
-    return f"{each.key}={each.value}:{each.effect}" if each.value else f"{each.key}:{each.effect}"
-
-
-def _condition(each: node_pb2.NodeCondition) -> Sequence[str]:
-    heartbeat, transition = (
-        time_text(each, "last_heartbeat_time"),
-        time_text(each, "last_transition_time"),
+def _taint(taint: node_pb2.Taint) -> str:
+    return (
+        f"{taint.key}={taint.value}:{taint.effect}"
+        if taint.value
+        else f"{taint.key}:{taint.effect}"
     )
-    return each.type, each.status, heartbeat, transition, each.reason, each.message
+
+
+def _condition(condition: node_pb2.NodeCondition) -> Sequence[str]:
+    heartbeat, transition = (
+        time_text(condition, "last_heartbeat_time"),
+        time_text(condition, "last_transition_time"),
+    )
+    return (
+        condition.type,
+        condition.status,
+        heartbeat,
+        transition,
+        condition.reason,
+        condition.message,
+    )
 
 
 def _pods_on(held: RunObjects, node_name: str) -> list[pod_pb2.Pod]:

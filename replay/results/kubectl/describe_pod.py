@@ -134,19 +134,19 @@ def _amounts(page: Page, title: str, amounts: Mapping[str, str]) -> None:
             page.line(f"{name}:", amounts[name], indent=3)
 
 
-def _toleration(each: pod_pb2.Toleration) -> str:
-    text = each.key
-    if each.value:
-        text += f"={each.value}"
-    if each.effect:
-        text += f":{each.effect}"
-    if each.operator == "Exists":
+def _toleration(toleration: pod_pb2.Toleration) -> str:
+    text = toleration.key
+    if toleration.value:
+        text += f"={toleration.value}"
+    if toleration.effect:
+        text += f":{toleration.effect}"
+    if toleration.operator == "Exists":
         text += " op=Exists" if text else "op=Exists"
-    if each.HasField("toleration_seconds"):
-        text += f" for {each.toleration_seconds}s"
+    if toleration.HasField("toleration_seconds"):
+        text += f" for {toleration.toleration_seconds}s"
     return text
 
 
-def _spread(each: affinity_pb2.TopologySpreadConstraint) -> str:
-    skew = f"when max skew {each.max_skew} is exceeded"
-    return f"{each.topology_key}:{each.when_unsatisfiable} {skew}"
+def _spread(spread: affinity_pb2.TopologySpreadConstraint) -> str:
+    skew = f"when max skew {spread.max_skew} is exceeded"
+    return f"{spread.topology_key}:{spread.when_unsatisfiable} {skew}"

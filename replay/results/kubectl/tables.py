@@ -77,14 +77,14 @@ def cells(kind: str, item: Message | KubeEvent, now_ns: int, *, shows_phase: boo
     return TABLES[kind].row(item, now_ns)
 
 
-def _budget(each: Any, now_ns: int) -> Sequence[str]:
-    spec = each.spec
+def _budget(budget: Any, now_ns: int) -> Sequence[str]:
+    spec = budget.spec
     return (
-        each.metadata.name,
+        budget.metadata.name,
         _amount(spec, "min_available"),
         _amount(spec, "max_unavailable"),
-        str(each.status.disruptions_allowed),
-        age(each, now_ns),
+        str(budget.status.disruptions_allowed),
+        age(budget, now_ns),
     )
 
 
@@ -94,83 +94,89 @@ def _amount(spec: Message, name: str) -> str:
     return "N/A" if case is None else str(getattr(value, case))
 
 
-def _quota(each: Any, now_ns: int) -> Sequence[str]:
-    status = each.status
+def _quota(quota: Any, now_ns: int) -> Sequence[str]:
+    status = quota.status
     requests, limits = list[str](), list[str]()
     for name in sorted(status.hard):
         side = limits if name.startswith("limits.") else requests
         side.append(f"{name}: {status.used.get(name, UNKNOWN)}/{status.hard[name]}")
-    return each.metadata.name, ", ".join(requests), ", ".join(limits), age(each, now_ns)
+    return quota.metadata.name, ", ".join(requests), ", ".join(limits), age(quota, now_ns)
 
 
-def _limit_range(each: Any, _now_ns: int) -> Sequence[str]:
-    meta = each.metadata
+def _limit_range(limit_range: Any, _now_ns: int) -> Sequence[str]:
+    meta = limit_range.metadata
     return meta.name, rfc3339.text(meta.creation_timestamp.ToNanoseconds())
 
 
-def _runtime_class(each: Any, now_ns: int) -> Sequence[str]:
-    return each.metadata.name, each.handler, age(each, now_ns)
+def _runtime_class(runtime_class: Any, now_ns: int) -> Sequence[str]:
+    return runtime_class.metadata.name, runtime_class.handler, age(runtime_class, now_ns)
 
 
-def _priority_class(each: Any, now_ns: int) -> Sequence[str]:
-    policy = each.preemption_policy or "PreemptLowerPriority"
-    is_default = str(each.global_default).lower()
-    return each.metadata.name, str(each.value), is_default, age(each, now_ns), policy
+def _priority_class(priority_class: Any, now_ns: int) -> Sequence[str]:
+    policy = priority_class.preemption_policy or "PreemptLowerPriority"
+    is_default = str(priority_class.global_default).lower()
+    return (
+        priority_class.metadata.name,
+        str(priority_class.value),
+        is_default,
+        age(priority_class, now_ns),
+        policy,
+    )
 
 
-def _namespace(each: Any, now_ns: int) -> Sequence[str]:
-    return each.metadata.name, each.status.phase or "Active", age(each, now_ns)
+def _namespace(namespace: Any, now_ns: int) -> Sequence[str]:
+    return namespace.metadata.name, namespace.status.phase or "Active", age(namespace, now_ns)
 
 
-def _service(each: Any, now_ns: int) -> Sequence[str]:
-    spec = each.spec
+def _service(service: Any, now_ns: int) -> Sequence[str]:
+    spec = service.spec
     address, type_ = spec.cluster_ip or NONE, spec.type or "ClusterIP"
     outside = UNKNOWN if type_ in ("LoadBalancer", "ExternalName") else NONE
     selector = pairs(spec.selector)
-    return each.metadata.name, type_, address, outside, UNKNOWN, age(each, now_ns), selector
+    return service.metadata.name, type_, address, outside, UNKNOWN, age(service, now_ns), selector
 
 
-def _volume(each: Any, now_ns: int) -> Sequence[str]:
-    spec = each.spec
+def _volume(volume: Any, now_ns: int) -> Sequence[str]:
+    spec = volume.spec
     claim = f"{spec.claim_ref.namespace}/{spec.claim_ref.name}" if spec.claim_ref.name else ""
     return (
-        each.metadata.name,
+        volume.metadata.name,
         spec.capacity.get("storage", "0"),
         _modes(spec.access_modes),
         spec.persistent_volume_reclaim_policy or "Retain",
-        _volume_phase(each, "Pending"),
+        _volume_phase(volume, "Pending"),
         claim,
-        _volume_class(each),
+        _volume_class(volume),
         _set(spec, "volume_attributes_class_name"),
         "",
-        age(each, now_ns),
+        age(volume, now_ns),
         spec.volume_mode or "Filesystem",
     )
 
 
-def _claim(each: Any, now_ns: int) -> Sequence[str]:
-    spec, status = each.spec, each.status
+def _claim(claim: Any, now_ns: int) -> Sequence[str]:
+    spec, status = claim.spec, claim.status
     is_bound = bool(spec.volume_name)
     return (
-        each.metadata.name,
-        _volume_phase(each, "Bound" if is_bound else "Pending"),
+        claim.metadata.name,
+        _volume_phase(claim, "Bound" if is_bound else "Pending"),
         spec.volume_name,
         status.capacity.get("storage", "0") if is_bound else "",
         _modes(status.access_modes) if is_bound else "",
-        _volume_class(each),
+        _volume_class(claim),
         _set(spec, "volume_attributes_class_name"),
-        age(each, now_ns),
+        age(claim, now_ns),
         spec.volume_mode or "Filesystem",
     )
 
 
-def _volume_phase(each: Any, default: str) -> str:
-    is_deleted = each.metadata.HasField("deletion_timestamp")
-    return "Terminating" if is_deleted else each.status.phase or default
+def _volume_phase(volume: Any, default: str) -> str:
+    is_deleted = volume.metadata.HasField("deletion_timestamp")
+    return "Terminating" if is_deleted else volume.status.phase or default
 
 
-def _volume_class(each: Any) -> str:
-    name: str = each.metadata.annotations.get(_CLASS_OF_VOLUME, each.spec.storage_class_name)
+def _volume_class(volume: Any) -> str:
+    name: str = volume.metadata.annotations.get(_CLASS_OF_VOLUME, volume.spec.storage_class_name)
     return name
 
 
@@ -182,46 +188,48 @@ def _set(spec: Message, name: str) -> str:
     return str(getattr(spec, name)) if spec.HasField(name) else _UNSET
 
 
-def _storage_class(each: Any, now_ns: int) -> Sequence[str]:
-    is_default = any(each.metadata.annotations.get(key) == "true" for key in _DEFAULT_CLASS)
+def _storage_class(storage_class: Any, now_ns: int) -> Sequence[str]:
+    is_default = any(
+        storage_class.metadata.annotations.get(key) == "true" for key in _DEFAULT_CLASS
+    )
     return (
-        f"{each.metadata.name} (default)" if is_default else each.metadata.name,
-        each.provisioner,
-        each.reclaim_policy or "Delete",
-        each.volume_binding_mode or "Immediate",
-        str(each.allow_volume_expansion).lower(),
-        age(each, now_ns),
+        f"{storage_class.metadata.name} (default)" if is_default else storage_class.metadata.name,
+        storage_class.provisioner,
+        storage_class.reclaim_policy or "Delete",
+        storage_class.volume_binding_mode or "Immediate",
+        str(storage_class.allow_volume_expansion).lower(),
+        age(storage_class, now_ns),
     )
 
 
-def _csi_node(each: Any, now_ns: int) -> Sequence[str]:
-    return each.metadata.name, str(len(each.spec.drivers)), age(each, now_ns)
+def _csi_node(csi_node: Any, now_ns: int) -> Sequence[str]:
+    return csi_node.metadata.name, str(len(csi_node.spec.drivers)), age(csi_node, now_ns)
 
 
-def _attachment(each: Any, now_ns: int) -> Sequence[str]:
-    spec = each.spec
+def _attachment(attachment: Any, now_ns: int) -> Sequence[str]:
+    spec = attachment.spec
     return (
-        each.metadata.name,
+        attachment.metadata.name,
         spec.attacher,
         spec.source.persistent_volume_name,
         spec.node_name,
-        str(each.status.attached).lower(),
-        age(each, now_ns),
+        str(attachment.status.attached).lower(),
+        age(attachment, now_ns),
     )
 
 
-def _event(each: KubeEvent, now_ns: int) -> Sequence[str]:
+def _event(event: KubeEvent, now_ns: int) -> Sequence[str]:
     return (
-        durations.age(now_ns - each.last_ns),
-        each.type,
-        each.reason,
-        f"{each.kind.lower()}/{each.object_name}",
+        durations.age(now_ns - event.last_ns),
+        event.type,
+        event.reason,
+        f"{event.kind.lower()}/{event.object_name}",
         "",
-        f"{each.component}, {each.host}" if each.host else each.component,
-        each.message.strip(),
-        durations.age(now_ns - each.first_ns),
-        str(each.count),
-        each.name,
+        f"{event.component}, {event.host}" if event.host else event.component,
+        event.message.strip(),
+        durations.age(now_ns - event.first_ns),
+        str(event.count),
+        event.name,
     )
 
 

@@ -54,67 +54,75 @@ def selector_text(selector: meta_pb2.LabelSelector) -> str:
     return ",".join(text for _, text in parts) or NONE
 
 
-def deployment_row(each: Any, now_ns: int) -> Sequence[str]:
+def deployment_row(deployment: Any, now_ns: int) -> Sequence[str]:
     """Return the cells of a Deployment."""
-    status = each.status
+    status = deployment.status
     return (
-        each.metadata.name,
-        f"{status.ready_replicas}/{replicas(each.spec)}",
+        deployment.metadata.name,
+        f"{status.ready_replicas}/{replicas(deployment.spec)}",
         str(status.updated_replicas),
         str(status.available_replicas),
-        age(each, now_ns),
-        *_containers(each.spec.template),
-        selector_text(each.spec.selector),
+        age(deployment, now_ns),
+        *_containers(deployment.spec.template),
+        selector_text(deployment.spec.selector),
     )
 
 
-def replica_set_row(each: Any, now_ns: int) -> Sequence[str]:
+def replica_set_row(replica_set: Any, now_ns: int) -> Sequence[str]:
     """Return the cells of a ReplicaSet."""
-    return (*_replicated(each, now_ns), selector_text(each.spec.selector))
+    return (*_replicated(replica_set, now_ns), selector_text(replica_set.spec.selector))
 
 
-def replication_controller_row(each: Any, now_ns: int) -> Sequence[str]:
+def replication_controller_row(replication_controller: Any, now_ns: int) -> Sequence[str]:
     """Return the cells of a ReplicationController."""
-    return (*_replicated(each, now_ns), pairs(each.spec.selector))
-
-
-def _replicated(each: Any, now_ns: int) -> Sequence[str]:
     return (
-        each.metadata.name,
-        str(replicas(each.spec)),
-        str(each.status.replicas),
-        str(each.status.ready_replicas),
-        age(each, now_ns),
-        *_containers(each.spec.template),
+        *_replicated(replication_controller, now_ns),
+        pairs(replication_controller.spec.selector),
     )
 
 
-def stateful_set_row(each: Any, now_ns: int) -> Sequence[str]:
-    """Return the cells of a StatefulSet."""
-    ready = f"{each.status.ready_replicas}/{replicas(each.spec)}"
-    return (each.metadata.name, ready, age(each, now_ns), *_containers(each.spec.template))
-
-
-def daemon_set_row(each: Any, now_ns: int) -> Sequence[str]:
-    """Return the cells of a DaemonSet."""
-    status = each.status
+def _replicated(workload: Any, now_ns: int) -> Sequence[str]:
     return (
-        each.metadata.name,
+        workload.metadata.name,
+        str(replicas(workload.spec)),
+        str(workload.status.replicas),
+        str(workload.status.ready_replicas),
+        age(workload, now_ns),
+        *_containers(workload.spec.template),
+    )
+
+
+def stateful_set_row(stateful_set: Any, now_ns: int) -> Sequence[str]:
+    """Return the cells of a StatefulSet."""
+    ready = f"{stateful_set.status.ready_replicas}/{replicas(stateful_set.spec)}"
+    return (
+        stateful_set.metadata.name,
+        ready,
+        age(stateful_set, now_ns),
+        *_containers(stateful_set.spec.template),
+    )
+
+
+def daemon_set_row(daemon_set: Any, now_ns: int) -> Sequence[str]:
+    """Return the cells of a DaemonSet."""
+    status = daemon_set.status
+    return (
+        daemon_set.metadata.name,
         str(status.desired_number_scheduled),
         str(status.current_number_scheduled),
         str(status.number_ready),
         str(status.updated_number_scheduled),
         str(status.number_available),
-        pairs(each.spec.template.spec.node_selector),
-        age(each, now_ns),
-        *_containers(each.spec.template),
-        selector_text(each.spec.selector),
+        pairs(daemon_set.spec.template.spec.node_selector),
+        age(daemon_set, now_ns),
+        *_containers(daemon_set.spec.template),
+        selector_text(daemon_set.spec.selector),
     )
 
 
-def job_row(each: Any, now_ns: int) -> Sequence[str]:
+def job_row(job: Any, now_ns: int) -> Sequence[str]:
     """Return the cells of a Job; DURATION is until its end, or until `now_ns`."""
-    spec, status = each.spec, each.status
+    spec, status = job.spec, job.status
     completions = f"{status.succeeded}/1"
     if spec.HasField("completions"):
         completions = f"{status.succeeded}/{spec.completions}"
@@ -125,13 +133,13 @@ def job_row(each: Any, now_ns: int) -> Sequence[str]:
     taken = "" if start_ns is None else durations.age((end_ns or now_ns) - start_ns)
     selector = selector_text(spec.selector)
     if selector == NONE:
-        selector = f"batch.kubernetes.io/controller-uid={each.metadata.uid}"
+        selector = f"batch.kubernetes.io/controller-uid={job.metadata.uid}"
     return (
-        each.metadata.name,
-        _job_status(each),
+        job.metadata.name,
+        _job_status(job),
         completions,
         taken,
-        age(each, now_ns),
+        age(job, now_ns),
         *_containers(spec.template),
         selector,
     )
@@ -149,17 +157,17 @@ def _job_status(job: Any) -> str:
     return next((job_state for job_state in _JOB_STATES if job_state in holding), "Running")
 
 
-def cron_job_row(each: Any, now_ns: int) -> Sequence[str]:
+def cron_job_row(cron_job: Any, now_ns: int) -> Sequence[str]:
     """Return the cells of a CronJob."""
-    spec, template = each.spec, each.spec.job_template.spec.template
+    spec, template = cron_job.spec, cron_job.spec.job_template.spec.template
     return (
-        each.metadata.name,
+        cron_job.metadata.name,
         spec.schedule,
         spec.time_zone or NONE,
         str(spec.suspend),
-        str(len(each.status.active)),
-        since(each.status, "last_schedule_time", now_ns, NONE),
-        age(each, now_ns),
+        str(len(cron_job.status.active)),
+        since(cron_job.status, "last_schedule_time", now_ns, NONE),
+        age(cron_job, now_ns),
         *_containers(template),
         selector_text(spec.job_template.spec.selector),
     )
