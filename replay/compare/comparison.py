@@ -94,8 +94,8 @@ class Comparison:
             return self._find_eviction(decision)
         if not self._state.is_pending(decision.pod.uid) or decision.pod.uid in self._assumed:
             return _not_judged(decision)
-        found = self._session.evaluate_pod(decision.pod)
-        verdict = compare_decision(decision, found, self._state.terminating)
+        evaluation = self._session.evaluate_pod(decision.pod)
+        verdict = compare_decision(decision, evaluation, self._state.terminating)
         explanation: DifferenceExplanation | None
         if verdict.agrees:
             explanation = self._needs_order(decision, self._own)
@@ -105,7 +105,7 @@ class Comparison:
             decision=decision,
             verdict=verdict,
             explanation=explanation,
-            feasible=found.feasible_nodes,
+            feasible=evaluation.feasible_nodes,
         )
 
     def _find_eviction(self, decision: RecordedDecision) -> Finding:
@@ -119,8 +119,8 @@ class Comparison:
     def _by_change(self, decision: RecordedDecision) -> DifferenceExplanation | None:
         if self._changed is None:
             return None
-        found = self._changed.evaluate_pod(decision.pod)
-        if not compare_decision(decision, found, self._state.terminating).agrees:
+        evaluation = self._changed.evaluate_pod(decision.pod)
+        if not compare_decision(decision, evaluation, self._state.terminating).agrees:
             return None
         order = self._needs_order(decision, self._latest)
         text = f"{CHANGE}; {order.text}" if order else CHANGE

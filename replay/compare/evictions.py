@@ -59,12 +59,12 @@ def compare_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionV
     ]
     if not rivals:
         return _agrees(Match.ALONE, expected)
-    own = pod.spec.priority
-    lower = [rival for rival in rivals if rival.spec.priority < own]
+    priority = pod.spec.priority
+    lower = [rival for rival in rivals if rival.spec.priority < priority]
     if low[1] == _PIDS and lower:
         first = lower[0].metadata
         return _differs(expected, f"{first.namespace}/{first.name} first: its priority is lower")
-    higher = all(rival.spec.priority > own for rival in rivals)
+    higher = all(rival.spec.priority > priority for rival in rivals)
     goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
     if higher and goes_first and not _is_reclaimed(message):
         return _agrees(Match.FIRST, expected)

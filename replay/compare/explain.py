@@ -125,9 +125,9 @@ class VisibilityExplainer:
         before = [bind for bind in near if bind.pod.uid in decided]
         after = [bind for bind in near if bind.pod.uid not in decided]
         if near:
-            own = self._queue_key(decision)
-            first = [bind for bind in after if self._queue_key(bind) < own]
-            last = frozenset(e.pod.uid for e in before if self._queue_key(e) > own)
+            key = self._queue_key(decision)
+            first = [bind for bind in after if self._queue_key(bind) < key]
+            last = frozenset(e.pod.uid for e in before if self._queue_key(e) > key)
             if first or last:
                 text = "agrees where the pods bound within 1 s were decided in the queue's order"
                 assumed = {**decided, **{bind.pod.uid: bind.node for bind in first}}
@@ -177,11 +177,11 @@ class VisibilityExplainer:
             seen = self._seen(decision, visibility)
             if seen is None:
                 return None
-            found, cluster = seen
-            if compare_decision(decision, found, cluster.terminating).agrees:
+            evaluation, cluster = seen
+            if compare_decision(decision, evaluation, cluster.terminating).agrees:
                 text = f"agrees where {', '.join(taken)} were decided before it"
                 return DifferenceExplanation(reason=DifferenceReason.ORDER, text=text)
-            best = set(found.best_nodes) - {decision.node}
+            best = set(evaluation.best_nodes) - {decision.node}
             more = [e for e in near if e.pod.uid not in assumed and e.node in best]
             if not more:
                 return None
@@ -218,12 +218,12 @@ class VisibilityExplainer:
         return -self._state.priority(uid), self._came.get(uid, 0)
 
 
-def _as_logged(scored: LoggedScores, found: scheduler_pb2.Evaluation) -> bool:
+def _as_logged(scored: LoggedScores, evaluation: scheduler_pb2.Evaluation) -> bool:
     """Return whether as many nodes are feasible as logged, the best with the logged score."""
-    if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE:
+    if evaluation.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE:
         return True
-    same = found.feasible_nodes == scored.feasible
-    return same and (scored.top < 0 or found.nodes[0].total == scored.top)
+    same = evaluation.feasible_nodes == scored.feasible
+    return same and (scored.top < 0 or evaluation.nodes[0].total == scored.top)
 
 
 def moment_ns(events: Sequence[RecordedEvent], decision: RecordedDecision) -> int:
@@ -248,14 +248,14 @@ def unseen_ends(
         return
     until_ns = moment_ns(events, decision)
     ends: dict[str, list[int]] = {}
-    found = 0
+    count = 0
     for place in range(decision.position - 1, -1, -1):
         event = events[place]
-        if until_ns - event.at_ns > LAG_NS or found == _ENDS_MAX:
+        if until_ns - event.at_ns > LAG_NS or count == _ENDS_MAX:
             return
         node = _ends_on(event)
         if node and (decision.kind is DecisionKind.FAILURE or node == decision.node):
-            found += 1
+            count += 1
             ends.setdefault(node, []).append(place)
             yield node, tuple(ends[node])
 

@@ -54,25 +54,25 @@ class MissingDataExplainer:
         protected: dict[str, str] = {}
         for _ in range(_TRIES_MAX):
             with_budgets = _with_budgets(cluster, protected)
-            found = self.evaluator.evaluate_in(with_budgets, decision.at_ns)
-            if compare_decision(decision, found, cluster.terminating).agrees:
+            evaluation = self.evaluator.evaluate_in(with_budgets, decision.at_ns)
+            if compare_decision(decision, evaluation, cluster.terminating).agrees:
                 names = ", ".join(sorted(protected.values()))
                 text = (
                     f"agrees with disruption budgets, which were not recorded, that protect {names}"
                 )
                 return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
-            more = {uid: name for uid, name in _wrong(decision, found) if uid not in protected}
+            more = {uid: name for uid, name in _wrong(decision, evaluation) if uid not in protected}
             if not more:
                 return None
             protected |= more
         return None
 
 
-def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str, str]]:
+def _wrong(decision: RecordedDecision, evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     """Yield UID and name of the victims on the picked node that were not recorded."""
-    picked = found.preemption.picked
+    picked = evaluation.preemption.picked
     recorded = set(decision.victims or ()) if picked == decision.node else set()
-    for candidate in found.preemption.candidates:
+    for candidate in evaluation.preemption.candidates:
         if candidate.node_name == picked:
             for victim in candidate.victims:
                 name = f"{victim.pod.namespace}/{victim.pod.name}"

@@ -48,14 +48,14 @@ class PodAppearance:
 
 def recorded_preemptors(paths: Sequence[Path]) -> Mapping[str, frozenset[str]]:
     """Return the UIDs of each victim's preemptors, by the victim's UID, from Events in `paths`."""
-    found: dict[str, set[str]] = defaultdict(set)
+    names_by_victim: dict[str, set[str]] = defaultdict(set)
     for path in _files(paths):
         for event in _events(path):
             match = _PREEMPTED.match(str(event.get("message") or event.get("note") or ""))
             about = part(event, "involvedObject") or part(event, "regarding")
             if event.get("reason") == "Preempted" and match:
-                found[str(about.get("uid"))].add(match[1])
-    return {uid: frozenset(names) for uid, names in found.items()}
+                names_by_victim[str(about.get("uid"))].add(match[1])
+    return {uid: frozenset(names) for uid, names in names_by_victim.items()}
 
 
 def with_victims(
@@ -220,8 +220,8 @@ def _ranked(
         lines[pod, node].append(scored)
     result: list[RecordedDecision] = []
     for bind in binds:
-        own = lines[f"{bind.pod.namespace}/{bind.pod.name}", bind.node]
-        result.append(replace(bind, scored=own.popleft()) if own else bind)
+        logged = lines[f"{bind.pod.namespace}/{bind.pod.name}", bind.node]
+        result.append(replace(bind, scored=logged.popleft()) if logged else bind)
     return result
 
 

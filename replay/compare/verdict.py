@@ -65,7 +65,9 @@ class DecisionVerdict:
 
 
 def compare_decision(
-    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str] = ()
+    decision: RecordedDecision,
+    evaluation: scheduler_pb2.Evaluation,
+    terminating: Collection[str] = (),
 ) -> DecisionVerdict:
     """Compare a decision with the scheduler's evaluation in its state.
 
@@ -73,71 +75,74 @@ def compare_decision(
     but does not delete again.
     """
     return DecisionVerdict(
-        match=_match(decision, found, terminating),
+        match=_match(decision, evaluation, terminating),
         expected=_recorded(decision),
-        got=_got(found, terminating),
+        got=_got(evaluation, terminating),
     )
 
 
 def _match(
-    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str]
+    decision: RecordedDecision, evaluation: scheduler_pb2.Evaluation, terminating: Collection[str]
 ) -> Match:
     match decision.kind:
         case DecisionKind.BIND:
-            return _bind_match(decision.node, found)
+            return _bind_match(decision.node, evaluation)
         case DecisionKind.PREEMPTION:
-            agrees = _same_victims(decision, found, terminating)
+            agrees = _same_victims(decision, evaluation, terminating)
             if agrees and decision.message:
                 agrees = (
                     message_reasons(decision.message).filters
-                    == message_reasons(found.fit_error).filters
+                    == message_reasons(evaluation.fit_error).filters
                 )
             return Match.VICTIMS if agrees else Match.DIFFERS
         case DecisionKind.FAILURE:
-            same = not found.host and message_reasons(decision.message) == message_reasons(
-                message(found)
+            same = not evaluation.host and message_reasons(decision.message) == message_reasons(
+                message(evaluation)
             )
-            return Match.NO_NODE if same and not found.preemption.picked else Match.DIFFERS
+            return Match.NO_NODE if same and not evaluation.preemption.picked else Match.DIFFERS
         case DecisionKind.EVICTION:
             raise AssertionError("evictions are not the scheduler's decisions")
 
 
-def _bind_match(node: str, found: scheduler_pb2.Evaluation) -> Match:
-    if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE or found.feasible_nodes == 1:
-        return Match.ONE_NODE if found.host == node else Match.DIFFERS
-    if node not in found.best_nodes:
+def _bind_match(node: str, evaluation: scheduler_pb2.Evaluation) -> Match:
+    if (
+        evaluation.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE
+        or evaluation.feasible_nodes == 1
+    ):
+        return Match.ONE_NODE if evaluation.host == node else Match.DIFFERS
+    if node not in evaluation.best_nodes:
         return Match.DIFFERS
-    return Match.UNIQUE_BEST if len(found.best_nodes) == 1 else Match.TIED
+    return Match.UNIQUE_BEST if len(evaluation.best_nodes) == 1 else Match.TIED
 
 
 def _same_victims(
-    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str]
+    decision: RecordedDecision, evaluation: scheduler_pb2.Evaluation, terminating: Collection[str]
 ) -> bool:
-    preemption = found.preemption
+    preemption = evaluation.preemption
     if decision.node != preemption.picked and decision.node not in preemption.picked_ties:
         return False
     if decision.victims is None:
         return True
-    return list(decision.victims) == victims_on(found, decision.node, terminating)
+    return list(decision.victims) == victims_on(evaluation, decision.node, terminating)
 
 
 def victims_on(
-    found: scheduler_pb2.Evaluation, node: str, terminating: Collection[str]
+    evaluation: scheduler_pb2.Evaluation, node: str, terminating: Collection[str]
 ) -> list[str]:
     """Return the pods that would be deleted on that node, as NAMESPACE/NAME, sorted."""
     return sorted(
         f"{victim.pod.namespace}/{victim.pod.name}"
-        for candidate in found.preemption.candidates
+        for candidate in evaluation.preemption.candidates
         if candidate.node_name == node
         for victim in candidate.victims
         if victim.pod.uid not in terminating
     )
 
 
-def message(found: scheduler_pb2.Evaluation) -> str:
+def message(evaluation: scheduler_pb2.Evaluation) -> str:
     """Return the message of a failed attempt, as kube-scheduler writes it."""
-    text = found.preemption.message
-    return f"{found.fit_error} {text}" if text else found.fit_error
+    text = evaluation.preemption.message
+    return f"{evaluation.fit_error} {text}" if text else evaluation.fit_error
 
 
 def _recorded(decision: RecordedDecision) -> str:
@@ -150,19 +155,19 @@ def _recorded(decision: RecordedDecision) -> str:
             return decision.message
 
 
-def _got(found: scheduler_pb2.Evaluation, terminating: Collection[str]) -> str:
-    preemption = found.preemption
-    if found.error:
-        return f"error: {found.error}"
-    if found.host:
-        best = [found.host] if found.fast_path else found.best_nodes
+def _got(evaluation: scheduler_pb2.Evaluation, terminating: Collection[str]) -> str:
+    preemption = evaluation.preemption
+    if evaluation.error:
+        return f"error: {evaluation.error}"
+    if evaluation.host:
+        best = [evaluation.host] if evaluation.fast_path else evaluation.best_nodes
         shown = ", ".join(best[:4]) + (", ..." if len(best) > 4 else "")
-        return f"bound to {shown} ({len(best)} best of {found.feasible_nodes} feasible)"
+        return f"bound to {shown} ({len(best)} best of {evaluation.feasible_nodes} feasible)"
     if preemption.picked:
-        names = victims_on(found, preemption.picked, terminating)
+        names = victims_on(evaluation, preemption.picked, terminating)
         ties = f" ({len(preemption.picked_ties)} equal nodes)" if preemption.picked_ties else ""
         return f"nominated to {preemption.picked}{_victims(names)}{ties}"
-    return message(found)
+    return message(evaluation)
 
 
 def _victims(names: Collection[str] | None) -> str:
@@ -193,12 +198,12 @@ def message_reasons(message: str) -> MessageReasons:
 
 def _reasons(text: str) -> frozenset[tuple[str, int]]:
     """Return the number of nodes by reason, and the total under "nodes"."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for reason, nodes in counted_reasons(text):
-        found[_TAINTS if _TAINT.fullmatch(reason) else reason] += nodes
+        counts[_TAINTS if _TAINT.fullmatch(reason) else reason] += nodes
     if match := _FIT.match(text.strip()):
-        found["nodes"] = int(match[1])
-    return frozenset(found.items())
+        counts["nodes"] = int(match[1])
+    return frozenset(counts.items())
 
 
 def counted_reasons(text: str) -> Iterator[tuple[str, int]]:

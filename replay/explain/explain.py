@@ -128,11 +128,11 @@ def _explained(
 ) -> PodExplanation:
     checkpoint = None if run.has_extenders else run.checkpoint_before(target.from_ns)
     try:
-        found = rerun.find(run.rounds_with_responses(), target, checkpoint)
+        result = rerun.find(run.rounds_with_responses(), target, checkpoint)
     finally:
         rerun.close()
-    _check(target, found.outcome)
-    return _explanation(run, manifest, target, found, rerun, top)
+    _check(target, result.outcome)
+    return _explanation(run, manifest, target, result, rerun, top)
 
 
 def _created_bound(
@@ -185,11 +185,11 @@ def _explanation(
     run: RunDirectory,
     manifest: Manifest,
     target: ExplainTarget,
-    found: RerunResult,
+    result: RerunResult,
     rerun: Rerun,
     top: int,
 ) -> PodExplanation:
-    evaluation, outcome, entry = found.evaluation, found.outcome, target.entry
+    evaluation, outcome, entry = result.evaluation, result.outcome, target.entry
     decision, node, message = _decided(outcome)
     fitting = [verdict for verdict in evaluation.nodes if not verdict.HasField("refusal")]
     fitting.sort(key=lambda verdict: verdict.node_name != node)
@@ -207,14 +207,14 @@ def _explanation(
         start_ns=target.start_ns,
         pod=target.life.key,
         uid=target.life.uid,
-        at_ns=entry.at_ns if entry is not None else found.at_ns,
+        at_ns=entry.at_ns if entry is not None else result.at_ns,
         attempt=target.attempt,
         attempts=len(target.life.attempts),
         decision=decision,
         node=node,
         message=message or evaluation.fit_error,
         refused_binding=entry.refused if entry is not None else "",
-        gates=() if entry is not None else target.life.gates_at(found.at_ns),
+        gates=() if entry is not None else target.life.gates_at(result.at_ns),
         profile=evaluation.profile,
         nodes=len(evaluation.nodes),
         feasible_nodes=evaluation.feasible_nodes,
@@ -232,7 +232,7 @@ def _explanation(
         preemption=(
             preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
         ),
-        waiting=_waiting(found, rerun.queue),
+        waiting=_waiting(result, rerun.queue),
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
         afterwards=tuple(_afterwards(target))[:top],
         notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
@@ -285,14 +285,14 @@ def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
     )
 
 
-def _waiting(found: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | None:
-    entry = found.waiting
+def _waiting(result: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | None:
+    entry = result.waiting
     if entry is None:
         return None
     unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
     plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
     return QueuePlace(
-        at_ns=found.at_ns,
+        at_ns=result.at_ns,
         sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
         since_ns=entry.queued_ns,
         attempts=entry.attempts,
@@ -301,7 +301,7 @@ def _waiting(found: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | N
         plugins=plugins,
         events=moving_events(queue.rules, plugins) if unschedulable else {},
         gates=tuple(entry.gates),
-        fits_now=found.fits_now,
+        fits_now=result.fits_now,
     )
 
 

@@ -290,26 +290,28 @@ def refused_nodes(
     )
 
 
-def preemption_of(found: scheduler_pb2.PreemptionEvaluation, top: int) -> PreemptionReason:
+def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> PreemptionReason:
     """Read a preemption's evaluation, with its best `top` candidates."""
-    if found.disabled:
+    if preemption.disabled:
         return PreemptionReason(disabled=True)
-    candidates = [candidate for candidate in found.candidates if not candidate.HasField("refusal")]
+    candidates = [
+        candidate for candidate in preemption.candidates if not candidate.HasField("refusal")
+    ]
     candidates.sort(
-        key=lambda candidate: (candidate.node_name != found.picked, *_judged_by(candidate))
+        key=lambda candidate: (candidate.node_name != preemption.picked, *_judged_by(candidate))
     )
     refused = [
         (candidate.node_name, candidate.refusal)
-        for candidate in found.candidates
+        for candidate in preemption.candidates
         if candidate.HasField("refusal")
     ]
     return PreemptionReason(
-        ineligible=found.reason if not found.eligible else "",
-        message=found.message,
-        picked=found.picked,
-        decided_by=found.decided_by,
-        tied=len(found.picked_ties),
-        potential_nodes=len(found.potential_nodes),
+        ineligible=preemption.reason if not preemption.eligible else "",
+        message=preemption.message,
+        picked=preemption.picked,
+        decided_by=preemption.decided_by,
+        tied=len(preemption.picked_ties),
+        potential_nodes=len(preemption.potential_nodes),
         candidate_count=len(candidates),
         candidates=tuple(_candidate(candidate) for candidate in candidates[:top]),
         no_candidates=refused_nodes(refused, top)[:top],
@@ -328,23 +330,23 @@ def _judged_by(candidate: scheduler_pb2.CandidateVerdict) -> tuple[int, int, int
     )
 
 
-def _candidate(found: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
+def _candidate(candidate: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
     return NodeCandidate(
-        node=found.node_name,
+        node=candidate.node_name,
         victims=tuple(
             PreemptionVictim(
                 pod=_key(victim.pod),
                 priority=victim.priority,
                 violates_budget=victim.violates_budget,
             )
-            for victim in found.victims
+            for victim in candidate.victims
         ),
-        reprieved=tuple(map(_key, found.reprieved)),
-        budget_violations=found.budget_violations,
-        highest_priority=found.highest_priority,
-        sum_priorities=found.sum_priorities,
+        reprieved=tuple(map(_key, candidate.reprieved)),
+        budget_violations=candidate.budget_violations,
+        highest_priority=candidate.highest_priority,
+        sum_priorities=candidate.sum_priorities,
         earliest_start_ns=(
-            found.earliest_start_ns if found.HasField("earliest_start_ns") else None
+            candidate.earliest_start_ns if candidate.HasField("earliest_start_ns") else None
         ),
     )
 

@@ -97,14 +97,14 @@ class Rerun:
         instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.at_ns))
         evaluation: scheduler_pb2.Evaluation | None = None
         outcome: scheduler_pb2.Outcome | None = None
-        entry, left = target.entry, deque[scheduler_pb2.Round]()
+        entry, remaining = target.entry, deque[scheduler_pb2.Round]()
         if entry is not None:
-            left = self._send_until(instants, target.from_ns)
-            evaluation, outcome = self._attempt(left, target)
+            remaining = self._send_until(instants, target.from_ns)
+            evaluation, outcome = self._attempt(remaining, target)
             if outcome.HasField("bind") and not entry.refused:
                 return RerunResult(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
         if target.until_ns is not None:
-            self._send_all([*left, *_until(instants, target.until_ns)])
+            self._send_all([*remaining, *_until(instants, target.until_ns)])
         shown = 1 if evaluation is not None else None
         later = self._evaluate(target.life.uid, target.attempt + 1, top_k=shown)
         if later is None:
@@ -140,17 +140,17 @@ class Rerun:
         self, instants: Iterator[list[scheduler_pb2.Round]], at_ns: int
     ) -> deque[scheduler_pb2.Round]:
         """Send the rounds before a moment and return those of the moment."""
-        own: deque[scheduler_pb2.Round] = deque()
+        of_moment: deque[scheduler_pb2.Round] = deque()
 
         def before() -> Iterator[scheduler_pb2.Round]:
             for instant in instants:
                 if instant[0].at_ns >= at_ns:
-                    own.extend(instant)
+                    of_moment.extend(instant)
                     return
                 yield from instant
 
         self._send_all(before())
-        return own
+        return of_moment
 
     def _attempt(
         self, rounds: deque[scheduler_pb2.Round], target: ExplainTarget
@@ -163,23 +163,23 @@ class Rerun:
         while rounds:
             listed = scheduler_pb2.Round()
             listed.CopyFrom(rounds.popleft())
-            is_part, left = listed.events_only, listed.max_pods or 2**31
+            is_part, pods_left = listed.events_only, listed.max_pods or 2**31
             listed.events_only = True
             self._send(listed)
             more = not is_part
-            while more and left > 0:
-                found = None if ahead else self._evaluate(target.life.uid, target.attempt)
-                taken = self._take(min(ahead, left) or 1)
+            while more and pods_left > 0:
+                evaluated = None if ahead else self._evaluate(target.life.uid, target.attempt)
+                taken = self._take(min(ahead, pods_left) or 1)
                 made = list(one_by_one(taken))
                 more = taken.more and not taken.awaits_effects
                 ahead -= min(ahead, len(made))
-                left -= len(made)
+                pods_left -= len(made)
                 for outcome in made:
                     named = (outcome.pop.uid, outcome.attempts)
-                    if found is not None and named == (target.life.uid, target.attempt):
-                        if more and left > 0:
+                    if evaluated is not None and named == (target.life.uid, target.attempt):
+                        if more and pods_left > 0:
                             self._take(0)
-                        return found.evaluation, outcome
+                        return evaluated.evaluation, outcome
         raise RunError(DIVERGED)
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:

@@ -36,76 +36,80 @@ _DECIDED_BY = {
 }
 
 
-def print_explanation(found: PodExplanation, console: Console) -> None:
+def print_explanation(explanation: PodExplanation, console: Console) -> None:
     """Print an explanation."""
-    _print_head(found, console)
-    _print_best(found, console)
-    _print_runner_up(found, console)
-    _print_refused(found, console)
-    if found.preemption is not None:
-        print_preemption(found.preemption, found.pod, console)
-    _print_waiting(found, console)
-    if found.eviction is not None:
-        print_eviction(found.eviction, found.pod, found.start_ns, console)
-    _print_afterwards(found, console)
-    for note in found.notes:
+    _print_head(explanation, console)
+    _print_best(explanation, console)
+    _print_runner_up(explanation, console)
+    _print_refused(explanation, console)
+    if explanation.preemption is not None:
+        print_preemption(explanation.preemption, explanation.pod, console)
+    _print_waiting(explanation, console)
+    if explanation.eviction is not None:
+        print_eviction(explanation.eviction, explanation.pod, explanation.start_ns, console)
+    _print_afterwards(explanation, console)
+    for note in explanation.notes:
         _print(console, escape(f"Note: {note}."))
 
 
-def _print_head(found: PodExplanation, console: Console) -> None:
-    at = durations.simulated(found.offset_ns)
-    if found.decision == "came bound":
-        node = escape(found.node)
+def _print_head(explanation: PodExplanation, console: Console) -> None:
+    at, node = durations.simulated(explanation.offset_ns), escape(explanation.node)
+    if explanation.decision == "came bound":
         _print(
-            console, f"[bold]{escape(found.pod)}[/] was created with node [bold]{node}[/] at {at}"
+            console,
+            f"[bold]{escape(explanation.pod)}[/] was created with node [bold]{node}[/] at {at}",
         )
         return
-    tried = f"attempt {found.attempt} of {found.attempts}" if found.attempt else "not tried yet"
-    _print(console, f"[bold]{escape(found.pod)}[/] at {at}: {tried}")
+    tried = (
+        f"attempt {explanation.attempt} of {explanation.attempts}"
+        if explanation.attempt
+        else "not tried yet"
+    )
+    _print(console, f"[bold]{escape(explanation.pod)}[/] at {at}: {tried}")
     decision = {
-        "scheduled": f"scheduled to [bold]{escape(found.node)}[/]",
-        "nominated": f"no node fits; nominated for [bold]{escape(found.node)}[/] by preemption",
+        "scheduled": f"scheduled to [bold]{node}[/]",
+        "nominated": f"no node fits; nominated for [bold]{node}[/] by preemption",
         "unschedulable": "no node fits",
         "failed": "the attempt failed",
         "not tried": "no attempt until then; verdicts at that time",
-    }[found.decision]
-    how = f" ({_how(found)})" if found.decision == "scheduled" else ""
-    _print(
-        console,
-        f"{decision}{how}; it fits {found.feasible_nodes:,} of {counted(found.nodes, 'node')}",
-    )
-    if found.message:
-        _print(console, escape(found.message))
-    if found.gates:
-        _print(console, f"scheduling gates: {escape(', '.join(found.gates))}")
-    if found.refused_binding:
-        _print(console, f"the binding was refused: {escape(found.refused_binding)}")
+    }[explanation.decision]
+    how = f" ({_how(explanation)})" if explanation.decision == "scheduled" else ""
+    nodes = counted(explanation.nodes, "node")
+    _print(console, f"{decision}{how}; it fits {explanation.feasible_nodes:,} of {nodes}")
+    if explanation.message:
+        _print(console, escape(explanation.message))
+    if explanation.gates:
+        _print(console, f"scheduling gates: {escape(', '.join(explanation.gates))}")
+    if explanation.refused_binding:
+        _print(console, f"the binding was refused: {escape(explanation.refused_binding)}")
 
 
-def _how(found: PodExplanation) -> str:
-    match found.fast_path:
+def _how(explanation: PodExplanation) -> str:
+    match explanation.fast_path:
         case "nominatedNode":
             return "its nominated node, tried first"
         case "singleFeasibleNode":
             return "the only one, so nodes are not scored"
-    if found.best and not found.best[0].scores:
-        return f"one of {found.tied_nodes:,} nodes without scores"
-    if found.tied_nodes > 1:
-        return f"one of {found.tied_nodes:,} with the best score, chosen by tie-break"
+    if explanation.best and not explanation.best[0].scores:
+        return f"one of {explanation.tied_nodes:,} nodes without scores"
+    if explanation.tied_nodes > 1:
+        return f"one of {explanation.tied_nodes:,} with the best score, chosen by tie-break"
     return "the best score"
 
 
-def _print_best(found: PodExplanation, console: Console) -> None:
-    if not found.best or not found.best[0].scores:
+def _print_best(explanation: PodExplanation, console: Console) -> None:
+    if not explanation.best or not explanation.best[0].scores:
         return
-    shown = len(found.best)
-    title = f"Scores of the best {shown:,} nodes" if shown < found.feasible_nodes else "Scores"
+    shown = len(explanation.best)
+    title = (
+        f"Scores of the best {shown:,} nodes" if shown < explanation.feasible_nodes else "Scores"
+    )
     table = new_table("NODE", "PLUGIN", "RAW", "0-100", "WEIGHT", "POINTS")
-    for node in found.best:
-        for row in _score_rows(node, found.weights):
+    for node in explanation.best:
+        for row in _score_rows(node, explanation.weights):
             table.add_row(*row)
     print_table(title, table, console)
-    skipped = [plugin for plugin in found.skipped_scores if plugin in found.weights]
+    skipped = [plugin for plugin in explanation.skipped_scores if plugin in explanation.weights]
     if skipped:
         _print(console, f"skipped score plugins: {escape(', '.join(skipped))}")
 
@@ -118,12 +122,12 @@ def _score_rows(node: ScoredNode, weights: Mapping[str, int]) -> Iterator[tuple[
         yield "", escape(plugin), *(f"{number:,}" for number in numbers)
 
 
-def _print_runner_up(found: PodExplanation, console: Console) -> None:
-    second = found.runner_up
+def _print_runner_up(explanation: PodExplanation, console: Console) -> None:
+    second = explanation.runner_up
     if second is None:
         return
     name = escape(second.name)
-    if found.fast_path:
+    if explanation.fast_path:
         _print(console, f"runner-up: {name} with {second.total:,}, if nodes had been scored")
         return
     if not second.lost_by:
@@ -136,12 +140,12 @@ def _print_runner_up(found: PodExplanation, console: Console) -> None:
     _print(console, f"runner-up: {name} with {second.total:,}, {second.lost_by:,} less ({why})")
 
 
-def _print_refused(found: PodExplanation, console: Console) -> None:
-    if not found.refused:
+def _print_refused(explanation: PodExplanation, console: Console) -> None:
+    if not explanation.refused:
         return
-    more = found.refused_groups - len(found.refused)
+    more = explanation.refused_groups - len(explanation.refused)
     title = "Refused by" + (f" ({counted(more, 'group')} more)" if more else "")
-    _print_groups(found.refused, title, console)
+    _print_groups(explanation.refused, title, console)
 
 
 def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) -> None:
@@ -157,22 +161,22 @@ def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) 
     print_table(title, table, console)
 
 
-def _print_waiting(found: PodExplanation, console: Console) -> None:
-    waiting = found.waiting
+def _print_waiting(explanation: PodExplanation, console: Console) -> None:
+    waiting = explanation.waiting
     if waiting is None:
         return
-    at = durations.simulated(waiting.at_ns - found.start_ns)
-    since = durations.simulated(waiting.since_ns - found.start_ns)
+    at = durations.simulated(waiting.at_ns - explanation.start_ns)
+    since = durations.simulated(waiting.since_ns - explanation.start_ns)
     attempts = counted(waiting.attempts, "attempt")
     place = f"{waiting.sub_queue}, after {attempts}; added or last failed at {since}"
     _print(console, f"\n[bold]At {at} it waits[/] in {escape(place)}")
     if waiting.until_ns is not None:
-        until = durations.simulated(waiting.until_ns - found.start_ns)
+        until = durations.simulated(waiting.until_ns - explanation.start_ns)
         _print(console, f"backoff expires at {until}")
     if waiting.gates:
         _print(console, f"gated by: {escape(', '.join(waiting.gates))}")
     if waiting.leftover_ns is not None:
-        leftover = durations.simulated(waiting.leftover_ns - found.start_ns)
+        leftover = durations.simulated(waiting.leftover_ns - explanation.start_ns)
         _print(console, f"without an event, it is tried again after {leftover}")
     if waiting.plugins:
         _print(console, f"refused by: {escape(', '.join(waiting.plugins))}")
@@ -183,11 +187,11 @@ def _print_waiting(found: PodExplanation, console: Console) -> None:
         _print(console, f"at that time it fits on {counted(waiting.fits_now, 'node')}")
 
 
-def _print_afterwards(found: PodExplanation, console: Console) -> None:
-    if found.afterwards:
+def _print_afterwards(explanation: PodExplanation, console: Console) -> None:
+    if explanation.afterwards:
         console.print()
-    for later in found.afterwards:
-        at = durations.simulated(later.at_ns - found.start_ns)
+    for later in explanation.afterwards:
+        at = durations.simulated(later.at_ns - explanation.start_ns)
         _print(console, f"later, at {at}: {escape(later.what)}")
 
 
@@ -212,41 +216,41 @@ def print_table(title: str, table: Table, console: Console) -> None:
     _print(console, table)
 
 
-def print_eviction(found: EvictionReason, pod: str, start_ns: int, console: Console) -> None:
+def print_eviction(eviction: EvictionReason, pod: str, start_ns: int, console: Console) -> None:
     """Print why a kubelet evicted `pod`, with the ranking."""
-    at = durations.simulated(found.at_ns - start_ns)
-    grace_s = found.grace_period_s
+    at = durations.simulated(eviction.at_ns - start_ns)
+    grace_s = eviction.grace_period_s
     grace = "" if grace_s is None else f", with a grace period of {grace_s} s"
-    node = escape(found.node)
+    node = escape(eviction.node)
     _print(console, f"\n[bold]Evicted at {at}[/] on [bold]{node}[/]{grace}")
-    _print(console, escape(found.message.strip()))
-    if not found.signal:
+    _print(console, escape(eviction.message.strip()))
+    if not eviction.signal:
         _print(console, "a limit on local storage was exceeded; no threshold was met")
         return
-    if found.threshold:
-        _print(console, f"threshold: {escape(_threshold(found.threshold))}")
-    if found.available is not None and found.capacity is not None:
-        available = _amount(found.available, found.signal)
-        capacity = _amount(found.capacity, found.signal)
+    if eviction.threshold:
+        _print(console, f"threshold: {escape(_threshold(eviction.threshold))}")
+    if eviction.available is not None and eviction.capacity is not None:
+        available = _amount(eviction.available, eviction.signal)
+        capacity = _amount(eviction.capacity, eviction.signal)
         _print(console, f"observed: {available} available of {capacity}")
-    if found.rank:
-        pods = counted(found.ranked_pods, "pod")
-        _print(console, f"rank: {found.rank:,} of {pods} on the node")
-    _print_ranking(found, pod, console)
+    if eviction.rank:
+        pods = counted(eviction.ranked_pods, "pod")
+        _print(console, f"rank: {eviction.rank:,} of {pods} on the node")
+    _print_ranking(eviction, pod, console)
 
 
-def _print_ranking(found: EvictionReason, pod: str, console: Console) -> None:
-    if not found.ranking:
+def _print_ranking(eviction: EvictionReason, pod: str, console: Console) -> None:
+    if not eviction.ranking:
         return
-    shown = len(found.ranking)
-    whole = shown == found.ranked_pods
+    shown = len(eviction.ranking)
+    whole = shown == eviction.ranked_pods
     first = "Ranking, first to be evicted first" if whole else f"The first {shown:,} of the ranking"
     table = new_table("RANK", "POD", "PRIORITY", "USED", "REQUEST", "EXCEEDED")
-    for number, place in enumerate(found.ranking, 1):
+    for number, place in enumerate(eviction.ranking, 1):
         name = f"[bold]{escape(place.pod)}[/]" if place.pod == pod else escape(place.pod)
         exceeds = "yes" if place.exceeds_request else "no"
-        used = "unknown" if place.usage is None else _amount(place.usage, found.signal)
-        request = _amount(place.request, found.signal)
+        used = "unknown" if place.usage is None else _amount(place.usage, eviction.signal)
+        request = _amount(place.request, eviction.signal)
         table.add_row(f"{number:,}", name, f"{place.priority:,}", used, request, exceeds)
     print_table(first, table, console)
 
@@ -267,42 +271,43 @@ def _threshold(text: str) -> str:
     return f"{condition} ({kind}{f', minimum reclaim {reclaim}' if reclaim else ''})"
 
 
-def print_preemption(found: PreemptionReason, pod: str, console: Console) -> None:
+def print_preemption(preemption: PreemptionReason, pod: str, console: Console) -> None:
     """Print the candidates for preemption by `pod`, and the victims on the picked one."""
     console.print()
-    if found.disabled:
+    if preemption.disabled:
         _print(console, "Preemption is disabled")
         return
-    if found.ineligible:
-        console.print(f"Preemption: the pod is not eligible: {escape(found.ineligible)}")
+    if preemption.ineligible:
+        console.print(f"Preemption: the pod is not eligible: {escape(preemption.ineligible)}")
         return
-    _print(console, _summary(found))
-    if found.candidates:
-        _print_candidates(found, console)
-        _print_picked(found.candidates[0], pod, console)
-    for group in found.no_candidates:
+    _print(console, _summary(preemption))
+    if preemption.candidates:
+        _print_candidates(preemption, console)
+        _print_picked(preemption.candidates[0], pod, console)
+    for group in preemption.no_candidates:
         reasons = escape("; ".join(group.reasons))
         names = escape(", ".join(group.nodes[:_NAMES]) + (", ..." if group.count > _NAMES else ""))
         _print(console, f"not a candidate, {counted(group.count, 'node')} ({names}): {reasons}")
 
 
-def _summary(found: PreemptionReason) -> str:
-    found_there = (
+def _summary(preemption: PreemptionReason) -> str:
+    on_how_many = (
         f"[bold]Preemption[/]: it might help on "
-        f"{counted(found.potential_nodes, 'node')}; {counted(found.candidate_count, 'candidate')}"
+        f"{counted(preemption.potential_nodes, 'node')}; "
+        f"{counted(preemption.candidate_count, 'candidate')}"
     )
-    if not found.picked:
-        return found_there
-    why = _DECIDED_BY.get(found.decided_by, found.decided_by)
-    tied = f" ({counted(found.tied, 'node')})" if found.tied else ""
-    return f"{found_there}\n[bold]{escape(found.picked)}[/] is picked: {escape(why)}{tied}"
+    if not preemption.picked:
+        return on_how_many
+    why = _DECIDED_BY.get(preemption.decided_by, preemption.decided_by)
+    tied = f" ({counted(preemption.tied, 'node')})" if preemption.tied else ""
+    return f"{on_how_many}\n[bold]{escape(preemption.picked)}[/] is picked: {escape(why)}{tied}"
 
 
-def _print_candidates(found: PreemptionReason, console: Console) -> None:
-    shown = len(found.candidates)
-    best = f"Best {shown:,} candidates" if shown < found.candidate_count else "Candidates"
+def _print_candidates(preemption: PreemptionReason, console: Console) -> None:
+    shown = len(preemption.candidates)
+    best = f"Best {shown:,} candidates" if shown < preemption.candidate_count else "Candidates"
     table = new_table("NODE", "VICTIMS", "VIOLATIONS", "HIGHEST PRIORITY", "REPRIEVED")
-    for candidate in found.candidates:
+    for candidate in preemption.candidates:
         table.add_row(
             escape(candidate.node),
             f"{len(candidate.victims):,}",

@@ -211,12 +211,14 @@ def _chosen(
 def _unknown(pod: str, namespace: str, lives: Iterable[PodLife]) -> str:
     keys = sorted({life.key for life in lives})
     texts = {key: key for key in keys} | {key.partition("/")[2]: key for key in keys}
-    wanted = pod if "/" in pod or not namespace else f"{namespace}/{pod}"
-    near = difflib.get_close_matches(wanted, texts, n=_NEAR, cutoff=0.6)
+    asked_for = pod if "/" in pod or not namespace else f"{namespace}/{pod}"
+    near = difflib.get_close_matches(asked_for, texts, n=_NEAR, cutoff=0.6)
     near += [text for text in texts if pod in text and text not in near][: _NEAR - len(near)]
-    found = list(dict.fromkeys(texts[text] for text in near))
-    hint = f"; did you mean {_listed(found)}?" if found else f"; it has {len(keys):,} others"
-    return f"the run has no pod {wanted}{hint}"
+    suggested = list(dict.fromkeys(texts[text] for text in near))
+    hint = (
+        f"; did you mean {_listed(suggested)}?" if suggested else f"; it has {len(keys):,} others"
+    )
+    return f"the run has no pod {asked_for}{hint}"
 
 
 def _read_entries(run: RunDirectory, life: PodLife) -> dict[int, int]:
@@ -246,9 +248,9 @@ def _listed(texts: Sequence[str]) -> str:
 def _numbered(
     life: PodLife, tried: Sequence[trace_pb2.Decision], attempt: int
 ) -> trace_pb2.Decision:
-    found = [entry for entry in tried if attempt_of(entry) == attempt]
-    if found:
-        return found[-1]
+    numbered = [entry for entry in tried if attempt_of(entry) == attempt]
+    if numbered:
+        return numbered[-1]
     if not tried:
         raise RunError(f"pod {life.key} was never tried")
     last = max(map(attempt_of, tried))

@@ -177,11 +177,11 @@ def spec_in_force(pod: Pod) -> PodSpec:
 def _in_force(
     container: Container, by_name: Mapping[str, ContainerResources], infeasible: bool
 ) -> Container:
-    found = by_name.get(container.name)
-    if found is None:
+    status = by_name.get(container.name)
+    if status is None:
         return container
     own = () if infeasible else tuple(container.requests.items())
-    return replace(container, requests=_highest((*own, *found.actual, *found.allocated)))
+    return replace(container, requests=_highest((*own, *status.actual, *status.allocated)))
 
 
 def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:

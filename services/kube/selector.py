@@ -123,13 +123,13 @@ class LabelSelectors(Generic[_K]):
 
     def matching(self, labels: Mapping[str, str]) -> list[_K]:
         """Return the keys of the selectors that match, in the order in which they came."""
-        found = [
+        matching = [
             key
             for label in (_ANY, *_each(labels))
             for key, selector in self._filed.get(label, {}).items()
             if selector.matches(labels)
         ]
-        return found if len(found) < 2 else sorted(found, key=self._numbers.__getitem__)
+        return matching if len(matching) < 2 else sorted(matching, key=self._numbers.__getitem__)
 
 
 _ANY: _Label = ("", None)

@@ -98,13 +98,13 @@ class PersistentVolume:
         Source: kubernetes v1.34 plugins/volumezone/volume_zone.go, getPVTopologies;
         cloud-provider/volume/helpers/zones.go, LabelZonesToSet.
         """
-        found: list[tuple[str, frozenset[str]]] = []
+        labelled: list[tuple[str, frozenset[str]]] = []
         for label in TOPOLOGY_LABELS:
             places = self.labels.get(label, "").split(ZONE_DELIMITER)
             named = frozenset(place.strip() for place in places)
             if "" not in named:
-                found.append((label, named))
-        return found
+                labelled.append((label, named))
+        return labelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,10 +62,10 @@ def _construct_mapping(
     loader: yaml.SafeLoader, node: yaml.MappingNode, deep: bool = False
 ) -> dict[Any, Any]:
     """Return a mapping whose keys are texts, as those of JSON are."""
-    found = yaml.SafeLoader.construct_mapping(loader, node, deep)
-    if {*map(type, found)} <= {str}:
-        return found
-    return {key if type(key) is str else _key(key, node): value for key, value in found.items()}
+    mapping = yaml.SafeLoader.construct_mapping(loader, node, deep)
+    if {*map(type, mapping)} <= {str}:
+        return mapping
+    return {key if type(key) is str else _key(key, node): value for key, value in mapping.items()}
 
 
 def _key(key: object, node: yaml.MappingNode) -> str:

@@ -96,15 +96,15 @@ def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Regi
 
 
 def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfile]:
-    found: dict[str, HintProfile] = {}
+    profiles: dict[str, HintProfile] = {}
     for index, message in enumerate(messages):
         field, name = f"config.profiles[{index}]", message.scheduler_name
         if not name:
             raise FieldError(f"{field}.scheduler_name", "is required")
-        if name in found:
+        if name in profiles:
             raise FieldError(f"{field}.scheduler_name", f'"{name}" occurs twice: name it once')
-        found[name] = _profile(message, field)
-    return found
+        profiles[name] = _profile(message, field)
+    return profiles
 
 
 def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:

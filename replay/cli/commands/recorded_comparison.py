@@ -12,15 +12,12 @@ from replay.cli.parameters import DATA, echo_data, shows, write
 from replay.cli.progress import counted, play, profile_names
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
+from replay.compare.free_run import BindingMatch, FreeRunAgreement, RecordedOutcomes, has_outcomes
 from replay.compare.recorded import DecisionKind
 from replay.compare.run import (
-    BindingMatch,
     CompareSettings,
-    FreeRunAgreement,
     RecordedContent,
-    RecordedOutcomes,
     compare_recorded,
-    has_outcomes,
     recorded_content,
     without_outcomes,
 )

@@ -197,9 +197,9 @@ def only(field: str, values: Iterable[Any]) -> Any:
 def expect_same(what: str, seen: Message, wanted: Message) -> None:
     """Raise CheckError where messages differ in any field that is not in MEASURED."""
     one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
-    found = _difference("", one, other)
-    if found:
-        raise CheckError(f"{what}: {found}")
+    difference = _difference("", one, other)
+    if difference:
+        raise CheckError(f"{what}: {difference}")
 
 
 def expect_refusal(

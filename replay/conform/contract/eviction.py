@@ -82,11 +82,11 @@ def _create(**config: Any) -> pb.CreateSessionRequest:
 
 def _apply(session: CheckedSession, *operations: pb.Operation) -> list[pb.OperationResult]:
     """Return the results of operations; those that were left are sent again."""
-    left, results = list(operations), []
-    while left:
-        answer = session.send(pb.ApplyRequest(operations=left))
+    unsent, results = list(operations), []
+    while unsent:
+        answer = session.send(pb.ApplyRequest(operations=unsent))
         results += answer.results
-        left = left[answer.applied :]
+        unsent = unsent[answer.applied :]
     return results
 
 
@@ -108,8 +108,8 @@ def evicts_at_a_hard_threshold(client: ContractClient) -> None:
     expect("evictions on a calm node", _evicted(_step(session, step(0, 4))), [])
     evicted = _evicted(_step(session, step(10, 0.5)))
     expect("evictions below a hard threshold", len(evicted), 1)
-    left = [f"uid-{name}" for name, *_ in PODS if name not in evicted]
-    again = _evicted(_step(session, step(20, 0.5, pods=[], active_uids=left)))
+    kept = [f"uid-{name}" for name, *_ in PODS if name not in evicted]
+    again = _evicted(_step(session, step(20, 0.5, pods=[], active_uids=kept)))
     expect("evictions of pods named by uid", len(again), 1)
     expect("evictions on a calm node", _evicted(_step(session, step(30, 4))), [])
 
@@ -228,8 +228,8 @@ def admits_pods_as_the_kubelet_does(client: ContractClient) -> None:
 def configures_a_node_by_itself(client: ContractClient) -> None:
     """Check that the other nodes keep the session's thresholds."""
     session = client.session()
-    own = ev.EvictionConfig(hard={MEMORY: "3Gi"}, local_storage_isolation=False)
-    configure = pb.Operation(configure=pb.Configure(node_name="m", config=own))
+    of_node = ev.EvictionConfig(hard={MEMORY: "3Gi"}, local_storage_isolation=False)
+    configure = pb.Operation(configure=pb.Configure(node_name="m", config=of_node))
     configured, *steps = _apply(session, configure, step(0, 2), step(0, 2, "m"))
     signals = [
         threshold.text.startswith(f"{MEMORY}<3Gi") for threshold in configured.configured.thresholds

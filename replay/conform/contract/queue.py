@@ -123,9 +123,9 @@ def pops_by_priority_and_age(client: ContractClient) -> None:
     session = client.session()
     expect("a pop of an empty queue", _popped(session), None)
     added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
-    wanted = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
-    expect("heads", _heads(session, *added), wanted)
-    expect("pops", [_popped(session, 4) for _ in range(5)], [*wanted, None])
+    in_order = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
+    expect("heads", _heads(session, *added), in_order)
+    expect("pops", [_popped(session, 4) for _ in range(5)], [*in_order, None])
     keyed = client.session()
     added = [add("a", 9, 0, sort_key=b"z"), add("b", 0, 0, sort_key=b"k")]
     expect("heads by sort_key", _heads(keyed, *added), [("b", 1, 1), ("a", 2, 1)])
@@ -227,8 +227,8 @@ def commits_refusals_as_one_by_one(client: ContractClient) -> None:
     result = only("results", answer.results)
     expect("results[0]", (result.code, result.pods, answer.applied), (NOT_NEXT, 2, 0))
     for name, cycle in (("a", 1), ("b", 2)):
-        wanted = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
-    expect("heads after refusals", _shown(answer), _shown(wanted))
+        one_by_one = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
+    expect("heads after refusals", _shown(answer), _shown(one_by_one))
     later = [move("NodeAdd", 2), at(60, flush_backoff=Empty())]
     expect_same("a response after refusals", _done(together, *later), _done(single, *later))
 
@@ -254,12 +254,12 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     _done(session, commit("a", 1), give_back("a", 1), commit("b", 2))
     state = session.state().state
     places = {entry.pod.name: entry.sub_queue for entry in state.entries}
-    wanted = {
+    expected = {
         "a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE,
         "b": queue_pb2.SUB_QUEUE_IN_FLIGHT,
         "c": queue_pb2.SUB_QUEUE_ACTIVE,
     }
-    expect("state.entries by sub_queue", places, wanted)
+    expect("state.entries by sub_queue", places, expected)
     expect("state.cycle", state.cycle, 2)
     nominated = [(nomination.node_name, nomination.pods[0].uid) for nomination in state.nominations]
     expect("state.nominations", nominated, [("n", "uid-b")])
@@ -269,7 +269,7 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     first = only("views", islice(views, 1)).sub_queues
     counts = {view.sub_queue: view.count for view in first if view.count}
     views.cancel()
-    expect("WatchPending's counts", counts, dict.fromkeys(wanted.values(), 1))
+    expect("WatchPending's counts", counts, dict.fromkeys(expected.values(), 1))
 
 
 @CHECKS.level(5)

@@ -117,12 +117,12 @@ def takes_events_in_parts(client: ContractClient) -> None:
     """Check that events only take no pod, and what follows is as if they had come at once."""
     whole, parts = SmallCluster(client), SmallCluster(client)
     events = [*(node(f"n{cpu}", cpu) for cpu in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
-    wanted = whole.round(0, *events)
+    at_once = whole.round(0, *events)
     for event in events[:-1]:
         expect("outcomes of events only", parts.round(0, event, events_only=True), [])
     seen = parts.round(0, events[-1])
-    expect("outcomes after events in parts", len(seen), len(wanted))
-    for one, other in zip(seen, wanted, strict=True):
+    expect("outcomes after events in parts", len(seen), len(at_once))
+    for one, other in zip(seen, at_once, strict=True):
         expect_same("an outcome after events in parts", one, other)
 
 
@@ -254,13 +254,13 @@ def evaluates_a_pending_pod(client: ContractClient) -> None:
         if new_pod is None:
             request.pod.uid = uid
         answer = cluster.session.read("EvaluatePod", request, pb.EvaluatePodResponse())
-        found: scheduler_pb2.Evaluation = answer.evaluation
-        return found
+        evaluation: scheduler_pb2.Evaluation = answer.evaluation
+        return evaluation
 
-    found = evaluated("uid-a")
-    expect("evaluation.host", found.host, "m")
-    expect("evaluation.feasible_nodes", found.feasible_nodes, 1)
-    refusals = {verdict.node_name: verdict.HasField("refusal") for verdict in found.nodes}
+    evaluation = evaluated("uid-a")
+    expect("evaluation.host", evaluation.host, "m")
+    expect("evaluation.feasible_nodes", evaluation.feasible_nodes, 1)
+    refusals = {verdict.node_name: verdict.HasField("refusal") for verdict in evaluation.nodes}
     expect("evaluation.nodes that are refused", refusals, {"m": False, "n": True})
     expect("evaluation.host of a new pod", evaluated("", pod("b", 3).add.pod).host, "m")
     expect_refusal(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")

@@ -121,12 +121,12 @@ def refuses_time_that_goes_backwards(client: ContractClient) -> None:
 def refuses_a_malformed_request_whole(client: ContractClient) -> None:
     """Check that the error has the field, and that nothing before it is applied."""
     first = client.contract.story()[0]
-    wanted = client.session().send(first)
+    accepted = client.session().send(first)
     for field, request in client.contract.malformed().items():
         session = client.session()
         stamped = session.stamped(request)
         _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", field, of=f"a bad {field}")
-        expect_same(f"a response after a refusal of {field}", session.send(first), wanted)
+        expect_same(f"a response after a refusal of {field}", session.send(first), accepted)
 
 
 @_CHECKS.level(4)

@@ -110,8 +110,8 @@ class SmallCluster:
             if len(decided) > OUTCOMES_MAX:
                 raise CheckError(f"more is set after {OUTCOMES_MAX} outcomes of a few pods")
             round_ = round_at(second, **more)
-        found = outcomes.HasField("next_wakeup_ns")
-        self._wakeup_ns = outcomes.next_wakeup_ns if found else None
+        wakes = outcomes.HasField("next_wakeup_ns")
+        self._wakeup_ns = outcomes.next_wakeup_ns if wakes else None
         return decided
 
     def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:

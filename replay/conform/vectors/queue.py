@@ -125,13 +125,17 @@ def _only_result(answer: pb.ApplyResponse) -> queue_pb2.OperationResult:
     return result
 
 
-def queue_difference(channel: grpc.Channel, mode: str, script: Json, *, stream: bool) -> str:
+def queue_difference(
+    channel: grpc.Channel,
+    mode: str,
+    script: Json,
+    session: type[UnaryQueueSession] = UnaryQueueSession,
+) -> str:
     """Return where a service first differs from a recorded script, "" where it does not.
 
-    Result and state are compared after each operation, by unary RPCs or by the `stream`.
+    Result and state are compared after each operation.
     """
-    config = config_message(mode, script["config"])
-    client = StreamQueueSession(channel, config) if stream else UnaryQueueSession(channel, config)
+    client = session(channel, config_message(mode, script["config"]))
     try:
         run = ScriptedQueue(client, mode)
         return difference_of(mode, script, run.apply, run.state)
@@ -139,3 +143,8 @@ def queue_difference(channel: grpc.Channel, mode: str, script: Json, *, stream: 
         return str(error)
     finally:
         client.close()
+
+
+def streamed_queue_difference(channel: grpc.Channel, mode: str, script: Json) -> str:
+    """Return what `queue_difference` returns, by the stream."""
+    return queue_difference(channel, mode, script, StreamQueueSession)

@@ -56,14 +56,14 @@ def difference_of(
         ties = {name for name in recorded if name.endswith("_tie")}
         observed = state()
         actual = {"result": result, "state": comparable(observed or expected["state"], ties)}
-        wanted = {
+        upstream = {
             "result": {name: recorded[name] for name in recorded if name not in ties},
             "state": comparable(expected["state"], ties),
         }
         if mode == "v1.16":  # recorded from a later version's entries, which differ
-            for side in (actual, wanted):
+            for side in (actual, upstream):
                 drop_attempts(side)
-        for part, value in wanted.items():
+        for part, value in upstream.items():
             if actual[part] != value:
                 return (
                     f"{vector['id']} step {step} {json.dumps(op)}: {part}\n"

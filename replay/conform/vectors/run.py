@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import grpc
 from replay.backends.processes import EmbeddedServices
 from replay.backends.stream import describe
 from replay.conform.vectors.eviction import eviction_difference
-from replay.conform.vectors.queue import queue_difference
+from replay.conform.vectors.queue import queue_difference, streamed_queue_difference
 from replay.conform.vectors.scheduling import scheduling_difference
 from replay.conform.vectors.vectors import (
     Json,
@@ -27,17 +27,23 @@ from replay.errors import BackendError
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.client import channel
 
-Compare = Callable[[Json], str]
-"""Plays a vector and returns the service's difference, "" for none."""
-_DEFAULT_VERSION = {
-    VectorKind.SCHEDULING: "v1.34",
-    VectorKind.QUEUE: "v1.34",
-    VectorKind.EVICTION: "v1.32",
-}
-_SERVICE = {
-    VectorKind.SCHEDULING: "scheduler",
-    VectorKind.QUEUE: "queue",
-    VectorKind.EVICTION: "eviction",
+Compare = Callable[[grpc.Channel, str, Json], str]
+"""Plays a vector of a version and returns the service's difference, "" for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Player:
+    """How vectors of a kind are played; `version` is that of files that name none."""
+
+    service: str
+    version: str
+    compare: Compare
+
+
+_PLAYERS = {
+    VectorKind.SCHEDULING: _Player("scheduler", "v1.34", scheduling_difference),
+    VectorKind.QUEUE: _Player("queue", "v1.34", queue_difference),
+    VectorKind.EVICTION: _Player("eviction", "v1.32", eviction_difference),
 }
 
 
@@ -122,12 +128,12 @@ def files_of(paths: list[Path], version: str = "") -> list[FileConformance]:
 
     `version` is upstream's version of the vectors; "": that in each file's name.
     """
-    found = []
+    files = []
     for path in paths:
         kind = kind_of(path)
-        its_version = version or version_in(path) or _DEFAULT_VERSION[kind]
-        found.append(FileConformance(path=path, kind=kind, version=its_version))
-    return found
+        its_version = version or version_in(path) or _PLAYERS[kind].version
+        files.append(FileConformance(path=path, kind=kind, version=its_version))
+    return files
 
 
 def play(
@@ -143,35 +149,32 @@ def play(
     A vector that cannot be read counts as a difference. `stream` plays the queue's scripts by its
     stream instead of by unary RPCs. Raises BackendError where a service is unavailable.
     """
+    players = dict(_PLAYERS)
+    if stream:
+        players[VectorKind.QUEUE] = replace(
+            _PLAYERS[VectorKind.QUEUE], compare=streamed_queue_difference
+        )
     with _channels({file.kind for file in files}, endpoints) as channels:
         for file in files:
-            compare = _comparer(file, channels[file.kind], stream=stream)
             for number, line in enumerate(read_lines(file.path), 1):
                 id_, tags = _name(line, number)
                 if not wanted(id_):
                     continue
-                file.note(id_, tags, _compared(compare, line, file.kind))
+                text = _difference(players[file.kind], channels[file.kind], file.version, line)
+                file.note(id_, tags, text)
                 progress(file)
 
 
-def _comparer(file: FileConformance, opened: grpc.Channel, *, stream: bool) -> Compare:
-    match file.kind:
-        case VectorKind.EVICTION:
-            return lambda vector: eviction_difference(opened, file.version, vector)
-        case VectorKind.QUEUE:
-            return lambda vector: queue_difference(opened, file.version, vector, stream=stream)
-        case VectorKind.SCHEDULING:
-            return lambda vector: scheduling_difference(opened, vector)
-
-
-def _compared(compare: Compare, line: Json | UnreadableVector, kind: VectorKind) -> str:
+def _difference(
+    player: _Player, opened: grpc.Channel, version: str, line: Json | UnreadableVector
+) -> str:
     if isinstance(line, UnreadableVector):
         return f"the vector cannot be read: it {line.reason}"
     try:
-        return compare(line)
+        return player.compare(opened, version, line)
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
-            raise BackendError(f"{_SERVICE[kind]}: {describe(error)}") from error
+            raise BackendError(f"{player.service}: {describe(error)}") from error
         return f"the service returned {describe(error)}"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return f"the vector cannot be read: {error!r}"
@@ -190,16 +193,16 @@ def _name(line: Json | UnreadableVector, number: int) -> tuple[str, tuple[str, .
 def _channels(
     kinds: set[VectorKind], endpoints: Endpoints
 ) -> Iterator[dict[VectorKind, grpc.Channel]]:
-    missing = {kind for kind in kinds if _SERVICE[kind] not in endpoints.addresses}
+    missing = {kind for kind in kinds if _PLAYERS[kind].service not in endpoints.addresses}
     started: AbstractContextManager[EmbeddedServices] = EmbeddedServices(
         scheduler=bool(missing & {VectorKind.SCHEDULING, VectorKind.QUEUE}),
         eviction=VectorKind.EVICTION in missing,
     )
     with started as embedded:
         opened = {
-            kind: channel(embedded.addresses[_SERVICE[kind]])
+            kind: channel(embedded.addresses[_PLAYERS[kind].service])
             if kind in missing
-            else channel(endpoints.addresses[_SERVICE[kind]], endpoints.tls)
+            else channel(endpoints.addresses[_PLAYERS[kind].service], endpoints.tls)
             for kind in sorted(kinds, key=lambda kind: kind.value)
         }
         try:

@@ -48,16 +48,16 @@ _NOTHING_TRIED: Mapping[str, Any] = {
 Json = Mapping[str, Any]
 
 
-def scheduling_difference(channel: grpc.Channel, vector: Json) -> str:
+def scheduling_difference(channel: grpc.Channel, version: str, vector: Json) -> str:  # noqa: ARG001 - all are of one version
     """Return a service's differences from a recorded scenario, "" for none.
 
     Where upstream's documentation and behaviour differ, either outcome is right.
     """
     scenario = vector["scenario"]
     stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
-    found = evaluation_of(stub, scenario)
+    evaluation = evaluation_of(stub, scenario)
     accepted = [vector[name] for name in ("expectedDocumented", "expected") if name in vector]
-    found_differences = [differences(scenario, expected, found) for expected in accepted]
+    found_differences = [differences(scenario, expected, evaluation) for expected in accepted]
     return "" if not all(found_differences) else "\n".join(found_differences[0])
 
 
@@ -96,76 +96,76 @@ def round_of(scenario: Json) -> scheduler_pb2.Round:
     return round_
 
 
-def differences(scenario: Json, expected: Json, found: scheduler_pb2.Evaluation) -> list[str]:
+def differences(scenario: Json, expected: Json, evaluation: scheduler_pb2.Evaluation) -> list[str]:
     """Return the differences, one text for each field of the vector."""
-    wanted = _complete(expected)
-    answer = _answer(found, wanted)
+    recorded = _complete(expected)
+    answer = _answer(evaluation, recorded)
     return [
-        f"{scenario['id']} {key}:\n  is     {answer.get(key)}\n  wanted {wanted.get(key)}"
-        for key in sorted(wanted.keys() | answer.keys())
-        if answer.get(key) != wanted.get(key)
+        f"{scenario['id']} {key}:\n  is     {answer.get(key)}\n  wanted {recorded.get(key)}"
+        for key in sorted(recorded.keys() | answer.keys())
+        if answer.get(key) != recorded.get(key)
     ]
 
 
 def _complete(expected: Json) -> Json:
     """Return the expected fields, with the empty ones that a vector leaves out."""
-    wanted = {key: value for key, value in expected.items() if key not in _IGNORED}
-    if "error" in wanted:
+    recorded = {key: value for key, value in expected.items() if key not in _IGNORED}
+    if "error" in recorded:
         return {"error": True}
-    wanted.setdefault("skippedFilter", [])
-    if wanted["feasible"]:
-        wanted.setdefault("skippedScore", [])
-        wanted.setdefault("scores", {})
-    if "profile" in wanted:
-        wanted.setdefault("weights", {})
-    if "preemption" in wanted:
-        preemption = {**_NOTHING_TRIED, **wanted["preemption"]}
-        wanted["preemption"] = {k: v for k, v in preemption.items() if k not in _IGNORED}
-    return wanted
+    recorded.setdefault("skippedFilter", [])
+    if recorded["feasible"]:
+        recorded.setdefault("skippedScore", [])
+        recorded.setdefault("scores", {})
+    if "profile" in recorded:
+        recorded.setdefault("weights", {})
+    if "preemption" in recorded:
+        preemption = {**_NOTHING_TRIED, **recorded["preemption"]}
+        recorded["preemption"] = {k: v for k, v in preemption.items() if k not in _IGNORED}
+    return recorded
 
 
-def _answer(found: scheduler_pb2.Evaluation, wanted: Json) -> Json:
-    if found.error:
+def _answer(evaluation: scheduler_pb2.Evaluation, recorded: Json) -> Json:
+    if evaluation.error:
         return {"error": True}
-    fitting = [node for node in found.nodes if not node.HasField("refusal")]
+    fitting = [node for node in evaluation.nodes if not node.HasField("refusal")]
     answer: dict[str, Any] = {
         "feasible": sorted(node.node_name for node in fitting),
         "filter": {
             node.node_name: _refusal(node.refusal)
-            for node in found.nodes
+            for node in evaluation.nodes
             if node.HasField("refusal")
         },
-        "skippedFilter": list(found.skipped_filters),
+        "skippedFilter": list(evaluation.skipped_filters),
     }
-    if "profile" in wanted:
-        answer["profile"] = found.profile
-        answer["weights"] = dict(found.weights)
-        answer["filterOrder"] = list(found.filter_order)
+    if "profile" in recorded:
+        answer["profile"] = evaluation.profile
+        answer["weights"] = dict(evaluation.weights)
+        answer["filterOrder"] = list(evaluation.filter_order)
     if fitting:
-        return {**answer, **_scored(found, fitting, wanted)}
-    answer["fitError"] = found.fit_error
-    if found.HasField("pre_filter"):
-        answer["preFilter"] = _refusal(found.pre_filter)
-    if found.preemption.disabled:
+        return {**answer, **_scored(evaluation, fitting, recorded)}
+    answer["fitError"] = evaluation.fit_error
+    if evaluation.HasField("pre_filter"):
+        answer["preFilter"] = _refusal(evaluation.pre_filter)
+    if evaluation.preemption.disabled:
         answer["postFilterDisabled"] = True
     else:
-        answer["preemption"] = _preemption(found.preemption, wanted.get("preemption", {}))
+        answer["preemption"] = _preemption(evaluation.preemption, recorded.get("preemption", {}))
     return answer
 
 
 def _scored(
-    found: scheduler_pb2.Evaluation, fitting: list[scheduler_pb2.NodeVerdict], wanted: Json
+    evaluation: scheduler_pb2.Evaluation, fitting: list[scheduler_pb2.NodeVerdict], recorded: Json
 ) -> Json:
-    hosts = wanted.get("hosts", [])
+    hosts = recorded.get("hosts", [])
     answer: dict[str, Any] = {
         "total": {node.node_name: node.total for node in fitting},
         "scores": _scores(fitting),
-        "skippedScore": list(found.skipped_scores),
-        "best": sorted(found.best_nodes),
-        "hosts": hosts if found.host in hosts else [found.host],
+        "skippedScore": list(evaluation.skipped_scores),
+        "best": sorted(evaluation.best_nodes),
+        "hosts": hosts if evaluation.host in hosts else [evaluation.host],
     }
-    if found.fast_path:
-        answer["fastPath"] = FAST_PATHS[found.fast_path]
+    if evaluation.fast_path:
+        answer["fastPath"] = FAST_PATHS[evaluation.fast_path]
     return answer
 
 
@@ -180,58 +180,62 @@ def _scores(nodes: list[scheduler_pb2.NodeVerdict]) -> Json:
 
 def _refusal(refusal: scheduler_pb2.Refusal) -> Json:
     code = scheduler_pb2.VerdictCode.Name(refusal.code).removeprefix("VERDICT_CODE_")
-    found = {
+    plain = {
         "plugin": refusal.plugin,
         "code": "".join(word.capitalize() for word in code.split("_")),
         "reasons": list(refusal.reasons),
     }
-    return {**found, "preFilter": True} if refusal.pre_filter else found
+    return {**plain, "preFilter": True} if refusal.pre_filter else plain
 
 
-def _preemption(found: scheduler_pb2.PreemptionEvaluation, expected: Json) -> Json:
-    candidates = [candidate for candidate in found.candidates if not candidate.HasField("refusal")]
-    refused = [candidate for candidate in found.candidates if candidate.HasField("refusal")]
-    wanted = expected.get("candidates", {})
-    ties = sorted(found.picked_ties)
+def _preemption(preemption: scheduler_pb2.PreemptionEvaluation, expected: Json) -> Json:
+    candidates = [
+        candidate for candidate in preemption.candidates if not candidate.HasField("refusal")
+    ]
+    refused = [candidate for candidate in preemption.candidates if candidate.HasField("refusal")]
+    recorded = expected.get("candidates", {})
+    ties = sorted(preemption.picked_ties)
     picked = expected.get("picked", "")
-    nominated = found.nominated_node_name if found.HasField("nominated_node_name") else None
+    nominated = (
+        preemption.nominated_node_name if preemption.HasField("nominated_node_name") else None
+    )
     if nominated and nominated in ties:
         nominated = expected["resultNominatedNode"]
     return {
-        "eligible": found.eligible,
-        "reason": found.reason,
-        "potentialNodes": sorted(found.potential_nodes),
+        "eligible": preemption.eligible,
+        "reason": preemption.reason,
+        "potentialNodes": sorted(preemption.potential_nodes),
         "candidates": {
-            candidate.node_name: _candidate(candidate, wanted.get(candidate.node_name, {}))
+            candidate.node_name: _candidate(candidate, recorded.get(candidate.node_name, {}))
             for candidate in candidates
         },
         "nonCandidates": {
             candidate.node_name: _refusal(candidate.refusal) for candidate in refused
         },
-        "picked": picked if ties and picked in ties else found.picked,
-        "decidedBy": found.decided_by,
-        "clearNominations": [_key(pod) for pod in found.cleared_nominations],
+        "picked": picked if ties and picked in ties else preemption.picked,
+        "decidedBy": preemption.decided_by,
+        "clearNominations": [_key(pod) for pod in preemption.cleared_nominations],
         "pickedTies": ties,
-        "message": found.message,
+        "message": preemption.message,
         "resultNominatedNode": nominated,
     }
 
 
-def _candidate(each: scheduler_pb2.CandidateVerdict, wanted: Json) -> Json:
+def _candidate(candidate: scheduler_pb2.CandidateVerdict, recorded: Json) -> Json:
     criteria: dict[str, Any] = {
-        "highestPriority": each.highest_priority,
-        "sumPriorities": each.sum_priorities,
-        "numVictims": len(each.victims),
+        "highestPriority": candidate.highest_priority,
+        "sumPriorities": candidate.sum_priorities,
+        "numVictims": len(candidate.victims),
     }
-    if each.HasField("earliest_start_ns"):
-        start = datetime.fromtimestamp(each.earliest_start_ns // SECOND_NS, UTC)
+    if candidate.HasField("earliest_start_ns"):
+        start = datetime.fromtimestamp(candidate.earliest_start_ns // SECOND_NS, UTC)
         criteria["earliestStartOfHighest"] = f"{start:%Y-%m-%dT%H:%M:%SZ}"
     else:
-        earliest = wanted.get("criteria", {}).get("earliestStartOfHighest")
+        earliest = recorded.get("criteria", {}).get("earliestStartOfHighest")
         criteria["earliestStartOfHighest"] = earliest
     return {
-        "victims": [_key(victim.pod) for victim in each.victims],
-        "numPDBViolations": each.budget_violations,
+        "victims": [_key(victim.pod) for victim in candidate.victims],
+        "numPDBViolations": candidate.budget_violations,
         "criteria": criteria,
     }
 

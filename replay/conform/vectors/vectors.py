@@ -36,10 +36,10 @@ class VectorKind(Enum):
 
 def recorded_files() -> list[Path]:
     """Return the files of RECORDED, by name. Raises VectorError if there are no files."""
-    found = sorted(RECORDED.glob("*.jsonl.gz"))
-    if not found:
+    files = sorted(RECORDED.glob("*.jsonl.gz"))
+    if not files:
         raise VectorError(f"{RECORDED}: has no vectors; name files of vectors")
-    return found
+    return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +98,5 @@ def _kind(vector: Json) -> VectorKind | None:
 
 def version_in(path: Path) -> str:
     """Return the version in a file's name, such as "v1.34"; "" for a name without one."""
-    found = _VERSION.search(path.name)
-    return found[1] if found else ""
+    match = _VERSION.search(path.name)
+    return match[1] if match else ""

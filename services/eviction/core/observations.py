@@ -169,7 +169,7 @@ class NodeSummary:
 
 def observe(summary: NodeSummary) -> dict[Signal, Observation]:
     """Return an observation for each signal that the summary fully reports."""
-    found = {
+    observations = {
         Signal.MEMORY_AVAILABLE: _memory(summary.memory),
         Signal.ALLOCATABLE_MEMORY_AVAILABLE: _memory(summary.allocatable_memory),
         Signal.NODEFS_AVAILABLE: _bytes(summary.nodefs),
@@ -180,7 +180,7 @@ def observe(summary: NodeSummary) -> dict[Signal, Observation]:
         Signal.CONTAINERFS_INODES_FREE: _inodes(summary.containerfs),
         Signal.PID_AVAILABLE: _pids(summary.rlimit),
     }
-    return {signal: observed for signal, observed in found.items() if observed is not None}
+    return {signal: observed for signal, observed in observations.items() if observed is not None}
 
 
 def available_quantity(signal: Signal, observed: Observation) -> Quantity:

@@ -136,13 +136,13 @@ def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None
     started_sidecars: Quantity | None = None
     largest_init: Quantity | None = None
     for container in pod.init_containers:
-        own = container.limits.get(resource)
+        requested_limit = container.limits.get(resource)
         if sidecars and container.restart_policy == "Always":
-            total = _sum((total, own))
-            started_sidecars = _sum((started_sidecars, own))
+            total = _sum((total, requested_limit))
+            started_sidecars = _sum((started_sidecars, requested_limit))
             peak = started_sidecars
         else:
-            peak = _sum((own, started_sidecars))
+            peak = _sum((requested_limit, started_sidecars))
         largest_init = _maximum(largest_init, peak)
     total = _maximum(total, largest_init)
     if total is None or not total.nano:

@@ -99,12 +99,12 @@ def _measure(
         # There are no requests of pids.
         processes = None if usage is None else usage.processes or 0
         return _Measured(usage=processes, request_nano=0, subtracted_nano=0)
-    own = request(pod, resource.value).nano
-    subtracted = own
+    requested = request(pod, resource.value).nano
+    subtracted = requested
     if resource is StarvedResource.INODES:
         subtracted = request(pod, StarvedResource.EPHEMERAL_STORAGE.value).nano
     used = None if usage is None else _used(pod, usage, resource, measure)
-    return _Measured(usage=used, request_nano=own, subtracted_nano=subtracted)
+    return _Measured(usage=used, request_nano=requested, subtracted_nano=subtracted)
 
 
 def _used(pod: EvictionPod, usage: PodUsage, resource: StarvedResource, measure: FsMeasure) -> int:

@@ -85,11 +85,11 @@ def derived(thresholds: tuple[Threshold, ...], layout: FileSystemLayout) -> Thre
 def _last(
     thresholds: tuple[Threshold, ...], signal: Signal, *, hard: bool
 ) -> tuple[int, Threshold] | None:
-    found = None
+    last = None
     for index, threshold in enumerate(thresholds):
         if threshold.signal is signal and threshold.is_hard is hard:
-            found = index, threshold
-    return found
+            last = index, threshold
+    return last
 
 
 def _maximum_grace_s(config: EvictionConfig, _pod: EvictionPod) -> int:

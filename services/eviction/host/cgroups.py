@@ -179,12 +179,12 @@ class Machine:
 
 def file_system(path: Path, now_ns: int) -> FsStats:
     """Return the file system that `path` is on. Raises OSError for a path that does not exist."""
-    found = os.statvfs(path)
+    statistics = os.statvfs(path)
     return FsStats(
-        available_bytes=found.f_bavail * found.f_frsize,
-        capacity_bytes=found.f_blocks * found.f_frsize,
-        inodes_free=found.f_ffree,
-        inodes=found.f_files,
+        available_bytes=statistics.f_bavail * statistics.f_frsize,
+        capacity_bytes=statistics.f_blocks * statistics.f_frsize,
+        inodes_free=statistics.f_ffree,
+        inodes=statistics.f_files,
         time_ns=now_ns,
     )
 

@@ -57,23 +57,23 @@ def running_pods(root: Cgroup, api_pods: Mapping[str, EvictionPod]) -> Iterator[
 
 def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
     """Return the usage of each pod, by UID; groups have no figures of disks."""
-    found: dict[str, PodUsage] = {}
+    usage_by_uid: dict[str, PodUsage] = {}
     for pod in running:
         memory = pod.cgroup.memory()
         if memory is None:
             continue
-        found[pod.pod.uid] = PodUsage(
+        usage_by_uid[pod.pod.uid] = PodUsage(
             memory_working_set_bytes=memory.working_set,
             containers=tuple(_containers(pod)),
             processes=sum(1 for _ in pod.cgroup.processes()),
         )
-    return found
+    return usage_by_uid
 
 
 def uid_of(name: str) -> str:
     """Return the UID in the name of a pod's group, or else the name."""
-    found = _POD.match(name)
-    return found["uid"].replace("_", "-") if found else name
+    match = _POD.match(name)
+    return match["uid"].replace("_", "-") if match else name
 
 
 def _pod_groups(root: Cgroup) -> Iterator[Cgroup]:

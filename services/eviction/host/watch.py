@@ -242,8 +242,8 @@ class Watch:
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
             time.sleep(CLEANUP_POLL_NS / SECOND_NS)
-            left = {running_pod.pod.uid for running_pod in running_pods(self._settings.root, {})}
-            if not gone & left:
+            running = {running_pod.pod.uid for running_pod in running_pods(self._settings.root, {})}
+            if not gone & running:
                 return
 
 
@@ -276,14 +276,14 @@ def _lines(report: StepReport) -> list[str]:
     conditions = (
         ", ".join(condition.value for condition in report.result.conditions_held) or "no pressure"
     )
-    found = [
+    lines = [
         f"{at}  memory available {_amount(report.summary.memory)}, for pods "
         f"{_amount(report.summary.allocatable_memory)}; {report.pods} pods; {conditions}"
         + (f"  ({report.woken.value})" if report.woken.value != "interval" else "")
     ]
-    found += [f"          threshold met: {threshold}" for threshold in report.result.thresholds_met]
-    found += [f"          {_outcome(killed)}" for killed in report.kills]
-    return found
+    lines += [f"          threshold met: {threshold}" for threshold in report.result.thresholds_met]
+    lines += [f"          {_outcome(killed)}" for killed in report.kills]
+    return lines
 
 
 def _outcome(kill: Kill) -> str:

@@ -94,9 +94,9 @@ class ClaimUses:
     def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - anywhere
         """Take them out again."""
         for key in _used_by(pod):
-            left = self._counts[key] - 1
-            if left:
-                self._counts[key] = left
+            count = self._counts[key] - 1
+            if count:
+                self._counts[key] = count
             else:
                 del self._counts[key]
 
@@ -214,11 +214,11 @@ def _to_be_made(
 
 def attached(node_name: str, catalog: Catalog) -> set[Attachable]:
     """Return the volumes that VolumeAttachments name on a node."""
-    found: set[Attachable] = set()
+    volumes: set[Attachable] = set()
     for attachment in catalog.attachments.values():
         if attachment.node_name != node_name or not attachment.attacher:
             continue
         held = catalog.volumes.get(attachment.persistent_volume_name or "")
         if held is not None and isinstance(held.source, CsiSource):
-            found.add(Attachable(attachment.attacher, held.source.volume_handle))
-    return found
+            volumes.add(Attachable(attachment.attacher, held.source.volume_handle))
+    return volumes

@@ -110,13 +110,13 @@ def _aws_handle(disk: AwsElasticBlockStore, labels: dict[str, str]) -> str:  # n
     if not disk.volume_id.startswith(_AWS_SCHEME):
         return disk.volume_id
     path = _url_path(disk.volume_id)
-    found = None if path is None else path.strip("/")
-    if found is None or not _AWS_ID.fullmatch(found):
-        problem = "invalid disk name" if found is None else "invalid format for AWS volume"
+    handle = None if path is None else path.strip("/")
+    if handle is None or not _AWS_ID.fullmatch(handle):
+        problem = "invalid disk name" if handle is None else "invalid format for AWS volume"
         raise TranslationError(
             f"failed to translate Kubernetes ID to EBS Volume ID {problem} ({disk.volume_id})"
         )
-    return found
+    return handle
 
 
 def _url_path(text: str) -> str | None:

@@ -114,13 +114,13 @@ class UnschedulablePods:
 
     def older(self, than_ns: int) -> list[QueuedPodInfo]:
         """Return the pods whose timestamp is before `than_ns`, oldest first, gated ones last."""
-        found: list[QueuedPodInfo] = []
+        older: list[QueuedPodInfo] = []
         for pod_info in self._ordered.values():
             if pod_info.timestamp_ns >= than_ns:
                 break
-            found.append(pod_info)
+            older.append(pod_info)
         apart = chain(self._late.values(), self._gated.values())
-        return found + [pod_info for pod_info in apart if pod_info.timestamp_ns < than_ns]
+        return older + [pod_info for pod_info in apart if pod_info.timestamp_ns < than_ns]
 
     def take_with_term_matching(self, assigned: AssignedPod) -> list[QueuedPodInfo]:
         """Remove and return the pods with a required affinity term that `assigned` matches."""

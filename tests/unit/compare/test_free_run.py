@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.compare.run import (
+from replay.compare.free_run import (
     BindingMatch,
     FreeRunAgreement,
     PodOverlap,

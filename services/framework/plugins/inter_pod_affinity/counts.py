@@ -186,10 +186,10 @@ class AffinityCounts:
 
 def by_key(items: Iterable[_T], key_of: Callable[[_T], str]) -> list[tuple[str, tuple[_T, ...]]]:
     """Return the items of each topology key, in the order in which the keys come."""
-    found: dict[str, list[_T]] = {}
+    items_by_key: dict[str, list[_T]] = {}
     for item in items:
-        found.setdefault(key_of(item), []).append(item)
-    return [(key, tuple(rows)) for key, rows in found.items()]
+        items_by_key.setdefault(key_of(item), []).append(item)
+    return [(key, tuple(rows)) for key, rows in items_by_key.items()]
 
 
 def _meets_all(terms: Sequence[Term]) -> Weigh:
@@ -202,8 +202,10 @@ def _meets_any(terms: Sequence[Term]) -> Weigh:
 
 def _keeps_away(numbers: frozenset[int], cluster: ClusterTerms) -> Weigh:
     def weigh(other: PodClass) -> int:
-        theirs = cluster.of(other)
-        return sum(number in numbers for number in theirs.away) if theirs is not None else 0
+        other_terms = cluster.of(other)
+        return (
+            sum(number in numbers for number in other_terms.away) if other_terms is not None else 0
+        )
 
     return weigh
 

@@ -237,11 +237,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
             and all(term.matches(pod.namespace, pod.labels) for term in own.near),
             kept_away=matches.kept_away,
         )
-        found = self._all_counts.get(required)
-        if found is None:
-            found = AffinityCounts(required, self._cluster, snapshot)
-            self._all_counts[required] = found
-        return found
+        counts = self._all_counts.get(required)
+        if counts is None:
+            counts = AffinityCounts(required, self._cluster, snapshot)
+            self._all_counts[required] = counts
+        return counts
 
     def _preferences(self, snapshot: Snapshot, matches: _TermMatches) -> AffinityScores:
         preferences = Preferences(
@@ -249,11 +249,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
             met=matches.met,
             hard_weight=self._args.hard_pod_affinity_weight,
         )
-        found = self._all_scores.get(preferences)
-        if found is None:
-            found = AffinityScores(preferences, self._cluster, snapshot)
-            self._all_scores[preferences] = found
-        return found
+        scores = self._all_scores.get(preferences)
+        if scores is None:
+            scores = AffinityScores(preferences, self._cluster, snapshot)
+            self._all_scores[preferences] = scores
+        return scores
 
 
 def _is_plain(spec: PodSpec) -> bool:

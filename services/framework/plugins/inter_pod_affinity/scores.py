@@ -104,7 +104,7 @@ def _reader(
     """Return what reads the weights of the terms that match between the pod and another."""
 
     def read(other: PodClass) -> Sequence[int]:
-        found = [
+        weights = [
             preference.weight
             for preference in own
             if preference.term.matches(other.namespace, other.labels)
@@ -112,9 +112,9 @@ def _reader(
         terms = cluster.of(other) if theirs else None
         if terms is not None:
             if hard_weight > 0:
-                found += [hard_weight for number in terms.near if number in theirs]
-            found += [weight for number, weight in terms.preferred if number in theirs]
-        return found
+                weights += [hard_weight for number in terms.near if number in theirs]
+            weights += [weight for number, weight in terms.preferred if number in theirs]
+        return weights
 
     return read
 

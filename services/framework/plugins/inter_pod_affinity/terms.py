@@ -87,11 +87,11 @@ def resolved(terms: Terms, catalog: Catalog) -> Terms:
 
 
 def _term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
-    own = not term.namespaces and term.namespace_selector is None
+    in_own_namespace = not term.namespaces and term.namespace_selector is None
     return Term(
         topology_key=term.topology_key,
         selector=term.keyed(labels).selector,
-        namespaces=frozenset([namespace] if own else term.namespaces),
+        namespaces=frozenset([namespace] if in_own_namespace else term.namespaces),
         namespace_selector=term.namespace_selector,
     )
 
@@ -194,10 +194,10 @@ class ClusterTerms:
         """Return the terms of a class of pods, None where it has none."""
         if other.spec is None:
             return None
-        found = self._of_class.get(other)
-        if found is None:
+        numbered = self._of_class.get(other)
+        if numbered is None:
             stated = terms_of(other.spec, other.namespace, other.labels)
-            found = self._of_class[other] = NumberedTerms(
+            numbered = self._of_class[other] = NumberedTerms(
                 near=tuple(self.scored.number(term) for term in stated.near),
                 away=tuple(self.away.number(term) for term in stated.away),
                 preferred=tuple(
@@ -205,16 +205,16 @@ class ClusterTerms:
                     for weighted in stated.preferred
                 ),
             )
-        return found
+        return numbered
 
     def holding(self, kind: TermIndex, numbers: Iterable[int], first: int) -> Iterable[int]:
         """Return the classes from number `first` on that have one of the terms."""
         self.sync()
-        found: set[int] = set()
+        classes: set[int] = set()
         for number in numbers:
             holders = kind.holders[number]
-            found.update(holders[bisect_left(holders, first) :])
-        return sorted(found)
+            classes.update(holders[bisect_left(holders, first) :])
+        return sorted(classes)
 
     def _hold(self, number: int, terms: NumberedTerms) -> None:
         scored = dict.fromkeys((*terms.near, *(term for term, _ in terms.preferred)))

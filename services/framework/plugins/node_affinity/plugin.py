@@ -124,12 +124,12 @@ def _named_nodes(required: NodeSelector | None) -> frozenset[str] | None:
 
 
 def _named_by(term: NodeSelectorTerm) -> set[str] | None:
-    found: set[str] | None = None
+    names: set[str] | None = None
     for field in term.match_fields:
         if field.key == "metadata.name" and field.operator is Operator.IN:
             values = set(field.values)
-            found = values if found is None else found & values
-    return found
+            names = values if names is None else names & values
+    return names
 
 
 def _weight(preferred: PreferredAffinity, node: Node) -> int:

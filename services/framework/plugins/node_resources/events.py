@@ -37,16 +37,16 @@ def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bo
     """Queue where the pod fits on the empty node, and the node is new or has more of a resource."""
     if new is None:
         return True
-    wanted = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
+    requests = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
     allocatable = new.allocatable
     if allocatable.get(PODS, 0) < 1:
         return False
-    if any(amount > allocatable.get(name, 0) for name, amount in wanted.items()):
+    if any(amount > allocatable.get(name, 0) for name, amount in requests.items()):
         return False
     if old is None:
         return True
     before = old.allocatable
-    return any(allocatable.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))
+    return any(allocatable.get(name, 0) > before.get(name, 0) for name in (PODS, *requests))
 
 
 EVENTS = events_of(

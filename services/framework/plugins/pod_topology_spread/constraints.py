@@ -167,8 +167,8 @@ def default_selector(pod: Pod, catalog: Catalog) -> LabelSelector | None:
             pod.labels.get(key) == value for key, value in service.selector.items()
         ):
             labels |= service.selector
-    found = (*_equal(labels), *_controllers(pod, catalog))
-    return LabelSelector(requirements=found) if found else None
+    requirements = (*_equal(labels), *_controllers(pod, catalog))
+    return LabelSelector(requirements=requirements) if requirements else None
 
 
 def _controllers(pod: Pod, catalog: Catalog) -> tuple[Requirement, ...]:
@@ -179,8 +179,8 @@ def _controllers(pod: Pod, catalog: Catalog) -> tuple[Requirement, ...]:
     kinds = [
         _OWNERS[version, owner.kind] for version in versions if (version, owner.kind) in _OWNERS
     ]
-    found = [catalog.controller(kind, pod.namespace, owner.name) for kind in kinds]
-    selectors = [constraint.selector for constraint in found if constraint is not None]
+    controllers = [catalog.controller(kind, pod.namespace, owner.name) for kind in kinds]
+    selectors = [constraint.selector for constraint in controllers if constraint is not None]
     return tuple(
         need for selector in selectors if selector is not None for need in selector.requirements
     )

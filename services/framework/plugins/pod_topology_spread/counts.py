@@ -124,12 +124,12 @@ class SpreadCounts:
     def _counts(self, index: int, used: int) -> DomainCounts:
         domains = self.nodes.domains[index]
         sums = np.zeros(domains.size, dtype=np.int64)
-        found = np.zeros(domains.size, dtype=np.bool_)
+        eligible = np.zeros(domains.size, dtype=np.bool_)
         class_counts, counted = self.class_counts[index], self.nodes.by_rule[index]
         answer = domain_kernels.spread_sums(
-            used, domains.of_row, counted, class_counts.counts, sums, found
+            used, domains.of_row, counted, class_counts.counts, sums, eligible
         )
-        return DomainCounts(sums, found, *answer)
+        return DomainCounts(sums, eligible, *answer)
 
 
 def allowed_sum(rule: SpreadRule, number: int, least: int) -> int:

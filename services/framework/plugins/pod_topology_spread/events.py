@@ -63,13 +63,13 @@ def after_node_change(
 
 
 def _hard_constraints(pod: PendingPod, profiles: HintProfiles) -> _Constraints:
-    own = spec_of(pod).topology_spread_constraints
+    constraints = spec_of(pod).topology_spread_constraints
     hard = tuple(
         constraint
-        for constraint in own or profile_of(pod, profiles).default_constraints
+        for constraint in constraints or profile_of(pod, profiles).default_constraints
         if constraint.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
     )
-    if own:
+    if constraints:
         return tuple(
             replace(constraint, selector=constraint.selector_for(pod.labels)) for constraint in hard
         )

@@ -91,8 +91,8 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
 
     def selector_for_hints(self, pod: Pod, snapshot: Snapshot) -> LabelSelector | None:
         """Return what default constraints count; None for a pod with constraints of its own."""
-        own = pod.spec.topology_spread_constraints
-        return None if own else default_selector(pod, snapshot.catalog)
+        constraints = pod.spec.topology_spread_constraints
+        return None if constraints else default_selector(pod, snapshot.catalog)
 
     def filter_version(self, data: SpreadCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
         return data.version()
@@ -149,8 +149,8 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
     ) -> tuple[_SpreadIdentity | None, _SpreadIdentity | None]:
         """Return the constraints that forbid and those that score."""
         catalog = snapshot.catalog
-        own = pod.spec.topology_spread_constraints
-        if not own and not self._defaults:
+        constraints = pod.spec.topology_spread_constraints
+        if not constraints and not self._defaults:
             return (None, None)
         if self._workload_epoch != catalog.workload_epoch or len(self._by_pod) >= _KEPT_MAX:
             self._workload_epoch = catalog.workload_epoch
@@ -158,13 +158,13 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
             self._latest = (None, (None, None))
         if pod is self._latest[0]:
             return self._latest[1]
-        owners = () if own else pod.owners
+        owners = () if constraints else pod.owners
         key = (pod.spec, pod.namespace, frozenset(pod.labels.items()), owners)
-        found = self._by_pod.get(key)
-        if found is None:
-            found = self._by_pod[key] = self._compiled(pod, snapshot)
-        self._latest = (pod, found)
-        return found
+        spreads = self._by_pod.get(key)
+        if spreads is None:
+            spreads = self._by_pod[key] = self._compiled(pod, snapshot)
+        self._latest = (pod, spreads)
+        return spreads
 
     def _compiled(
         self, pod: Pod, snapshot: Snapshot

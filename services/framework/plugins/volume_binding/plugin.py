@@ -163,9 +163,9 @@ class VolumeBinding(
             return None
         claims = _pod_claims(pod, snapshot.catalog)
         node = snapshot.node(row)
-        found = find(claims, node, snapshot.catalog)
-        changes = [ReservedObject(volume, _taken(volume, claim)) for volume, claim in found.taken]
-        changes += [ReservedObject(claim, _selected(claim, node.name)) for claim in found.made]
+        choice = find(claims, node, snapshot.catalog)
+        changes = [ReservedObject(volume, _taken(volume, claim)) for volume, claim in choice.taken]
+        changes += [ReservedObject(claim, _selected(claim, node.name)) for claim in choice.made]
         changes = [change for change in changes if change.after is not change.before]
         for change in changes:
             snapshot.catalog.put(change.after)
@@ -255,15 +255,17 @@ def _bound_code(claims: PodClaims, node: Node, catalog: Catalog) -> int:
 
 
 def _pod_claims(pod: Pod, catalog: Catalog) -> PodClaims:
-    found: list[PersistentVolumeClaim] = []
+    bound_or_not: list[PersistentVolumeClaim] = []
     for name, made_for_pod in claim_names(pod.name, pod.spec.volumes):
         claim = claim_of(pod, name, catalog)
         problem = _unusable(pod, name, claim, made_for_pod=made_for_pod)
         if claim is None or problem:
             return PodClaims(problem=problem)
-        found.append(claim)
-    held = tuple(catalog.volumes.get(claim.volume_name) for claim in found if is_bound(claim))
-    unbound = [claim for claim in found if not is_bound(claim)]
+        bound_or_not.append(claim)
+    held = tuple(
+        catalog.volumes.get(claim.volume_name) for claim in bound_or_not if is_bound(claim)
+    )
+    unbound = [claim for claim in bound_or_not if not is_bound(claim)]
     if any(claim.volume_name or not waits_for_consumer(claim, catalog) for claim in unbound):
         return PodClaims(problem="pod has unbound immediate PersistentVolumeClaims")
     classes = {claim.class_name for claim in unbound}

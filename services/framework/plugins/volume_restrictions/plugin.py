@@ -67,19 +67,21 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
         """Return the restrictions, None where there is nothing to conflict with."""
         if not pod.spec.volumes:
             return None
-        found = _restricted(pod, snapshot)
-        if not found.missing and not found.disks and not found.conflicts:
+        restricted = _restricted(pod, snapshot)
+        if not restricted.missing and not restricted.disks and not restricted.conflicts:
             return None
-        return (base_key(pod, snapshot), found.conflicts)
+        return (base_key(pod, snapshot), restricted.conflicts)
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RestrictedVolumes]:
         """Read the pod's claims; refuse it for one that is not there."""
-        found = _restricted(pod, snapshot)
-        if not found.missing:
-            return PreFiltered(data=found)
+        restricted = _restricted(pod, snapshot)
+        if not restricted.missing:
+            return PreFiltered(data=restricted)
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        reasons = (not_found(found.missing),)
-        return PreFiltered(data=found, refusal=Status(code=code, plugin=self.name, reasons=reasons))
+        reasons = (not_found(restricted.missing),)
+        return PreFiltered(
+            data=restricted, refusal=Status(code=code, plugin=self.name, reasons=reasons)
+        )
 
     def filter_node(self, data: RestrictedVolumes, view: NodeView) -> int:
         if _in_use(data.disks, view.pods()):

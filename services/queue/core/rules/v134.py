@@ -121,15 +121,15 @@ class RulesV134(TransitionsV134):
 
     def heads(self, count: int, /) -> list[QueuedPodInfo]:
         """Return the first active pods, then those that back off, without duplicates."""
-        found: list[QueuedPodInfo] = []
+        heads: list[QueuedPodInfo] = []
         seen: set[str] = set()
         for pod_info in self._in_pop_order():
-            if len(found) == count:
+            if len(heads) == count:
                 break
             if pod_info.pod.uid not in seen and not self.is_duplicate(pod_info):
                 seen.add(pod_info.pod.uid)
-                found.append(pod_info)
-        return found
+                heads.append(pod_info)
+        return heads
 
     def _in_pop_order(self) -> Iterator[QueuedPodInfo]:
         active = self._queues.active.in_order()
