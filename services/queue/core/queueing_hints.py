@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import lru_cache
 
 from services.framework.cluster_event import (
     ClusterEvent,
@@ -24,6 +24,8 @@ from services.framework.cluster_event import (
     Registration,
 )
 from services.queue.core.queued_pod import Failure, QueuedPod, QueuedPodInfo
+
+_CACHED_MAX = 4096
 
 
 class QueueingStrategy(Enum):
@@ -68,26 +70,26 @@ class HintPlan:
 
 
 class QueueingHintMap:
-    """The registrations of a session, and the plugins that refused a pod without having any."""
+    """The registrations of a session, and the plugins that refused a pod without having any.
 
-    __slots__ = (
-        "_is_of_interest",
-        "_is_registered",
-        "_named",
-        "_plans",
-        "_reads_objects",
-        "_registrations",
-        "_unregistered",
-    )
+    Two things are remembered, each a function of the registrations: those that cover an event, and
+    the plan for an event and a failure. Callers may name events and plugins without end, so at most
+    _CACHED_MAX of each are kept.
+    """
+
+    __slots__ = ("_covering", "_named", "_plans", "_unregistered")
 
     def __init__(self, registrations: Iterable[Registration]) -> None:
-        self._registrations = tuple(registrations)
-        self._named = frozenset(registration.plugin for registration in self._registrations)
+        rows = tuple(registrations)
+        self._named = frozenset(registration.plugin for registration in rows)
         self._unregistered: dict[str, None] = {}
-        self._is_of_interest: dict[ClusterEvent, bool] = {}
-        self._reads_objects: dict[ClusterEvent, bool] = {}
-        self._is_registered: dict[tuple[str, ClusterEvent], bool] = {}
-        self._plans: dict[tuple[ClusterEvent, Failure], HintPlan] = {}
+
+        @lru_cache(_CACHED_MAX)
+        def covering(event: ClusterEvent) -> tuple[Registration, ...]:
+            return tuple(row for row in rows if row.event.covers(event))
+
+        self._covering = covering
+        self._plans = lru_cache(_CACHED_MAX)(self._new_plan)
 
     @property
     def unregistered_plugins(self) -> tuple[str, ...]:
@@ -102,40 +104,17 @@ class QueueingHintMap:
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """Return whether any plugin may pass a pod because of `event`."""
-        if event.is_wildcard or self._unregistered:
-            return True
-        cached = self._is_of_interest.get(event)
-        if cached is None:
-            _make_room(self._is_of_interest)
-            cached = any(registration.event.covers(event) for registration in self._registrations)
-            self._is_of_interest[event] = cached
-        return cached
+        return event.is_wildcard or bool(self._unregistered or self._covering(event))
 
     def reads_objects(self, event: ClusterEvent) -> bool:
         """Return whether any hint looks at the objects of `event`."""
-        cached = self._reads_objects.get(event)
-        if cached is None:
-            _make_room(self._reads_objects)
-            cached = any(
-                registration.hint and registration.event.covers(event)
-                for registration in self._registrations
-            )
-            self._reads_objects[event] = cached
-        return cached
+        return any(registration.hint for registration in self._covering(event))
 
     def is_registered(self, plugin: str, event: ClusterEvent) -> bool:
-        """Return whether `plugin` registered for `event`."""
+        """Return whether `plugin` registered for `event`; without registrations, for all events."""
         if plugin not in self._named:
             return not event.is_wildcard
-        cached = self._is_registered.get((plugin, event))
-        if cached is None:
-            _make_room(self._is_registered)
-            cached = any(
-                registration.plugin == plugin and registration.event.covers(event)
-                for registration in self._registrations
-            )
-            self._is_registered[plugin, event] = cached
-        return cached
+        return any(registration.plugin == plugin for registration in self._covering(event))
 
     def strategy(self, pod_info: QueuedPodInfo, object_event: ObjectEvent) -> QueueingStrategy:
         """Return where `object_event` sends the pod.
@@ -156,11 +135,7 @@ class QueueingHintMap:
         """Return what decides on `event` for pods that failed by `failure`."""
         if failure is None or not failure.is_unschedulable or event.is_wildcard:
             return _REQUEUES
-        cached = self._plans.get((event, failure))
-        if cached is None:
-            _make_room(self._plans)
-            cached = self._plans[event, failure] = self._new_plan(event, failure)
-        return cached
+        return self._plans(event, failure)
 
     def _new_plan(self, event: ClusterEvent, failure: Failure) -> HintPlan:
         pending = self._hints_of(event, failure.pending_plugins)
@@ -183,8 +158,8 @@ class QueueingHintMap:
                 hints.append(_always)
             hints += [
                 registration.hint or _always
-                for registration in self._registrations
-                if registration.plugin == plugin and registration.event.covers(event)
+                for registration in self._covering(event)
+                if registration.plugin == plugin
             ]
         return tuple(hints)
 
@@ -194,10 +169,3 @@ def _always(_pod: PendingPod, _object_event: ObjectEvent) -> bool:
 
 
 _REQUEUES = HintPlan(decided=_AFTER_BACKOFF)
-_CACHED_MAX = 4096
-
-
-def _make_room(cache: dict[Any, Any]) -> None:
-    """Empty a full cache: callers may name new events and plugins without end."""
-    if len(cache) >= _CACHED_MAX:
-        cache.clear()
