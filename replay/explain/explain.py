@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import FAST_PATHS
 from replay.errors import BackendError, RunError
 from replay.explain.explanation import (
     LaterDecision,
-    PluginScore,
     PodExplanation,
-    QueuePlace,
-    RunnerUp,
-    ScoredNode,
+    decided,
     eviction_of,
+    later_decisions,
+    place_in_queue,
     preemption_of,
     refused_nodes,
+    runner_up_of,
+    scored_node,
 )
 from replay.explain.rerun import DIVERGED, Rerun, RerunResult, config_of
 from replay.explain.target import ExplainQuery, ExplainTarget, attempt_of, find_target
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
-from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.framework.plugins.events import moving_events
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.local import local_server
-
-_SUB_QUEUES = {
-    queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",
-    queue_pb2.SUB_QUEUE_BACKOFF: "backoffQ",
-    queue_pb2.SUB_QUEUE_ERROR_BACKOFF: "backoffQ of errors",
-    queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable pods",
-    queue_pb2.SUB_QUEUE_GATED: "gated pods",
-    queue_pb2.SUB_QUEUE_IN_FLIGHT: "in flight",
-}
 
 
 def explain(
@@ -147,7 +138,7 @@ def _created_bound(
         decision="came bound",
         node=target.life.node_name,
         eviction=eviction_of(evicted, top),
-        afterwards=tuple(_afterwards(target))[:top],
+        afterwards=_afterwards(target, top),
     )
 
 
@@ -190,17 +181,10 @@ def _explanation(
     top: int,
 ) -> PodExplanation:
     evaluation, outcome, entry = result.evaluation, result.outcome, target.entry
-    decision, node, message = _decided(outcome)
+    decision, node, message = decided(outcome)
     fitting = [verdict for verdict in evaluation.nodes if not verdict.HasField("refusal")]
     fitting.sort(key=lambda verdict: verdict.node_name != node)
-    groups = refused_nodes(
-        (
-            (verdict.node_name, verdict.refusal)
-            for verdict in evaluation.nodes
-            if verdict.HasField("refusal")
-        ),
-        top,
-    )
+    groups = refused_nodes(evaluation.nodes, top)
     bind = outcome.bind if outcome is not None else scheduler_pb2.Bind()
     return PodExplanation(
         run=str(run.path),
@@ -223,115 +207,31 @@ def _explanation(
         fast_path=FAST_PATHS[evaluation.fast_path],
         weights=dict(evaluation.weights),
         filter_order=tuple(evaluation.filter_order),
-        skipped_filters=tuple(sorted(evaluation.skipped_filters)),
-        skipped_scores=tuple(sorted(evaluation.skipped_scores)),
-        best=tuple(_node(verdict) for verdict in fitting[:top]),
-        runner_up=_runner_up(fitting) if node and decision == "scheduled" else None,
+        skipped_filters=tuple(evaluation.skipped_filters),
+        skipped_scores=tuple(evaluation.skipped_scores),
+        best=tuple(scored_node(verdict) for verdict in fitting[:top]),
+        runner_up=runner_up_of(fitting) if node and decision == "scheduled" else None,
         refused=groups[:top],
         refused_groups=len(groups),
         preemption=(
             preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
         ),
-        waiting=_waiting(result, rerun.queue),
+        waiting=(
+            place_in_queue(
+                result.waiting, rerun.queue, at_ns=result.at_ns, fits_now=result.fits_now
+            )
+            if result.waiting is not None
+            else None
+        ),
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
-        afterwards=tuple(_afterwards(target))[:top],
+        afterwards=_afterwards(target, top),
         notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
     )
 
 
-def _decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
-    """Return the decision, the node, and kube-scheduler's message."""
-    if outcome is None:
-        return "not tried", "", ""
-    match outcome.WhichOneof("outcome"):
-        case "bind":
-            return "scheduled", outcome.bind.node_name, ""
-        case "unschedulable":
-            verdict = outcome.unschedulable
-            if verdict.HasField("preemption"):
-                return "nominated", verdict.preemption.node_name, verdict.message
-            return "unschedulable", "", verdict.message
-    return "failed", "", outcome.failure.message
-
-
-def _node(verdict: scheduler_pb2.NodeVerdict) -> ScoredNode:
-    return ScoredNode(
-        name=verdict.node_name,
-        total=verdict.total,
-        scores={
-            score.plugin: PluginScore(
-                raw=score.raw, normalized=score.normalized, weighted=score.weighted
-            )
-            for score in verdict.scores
-        },
-    )
-
-
-def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
-    """Return the best node after the chosen one, which is first; None without scores."""
-    if len(fitting) < 2 or not fitting[0].scores:
-        return None
-    taken, second = _node(fitting[0]), _node(fitting[1])
-    lost = {
-        plugin: score.weighted - second.scores[plugin].weighted
-        for plugin, score in taken.scores.items()
-        if plugin in second.scores
-    }
-    return RunnerUp(
-        name=second.name,
-        total=second.total,
-        lost_by=taken.total - second.total,
-        lost_by_plugin={plugin: points for plugin, points in lost.items() if points},
-    )
-
-
-def _waiting(result: RerunResult, queue: queue_pb2.QueueConfig) -> QueuePlace | None:
-    entry = result.waiting
-    if entry is None:
-        return None
-    unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
-    plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
-    return QueuePlace(
-        at_ns=result.at_ns,
-        sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
-        since_ns=entry.queued_ns,
-        attempts=entry.attempts,
-        until_ns=entry.backoff_until_ns or None,
-        leftover_ns=entry.queued_ns + queue.max_unschedulable_ns if unschedulable else None,
-        plugins=plugins,
-        events=moving_events(queue.rules, plugins) if unschedulable else {},
-        gates=tuple(entry.gates),
-        fits_now=result.fits_now,
-    )
-
-
-def _afterwards(target: ExplainTarget) -> Iterator[LaterDecision]:
+def _afterwards(target: ExplainTarget, top: int) -> tuple[LaterDecision, ...]:
     after = target.entry.sequence if target.entry is not None else 0
-    for entry in target.life.entries:
-        what = _later(entry.observed) if entry.sequence > after else ""
-        if what:
-            yield LaterDecision(at_ns=entry.at_ns, what=what)
-
-
-def _later(observed: trace_pb2.Observed) -> str:
-    match observed.WhichOneof("observed"):
-        case "preempted":
-            by = observed.preempted.by
-            return f"preempted by {by.namespace}/{by.name} on {observed.preempted.node_name}"
-        case "evicted":
-            return f"evicted on {observed.evicted.node_name}: {observed.evicted.message}".strip()
-        case "oom_killed":
-            killed = observed.oom_killed
-            return f"container {killed.container} OOM-killed at the limit of {killed.limit_of}"
-        case "nominated" if not observed.nominated.node_name:
-            return "its nomination was cleared"
-        case "started":
-            return f"started on {observed.started.node_name}"
-        case "finished":
-            return f"ended: {observed.finished.phase}"
-        case "removed":
-            return f"removed: {observed.removed.cause}"
-    return ""
+    return tuple(islice(later_decisions(target.life.entries, after), top))
 
 
 def _notes(

@@ -1,5 +1,8 @@
 """An explanation as values, which `explain` prints and -o json holds.
 
+They are read from what the services and the log say: a scheduler's Evaluation and Outcome, the
+queue's Entry, a kubelet's eviction. Nothing is decided here.
+
 Lists that grow with the cluster are cut to the requested length; a count beside them is of all.
 Times are ns since the Unix epoch; `offset_ns` is from the run's first event on.
 """
@@ -7,15 +10,25 @@ Times are ns since the Unix epoch; `offset_ns` is from the run's first event on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.framework.plugins.events import moving_events
 
+_SUB_QUEUES = {
+    queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",
+    queue_pb2.SUB_QUEUE_BACKOFF: "backoffQ",
+    queue_pb2.SUB_QUEUE_ERROR_BACKOFF: "backoffQ of errors",
+    queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable pods",
+    queue_pb2.SUB_QUEUE_GATED: "gated pods",
+    queue_pb2.SUB_QUEUE_IN_FLIGHT: "in flight",
+}
 _CODES = {
     scheduler_pb2.VERDICT_CODE_ERROR: "Error",
     scheduler_pb2.VERDICT_CODE_UNSCHEDULABLE: "Unschedulable",
@@ -234,47 +247,66 @@ class PodExplanation:
         return {**dataclasses.asdict(self), "offset_ns": self.offset_ns}
 
 
-def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
-    """Read an `evicted` entry of the log, with the first `top` of the ranking."""
-    evicted = entry.observed.evicted
-    return EvictionReason(
-        at_ns=entry.at_ns,
-        node=evicted.node_name,
-        signal=evicted.signal,
-        threshold=evicted.threshold,
-        available=evicted.available if evicted.HasField("available") else None,
-        capacity=evicted.capacity if evicted.HasField("capacity") else None,
-        grace_period_s=evicted.grace_period_seconds
-        if evicted.HasField("grace_period_seconds")
-        else None,
-        message=evicted.message,
-        rank=evicted.rank,
-        ranked_pods=evicted.ranked_pods,
-        ranking=tuple(map(_ranked, evicted.ranking[:top])),
+def decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
+    """Return the decision, the node, and kube-scheduler's message."""
+    if outcome is None:
+        return "not tried", "", ""
+    match outcome.WhichOneof("outcome"):
+        case "bind":
+            return "scheduled", outcome.bind.node_name, ""
+        case "unschedulable":
+            verdict = outcome.unschedulable
+            if verdict.HasField("preemption"):
+                return "nominated", verdict.preemption.node_name, verdict.message
+            return "unschedulable", "", verdict.message
+    return "failed", "", outcome.failure.message
+
+
+def scored_node(verdict: scheduler_pb2.NodeVerdict) -> ScoredNode:
+    """Return a node that fits, with its scores."""
+    return ScoredNode(
+        name=verdict.node_name,
+        total=verdict.total,
+        scores={
+            score.plugin: PluginScore(
+                raw=score.raw, normalized=score.normalized, weighted=score.weighted
+            )
+            for score in verdict.scores
+        },
     )
 
 
-def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
-    return PodRank(
-        pod=f"{place.pod.namespace}/{place.pod.name}",
-        priority=place.priority,
-        usage=place.usage if place.HasField("usage") else None,
-        request=place.request,
-        exceeds_request=place.exceeds_request,
+def runner_up_of(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
+    """Return the best node after the chosen one, which is first; None without scores."""
+    if len(fitting) < 2 or not fitting[0].scores:
+        return None
+    taken, second = scored_node(fitting[0]), scored_node(fitting[1])
+    lost = {
+        plugin: score.weighted - second.scores[plugin].weighted
+        for plugin, score in taken.scores.items()
+        if plugin in second.scores
+    }
+    return RunnerUp(
+        name=second.name,
+        total=second.total,
+        lost_by=taken.total - second.total,
+        lost_by_plugin={plugin: points for plugin, points in lost.items() if points},
     )
 
 
 def refused_nodes(
-    refusals: Iterable[tuple[str, scheduler_pb2.Refusal]], top: int
+    verdicts: Iterable[scheduler_pb2.NodeVerdict | scheduler_pb2.CandidateVerdict], top: int
 ) -> tuple[RefusedNodes, ...]:
-    """Group nodes by the plugin that refused them first and its reasons, the largest group first.
+    """Group refused nodes by the first plugin that did and its reasons, the largest group first.
 
     Each group names its first `top` nodes.
     """
     groups: dict[tuple[str, int, tuple[str, ...], bool], list[str]] = {}
-    for node_name, refusal in refusals:
-        key = (refusal.plugin, refusal.code, tuple(refusal.reasons), refusal.pre_filter)
-        groups.setdefault(key, []).append(node_name)
+    for verdict in verdicts:
+        if verdict.HasField("refusal"):
+            refusal = verdict.refusal
+            key = (refusal.plugin, refusal.code, tuple(refusal.reasons), refusal.pre_filter)
+            groups.setdefault(key, []).append(verdict.node_name)
     return tuple(
         RefusedNodes(
             plugin=plugin,
@@ -300,11 +332,6 @@ def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> P
     candidates.sort(
         key=lambda candidate: (candidate.node_name != preemption.picked, *_judged_by(candidate))
     )
-    refused = [
-        (candidate.node_name, candidate.refusal)
-        for candidate in preemption.candidates
-        if candidate.HasField("refusal")
-    ]
     return PreemptionReason(
         ineligible=preemption.reason if not preemption.eligible else "",
         message=preemption.message,
@@ -314,7 +341,7 @@ def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> P
         potential_nodes=len(preemption.potential_nodes),
         candidate_count=len(candidates),
         candidates=tuple(_candidate(candidate) for candidate in candidates[:top]),
-        no_candidates=refused_nodes(refused, top)[:top],
+        no_candidates=refused_nodes(preemption.candidates, top)[:top],
     )
 
 
@@ -353,3 +380,82 @@ def _candidate(candidate: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
 
 def _key(pod: meta_pb2.ObjectReference) -> str:
     return f"{pod.namespace}/{pod.name}"
+
+
+def place_in_queue(
+    entry: queue_pb2.Entry, queue: queue_pb2.QueueConfig, *, at_ns: int, fits_now: int
+) -> QueuePlace:
+    """Read a pod's entry in a queue of that configuration: see QueuePlace."""
+    unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
+    plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
+    return QueuePlace(
+        at_ns=at_ns,
+        sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
+        since_ns=entry.queued_ns,
+        attempts=entry.attempts,
+        until_ns=entry.backoff_until_ns or None,
+        leftover_ns=entry.queued_ns + queue.max_unschedulable_ns if unschedulable else None,
+        plugins=plugins,
+        events=moving_events(queue.rules, plugins) if unschedulable else {},
+        gates=tuple(entry.gates),
+        fits_now=fits_now,
+    )
+
+
+def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
+    """Read an `evicted` entry of the log, with the first `top` of the ranking."""
+    evicted = entry.observed.evicted
+    return EvictionReason(
+        at_ns=entry.at_ns,
+        node=evicted.node_name,
+        signal=evicted.signal,
+        threshold=evicted.threshold,
+        available=evicted.available if evicted.HasField("available") else None,
+        capacity=evicted.capacity if evicted.HasField("capacity") else None,
+        grace_period_s=evicted.grace_period_seconds
+        if evicted.HasField("grace_period_seconds")
+        else None,
+        message=evicted.message,
+        rank=evicted.rank,
+        ranked_pods=evicted.ranked_pods,
+        ranking=tuple(map(_ranked, evicted.ranking[:top])),
+    )
+
+
+def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
+    return PodRank(
+        pod=f"{place.pod.namespace}/{place.pod.name}",
+        priority=place.priority,
+        usage=place.usage if place.HasField("usage") else None,
+        request=place.request,
+        exceeds_request=place.exceeds_request,
+    )
+
+
+def later_decisions(entries: Iterable[trace_pb2.Decision], after: int) -> Iterator[LaterDecision]:
+    """Yield what the entries after the one numbered `after` say of a pod."""
+    for entry in entries:
+        what = _later(entry.observed) if entry.sequence > after else ""
+        if what:
+            yield LaterDecision(at_ns=entry.at_ns, what=what)
+
+
+def _later(observed: trace_pb2.Observed) -> str:
+    match observed.WhichOneof("observed"):
+        case "preempted":
+            by = observed.preempted.by
+            return f"preempted by {by.namespace}/{by.name} on {observed.preempted.node_name}"
+        case "evicted":
+            return f"evicted on {observed.evicted.node_name}: {observed.evicted.message}".strip()
+        case "oom_killed":
+            killed = observed.oom_killed
+            return f"container {killed.container} OOM-killed at the limit of {killed.limit_of}"
+        case "nominated" if not observed.nominated.node_name:
+            return "its nomination was cleared"
+        case "started":
+            return f"started on {observed.started.node_name}"
+        case "finished":
+            return f"ended: {observed.finished.phase}"
+        case "removed":
+            return f"removed: {observed.removed.cause}"
+    return ""
