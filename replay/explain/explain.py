@@ -205,7 +205,7 @@ def _explanation(
         evaluated_nodes=bind.evaluated_nodes,
         tied_nodes=bind.tied_nodes,
         fast_path=FAST_PATHS[evaluation.fast_path],
-        weights=dict(evaluation.weights),
+        weights=dict(sorted(evaluation.weights.items())),  # a message keeps no order of its maps
         filter_order=tuple(evaluation.filter_order),
         skipped_filters=tuple(evaluation.skipped_filters),
         skipped_scores=tuple(evaluation.skipped_scores),

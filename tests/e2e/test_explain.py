@@ -263,6 +263,7 @@ def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
     said = printed(found).partition("skipped score plugins: ")[2].partition("runner-up")[0]
     idle = said.replace(",", " ").split()
     assert {*idle, *found.best[0].scores} == set(found.weights)
+    assert list(found.weights) == sorted(found.weights), "the same JSON in each process"
     assert not set(idle) & found.best[0].scores.keys()
 
 
