@@ -1,1 +1,1 @@
-"""The in-tree plugins, one file each."""
+"""The in-tree plugins, one room each."""
