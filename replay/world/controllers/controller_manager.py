@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
-from replay.world.controller import Controller, Ending
+from replay.world.controller import NEVER_NS, Controller, Ending
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
@@ -23,52 +24,61 @@ from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
-from replay.world.kubelet.silence import SilentKubelets
 from replay.world.state import WorldState
 from replay.world.timeline import Action
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 
-class ControllerManager:
-    """Runs the controllers of a cluster; `lifecycle` is that of the pods on their kubelets."""
+def controllers_in_order(
+    state: WorldState,
+    lifecycle: PodLifecycle,
+    eviction: EvictionBackend | None,
+    *,
+    usage: Sequence[UsageRule] = (),
+    kubelet: KubeletMemory = DEFAULT_KUBELET,
+) -> tuple[Controller, ...]:
+    """Return all controllers of a cluster.
 
-    def __init__(
-        self,
-        state: WorldState,
-        eviction: EvictionBackend | None = None,
-        *,
-        usage: Sequence[UsageRule] = (),
-        kubelet: KubeletMemory = DEFAULT_KUBELET,
-    ) -> None:
-        silent = SilentKubelets(state)
-        self.lifecycle = lifecycle = PodLifecycle(state, silent)
-        pressure = NodePressure(state, lifecycle, silent, eviction, usage, kubelet)
-        monitor = NodeMonitor(state)
-        nodes = NodeLifecycle(state, lifecycle, pressure, silent, monitor)
-        budgets = DisruptionController(state)
-        # The order is a part of determinism: each sees in the same round what those before it have
-        # done, and what those after it do in the next one.
-        self.controllers: tuple[Controller, ...] = (
-            # Nodes first: their taints and the readiness of their pods decide what follows.
-            nodes,
-            monitor,
-            # Pods of tainted nodes are deleted before their owners count pods.
-            TaintEviction(state, lifecycle),
-            # Workloads create, delete and adopt pods until nothing changes any more.
-            Workloads(state, lifecycle),
-            # Budgets count after all of these, so that every attempt and eviction reads a status of
-            # its own moment.
-            budgets,
-            # What reads that status, or only counts what is left.
-            Drains(state, nodes, EvictionApi(state, lifecycle, budgets)),
-            PodGarbageCollection(state, lifecycle),
-            # Kubelets act on their own; they follow no changes of others.
-            pressure,
-            lifecycle,
-        )
-        self._cluster = state.cluster
-        self._acting = {kind: one for one in self.controllers for kind in one.actions}
+    Their order is a part of determinism: each sees in the same round what those before it have
+    done, and what those after it do in the next one.
+    """
+    pressure = NodePressure(state, lifecycle, eviction, usage, kubelet)
+    monitor = NodeMonitor(state)
+    nodes = NodeLifecycle(state, lifecycle, pressure, monitor)
+    budgets = DisruptionController(state)
+    return (
+        # Nodes first: their taints and the readiness of their pods decide what follows.
+        nodes,
+        monitor,
+        # Pods of tainted nodes are deleted before their owners count pods.
+        TaintEviction(state, lifecycle),
+        # Workloads create, delete and adopt pods until nothing changes any more.
+        Workloads(state, lifecycle),
+        # Budgets count after all of these, so that every attempt and eviction reads a status of
+        # its own moment.
+        budgets,
+        # What reads that status, or only counts what remains.
+        Drains(state, nodes, EvictionApi(state, lifecycle, budgets)),
+        PodGarbageCollection(state, lifecycle),
+        # Kubelets follow no changes of others.
+        pressure,
+        lifecycle,
+    )
+
+
+class ControllerManager:
+    """Runs controllers in their order."""
+
+    def __init__(self, cluster: Cluster, controllers: tuple[Controller, ...]) -> None:
+        self._cluster = cluster
+        self.controllers = controllers
+        self._acting = {kind: one for one in controllers for kind in one.actions}
+        # What is asked in every round, or for every pod, goes only to those that have an answer.
+        self._reconciling = _overriding("reconcile", controllers)
+        self._settling = _overriding("settle", controllers)
+        self._concerned = _overriding("concerns", controllers)
+        self._waking = _overriding("wakeup_ns", controllers)
 
     def keeps(self, kind: str) -> bool:
         """Return whether a controller stores objects of a kind."""
@@ -100,24 +110,35 @@ class ControllerManager:
     def reconcile(self, now_ns: int) -> None:
         """Let all controllers look at what has changed, in their order."""
         changed = self._cluster.take_changed()
-        for controller in self.controllers:
+        for controller in self._reconciling:
             controller.reconcile(now_ns, changed)
             if self._cluster.changed:
                 changed.add(self._cluster.take_changed())
 
     def settle(self, now_ns: int) -> bool:
         """Let the first controller that has waited for the end of the instant's rounds act."""
-        return any(controller.settle(now_ns) for controller in self.controllers)
+        return any(controller.settle(now_ns) for controller in self._settling)
 
     def concerns(self, pod: PodRecord) -> bool:
         """Return whether a controller may act on a pod that is bound, starts or ends."""
-        return any(controller.concerns(pod) for controller in self.controllers)
+        # No generator: it would cost a call for each controller, three times a pod.
+        for controller in self._concerned:  # noqa: SIM110 - see above
+            if controller.concerns(pod):
+                return True
+        return False
 
     def wakeup_ns(self, now_ns: int, ended: int) -> int:
         """Return when a controller would act if so many more pods had ended; NEVER_NS: never."""
-        return min(controller.wakeup_ns(now_ns, ended) for controller in self.controllers)
+        times = (controller.wakeup_ns(now_ns, ended) for controller in self._waking)
+        return min(times, default=NEVER_NS)
 
     def conclude(self, ending: Ending) -> None:
         """Let all controllers note what people should know of the end."""
         for controller in self.controllers:
             controller.conclude(ending)
+
+
+def _overriding(method: str, controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
+    """Return the controllers that do not inherit a method's doing nothing."""
+    nothing = getattr(Controller, method)
+    return tuple(one for one in controllers if getattr(type(one), method) is not nothing)

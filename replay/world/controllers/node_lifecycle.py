@@ -37,7 +37,7 @@ from replay.world.controllers.node_notes import NodeNotes
 from replay.world.kubelet.annotations import node_actions
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import NodePressure
-from replay.world.kubelet.silence import Hold, SilentKubelets, hold_by_condition
+from replay.world.kubelet.silence import Hold, hold_by_condition
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
@@ -67,13 +67,12 @@ class NodeLifecycle(Controller):
         state: WorldState,
         lifecycle: PodLifecycle,
         pressure: NodePressure,
-        silent: SilentKubelets,
         monitor: NodeMonitor,
     ) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
         self._pressure = pressure
-        self._silent = silent
+        self._silent = lifecycle.silent
         self._monitor = monitor
         self._failed = {}
         self._missing = {}

@@ -80,9 +80,9 @@ class PodLifecycle(Controller):
 
     actions = frozenset(POD_KINDS) - {ActionKind.TAINT}
 
-    def __init__(self, state: WorldState, silent: SilentKubelets) -> None:
+    def __init__(self, state: WorldState) -> None:
         super().__init__(state)
-        self._silent = silent
+        self.silent = SilentKubelets(state)
         self._specs = PodSpecInterner()
         self.readiness = Readiness(state)
         self.kills = ContainerKills(
@@ -178,7 +178,7 @@ class PodLifecycle(Controller):
     def act(self, now_ns: int, action: Action) -> None:
         """Carry out a planned action of a pod, unless the pod has ended at the same instant."""
         kind, pod = action.kind, self._cluster.pods.get(action.key)
-        if pod is None or self._silent.holds_back(action, pod):
+        if pod is None or self.silent.holds_back(action, pod):
             return
         if pod.is_terminal and kind in BEFORE_END_KINDS:
             return

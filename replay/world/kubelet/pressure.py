@@ -30,7 +30,6 @@ from replay.world.kubelet.memory_kills import REPEATED
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.node_memory import NodeMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.kubelet.silence import SilentKubelets
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.models import OomKill
 from replay.world.state import WorldState
@@ -90,14 +89,13 @@ class NodePressure(Controller):
         self,
         state: WorldState,
         lifecycle: PodLifecycle,
-        silent: SilentKubelets,
         backend: EvictionBackend | None,
         rules: Sequence[UsageRule] = (),
         kubelet: KubeletMemory = DEFAULT_KUBELET,
     ) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
-        self._silent = silent
+        self._silent = lifecycle.silent
         self._backend = backend if state.models.eviction else None
         has_limits = state.models.oom_kill is not OomKill.OFF
         self._profiles = UsageProfiles(rules, kubelet, has_limits=has_limits)

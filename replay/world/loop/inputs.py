@@ -14,7 +14,7 @@ from replay.world.api.admission import chain
 from replay.world.api.admission.refusal import AdmissionError
 from replay.world.api.pod_record import object_ref
 from replay.world.controllers.controller_manager import ControllerManager
-from replay.world.kubelet.pod_lifecycle import AdmittedPod
+from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
 from replay.world.state import WorldState
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -51,11 +51,13 @@ class RecordFeed:
     _template_usage: dict[int, int]
     _uids_made: Counter[tuple[str, str, str]]
 
-    def __init__(self, state: WorldState, controllers: ControllerManager) -> None:
+    def __init__(
+        self, state: WorldState, lifecycle: PodLifecycle, controllers: ControllerManager
+    ) -> None:
         self._cluster = state.cluster
         self._admission = state.admission
         self._journal = state.journal
-        self._lifecycle = controllers.lifecycle
+        self._lifecycle = lifecycle
         self._controllers = controllers
         self._templates = {}
         self._template_features = {}

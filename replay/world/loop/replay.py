@@ -16,10 +16,11 @@ from enum import Enum
 
 from replay.world.api.cluster import Cluster
 from replay.world.controller import Ending
-from replay.world.controllers.controller_manager import ControllerManager
+from replay.world.controllers.controller_manager import ControllerManager, controllers_in_order
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
@@ -100,13 +101,16 @@ class Replay:
         )
         self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
         self._costs = SchedulingCosts(state)
-        self._controllers = ControllerManager(state, eviction, usage=usage, kubelet=kubelet)
-        lifecycle = self._controllers.lifecycle
+        lifecycle = PodLifecycle(state)
+        self._controllers = ControllerManager(
+            self.cluster,
+            controllers_in_order(state, lifecycle, eviction, usage=usage, kubelet=kubelet),
+        )
         self._outcomes = OutcomeExecutor(state, lifecycle, self._costs)
         self.stream = RoundStream(
             scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
         )
-        self._inputs = RecordFeed(state, self._controllers)
+        self._inputs = RecordFeed(state, lifecycle, self._controllers)
         self.windows = Windows(
             state,
             lifecycle,

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller
-from replay.world.controllers.controller_manager import ControllerManager
+from replay.world.controllers.controller_manager import ControllerManager, controllers_in_order
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.journal import Journal
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
+from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
@@ -170,15 +171,19 @@ class World:
         state = WorldState(journal=journal, models=self.models)
         self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
         self.journal, self.admission = state.journal, state.admission
-        self.manager = ControllerManager(state, self.backend, kubelet=self.kubelet)
-        self.lifecycle = self.manager.lifecycle
+        self.lifecycle = PodLifecycle(state)
+        self.run(controllers_in_order(state, self.lifecycle, self.backend, kubelet=self.kubelet))
         self.workloads = controller_of(self.manager, Workloads)
         self.budgets = controller_of(self.manager, DisruptionController)
         self.pressure = controller_of(self.manager, NodePressure)
-        self.silent = self.lifecycle._silent
+        self.silent = self.lifecycle.silent
         self.eviction_api = EvictionApi(state, self.lifecycle, self.budgets)
         self.outcomes = OutcomeExecutor(state, self.lifecycle, SchedulingCosts(state))
-        self.inputs = RecordFeed(state, self.manager)
+
+    def run(self, controllers: tuple[Controller, ...]) -> None:
+        """Run these controllers from now on."""
+        self.manager = ControllerManager(self.cluster, controllers)
+        self.inputs = RecordFeed(self.state, self.lifecycle, self.manager)
 
     def feed(self, now_ns: int, *records: trace_pb2.Record) -> None:
         """Feed records and let the controllers look."""

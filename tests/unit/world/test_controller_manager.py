@@ -71,7 +71,7 @@ def test_a_controller_sees_in_the_same_round_what_one_before_it_has_done() -> No
     """And one before it sees that in the next round only."""
     world = World()
     before, after = Watching(world.state), Watching(world.state)
-    world.manager.controllers = (before, Adding(world.state), after)
+    world.run((before, Adding(world.state), after))
     world.feed(0, create_pod(make_pod("p")))
     assert before.rounds[0] == (["uid-p"], [])
     assert after.rounds[0] == (["uid-p"], ["added"])
@@ -81,7 +81,7 @@ def test_objects_of_users_reach_the_controllers_that_watch_their_kind() -> None:
     """Also where another controller stores them."""
     world = World()
     watching = Watching(world.state)
-    world.manager.controllers += (watching,)
+    world.run((*world.manager.controllers, watching))
     world.feed(0, create(make_node("n")), create_pod(make_pod("p")), delete("Node", "n"))
     assert watching.requests == ["put n", "remove n"]
     assert not world.cluster.nodes
@@ -94,6 +94,6 @@ def test_look_ahead_learns_of_each_controller_that_may_act() -> None:
     mine, other = world.pod("mine"), world.pod("other")
     assert not world.manager.concerns(mine)
     assert world.manager.wakeup_ns(S, 2) == NEVER_NS
-    world.manager.controllers += (Concerned(world.state),)
+    world.run((*world.manager.controllers, Concerned(world.state)))
     assert (world.manager.concerns(mine), world.manager.concerns(other)) == (True, False)
     assert world.manager.wakeup_ns(S, 2) == 3 * S
