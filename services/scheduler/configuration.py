@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from reprieve.queue.v1beta1 import queue_pb2
@@ -54,11 +54,11 @@ def read_configuration(
     return replace(file, disable_preemption=disabled)
 
 
-def connected_extenders(
-    file: SchedulerConfiguration, allowed: AllowedExtenders, sources: ExtenderObjects
-) -> tuple[ConnectedExtender, ...]:
-    """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
-    return tuple(connect_extenders(file.extenders, allowed, sources, f"{_FILE}.extenders"))
+def connected(
+    file: SchedulerConfiguration, allowed: AllowedExtenders, objects: ExtenderObjects
+) -> Iterator[ConnectedExtender]:
+    """Yield the file's extenders, which are sent `objects`. Raises FieldError."""
+    return connect_extenders(file.extenders, allowed, objects, f"{_FILE}.extenders")
 
 
 def options_of(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -34,20 +35,14 @@ from services.scheduler.checkpoint import fill, saved_session, session_to_json
 from services.scheduler.config.file import SchedulerConfiguration
 from services.scheduler.configuration import (
     DEFAULT_RULES,
-    connected_extenders,
+    connected,
     options_of,
     queue_config_of,
     read_configuration,
 )
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.extenders.allowed import NO_EXTENDERS, AllowedExtenders
-from services.scheduler.extenders.answers import (
-    ExtenderAnswers,
-    RecordingExtender,
-    ReplayedExtender,
-)
-from services.scheduler.extenders.connect import ConnectedExtender, terms_of
-from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from services.scheduler.extenders.session import SessionExtenders
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession, QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
@@ -202,12 +197,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
                 f"the scheduling queue answers wrongly: config.rules: {queue.config.rules!r} is "
                 f"not one of {', '.join(sorted(QUEUE_TRAITS))}"
             )
-        sources, answers = ExtenderObjects(), ExtenderAnswers()
-        extenders = self._extenders(config, file, sources, answers)
+        connect = None if config.recorded_extenders else partial(connected, file, self._allowed)
+        extenders = SessionExtenders(file.extenders, connect)
         try:
-            options = options_of(config, file, queue.config.rules, extenders)
+            options = options_of(config, file, queue.config.rules, extenders.connected)
         except RefusalError:
-            _close(extenders)
+            extenders.close()
             raise
         binds_elsewhere = any(extender.bind_verb for extender in file.extenders)
         batch_size = 1 if binds_elsewhere else config.batch_size or BATCH_SIZE
@@ -217,8 +212,6 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             _in_force(config, queue.config, batch_size),
             registry=self._registry,
             extenders=extenders,
-            sources=sources,
-            answers=answers,
             metrics=self._metrics,
             limits=self._sessions.limits,
         )
@@ -231,21 +224,6 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
         return read_configuration(config, self._registry)
-
-    def _extenders(
-        self,
-        config: scheduler_pb2.SchedulerConfig,
-        file: SchedulerConfiguration,
-        sources: ExtenderObjects,
-        answers: ExtenderAnswers,
-    ) -> tuple[ConnectedExtender, ...]:
-        """Return the session's extenders: recorded ones, or those that the service may call."""
-        if config.recorded_extenders:
-            return tuple(
-                ReplayedExtender(terms_of(extender), answers) for extender in file.extenders
-            )
-        connected = connected_extenders(file, self._allowed, sources)
-        return tuple(RecordingExtender(extender, answers) for extender in connected)
 
     async def _round(
         self, call: Call[SchedulerSession], request: service_pb2.RunRoundRequest, window_bytes: int
@@ -366,7 +344,7 @@ async def _end(session: Session[SchedulerSession]) -> None:
     """Release what a session holds beside its memory: requests, extenders, its queue's session."""
     if session.core.under_way is not None:
         await session.core.under_way.cancel()
-    _close(session.core.extenders)
+    session.core.extenders.close()
     await session.core.queue.close()
 
 
@@ -374,7 +352,7 @@ def _evaluated(
     session: Session[SchedulerSession], request: service_pb2.EvaluatePodRequest
 ) -> scheduler_pb2.Evaluation:
     uid = request.pod.uid or request.new_pod.metadata.uid
-    session.core.answers.begin(uid, request.attempt or 1)
+    session.core.extenders.answers.begin(uid, request.attempt or 1)
     return evaluation.evaluate_pod(session.core.core, request, session.at_ns)
 
 
@@ -388,13 +366,8 @@ def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> 
         implementation=IMPLEMENTATION,
         resumable=core.queue.resumable,
         scheduler_names=core.core.scheduler_names,
-        windows=not core.extenders,
+        windows=not core.extenders.connected,
     )
-
-
-def _close(extenders: Iterable[ConnectedExtender]) -> None:
-    for extender in extenders:
-        extender.close()
 
 
 def _in_force(

@@ -31,9 +31,7 @@ from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.steps import Head
 from services.scheduler.core.session.options import SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.extenders.answers import ExtenderAnswers
-from services.scheduler.extenders.connect import ConnectedExtender
-from services.scheduler.extenders.grpc_extender import ExtenderObjects
+from services.scheduler.extenders.session import SessionExtenders
 from services.scheduler.intake import Intake, RoundInput
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.outcomes import MAY_WAIT, outcome_bytes, put_outcomes
@@ -68,10 +66,9 @@ class SessionState:
 class SchedulerSession:
     """A scheduler core, the input of its rounds (`intake`), and its queue's session.
 
-    `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
-    `sources` holds the objects that `extenders` receive, `answers` their responses. `at_ns` is the
-    time of the last round, `under_way` the request that is being carried out. `metrics` counts what
-    is decided. `limits` bound what its rounds bring.
+    `config` is what the session was opened with, defaults filled in. `registry` makes the plugins.
+    `at_ns` is the time of the last round, `under_way` the request that is being carried out.
+    `metrics` counts what is decided. `limits` bound what its rounds bring.
     """
 
     def __init__(
@@ -81,15 +78,12 @@ class SchedulerSession:
         config: scheduler_pb2.SchedulerConfig,
         *,
         registry: Registry = SERVED,
-        extenders: tuple[ConnectedExtender, ...] = (),
-        sources: ExtenderObjects | None = None,
-        answers: ExtenderAnswers | None = None,
+        extenders: SessionExtenders | None = None,
         metrics: SchedulerMetrics | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
         self.config = config
-        self.extenders = extenders
-        self.answers = answers or ExtenderAnswers()
+        self.extenders = extenders or SessionExtenders()
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
@@ -97,9 +91,7 @@ class SchedulerSession:
         self._traits = options.queue
         self._metrics = metrics
         self.intake = Intake(self.core, queue=options.queue, limits=limits)
-        self._sources = sources if options.extenders else None
-        if self._sources is not None:
-            self._sources.pods = self.intake.messages
+        self.extenders.objects.pods = self.intake.messages
         self._batch_size = config.batch_size or BATCH_SIZE
         self.at_ns = -(2**63)
         self._heads: Sequence[Head] = ()
@@ -123,13 +115,11 @@ class SchedulerSession:
         refusal before anything is changed. What fails after that leaves scheduler and queue apart:
         `broken` says so from then on.
         """
-        if window and self.extenders:
+        if window and self.extenders.connected:
             raise FieldError("window", "is not supported with extenders")
         brought = self.intake.read_round(round_, self.at_ns)
         foreseen = read_window(self.intake, window, brought.at_ns)
-        if self._sources is not None:
-            self._sources.take(round_)
-        self.answers.load(round_)
+        self.extenders.take_round(round_)
         outcomes = await self._carry_out(brought)
         for later in foreseen:
             if not (has_room() and later.follows(outcomes)):
@@ -197,8 +187,9 @@ class SchedulerSession:
     def _decide_with_answers(
         self, head: Head, now_ns: int
     ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
-        self.answers.begin(head.pop.uid, head.attempts)
-        return self.core.decide(head, now_ns), self.answers.recorded()
+        answers = self.extenders.answers
+        answers.begin(head.pop.uid, head.attempts)
+        return self.core.decide(head, now_ns), answers.recorded()
 
     async def _commit(self, batch: Batch, outcomes: scheduler_pb2.RoundOutcomes) -> int:
         """Commit a batch, write its outcomes, and return the number of pods that were tried."""

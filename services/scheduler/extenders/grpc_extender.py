@@ -157,7 +157,7 @@ class ExtenderObjects:
         self.pods: Mapping[str, pod_pb2.Pod] = {}
         self._nodes: dict[str, node_pb2.Node] = {}
 
-    def take(self, round_: scheduler_pb2.Round) -> None:
+    def take_nodes(self, round_: scheduler_pb2.Round) -> None:
         """Keep the nodes that a round brings."""
         for event in round_.events:
             kind = event.WhichOneof("event")
