@@ -80,7 +80,6 @@ class Batch:
         self._encoder = encoder
         self._entries: list[BatchEntry] = []
         self._run: queue_pb2.CommitUnschedulable | None = None
-        self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
 
     def __len__(self) -> int:
@@ -124,7 +123,7 @@ class Batch:
             operation = queue_pb2.Operation(at_ns=at_ns)
             self.operations.append(operation)
             run = self._run = operation.commit_unschedulable
-            run.first_cycle, self._run_pods = step.pop.cycle, 0
+            run.first_cycle = step.pop.cycle
             self._reasons.clear()
         reason = self._reasons.get(step.why)
         if reason is None:
@@ -132,8 +131,7 @@ class Batch:
             _put_why(step.why, run.failures.add())
         run.uids.append(step.pop.uid)
         run.failed_by.append(reason)
-        self._run_pods += 1
-        return (len(self.operations) - 1, self._run_pods - 1)
+        return (len(self.operations) - 1, len(run.uids) - 1)
 
     def take_back(self, operations: int, pods: int) -> list[Decision]:
         """Take out and return the decisions that the queue did not accept.

@@ -42,7 +42,7 @@ from services.scheduler.configuration import (
 )
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.extenders.allowed import NO_EXTENDERS, AllowedExtenders
-from services.scheduler.extenders.session import SessionExtenders
+from services.scheduler.extenders.answers import SessionExtenders
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.queue_client import QueueClientSession, QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession

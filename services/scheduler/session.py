@@ -31,7 +31,7 @@ from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.steps import Head
 from services.scheduler.core.session.options import SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.extenders.session import SessionExtenders
+from services.scheduler.extenders.answers import SessionExtenders
 from services.scheduler.intake import Intake, RoundInput
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.outcomes import MAY_WAIT, outcome_bytes, put_outcomes

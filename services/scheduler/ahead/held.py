@@ -7,7 +7,7 @@ the queue but its scheduling cycle and its counts. Of those the queue receives t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reprieve.queue.v1beta1 import queue_pb2
 
@@ -55,56 +55,37 @@ _OF_NO_PENDING_POD = frozenset(
 
 @dataclass(slots=True)
 class _Life:
-    """A pod that was added: the places of its operations, and the cycle of its pop."""
+    """A pod that was added: the places of its operations, and the cycle of its pop.
 
-    stretch: _Stretch
+    A pod may come again with the same uid, so that a life counts, not a uid.
+    """
+
     places: list[int]
     cycle: int = 0
-
-    def end(self, place: int) -> None:
-        """Note that the pod's pop is done, by the operation at `place`."""
-        self.places.append(place)
-        self.stretch.ended.append(self)
+    is_done: bool = False
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """What lies between two moments without an active pod; `is_mixed`: not all pods were popped.
-
-    A pod of it passes only if all of them do: another one would be active at its pop.
-    """
-
-    added: int = 0
-    is_mixed: bool = False
-    ended: list[_Life] = field(default_factory=list)
-
-    @property
-    def passes(self) -> bool:
-        """Whether each of its pods was added, popped and done."""
-        return not self.is_mixed and len(self.ended) == self.added
-
-
-def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
+def without_passing(operations: Operations) -> Operations:
     """Return operations of the same effect, with PassThrough for pods that come and go.
 
-    Those are added, popped and done among `operations`, all while no other pod is active. A pod
-    may come again with the same uid, so that a life counts, not a uid.
+    Those are added, popped and done among `operations`, all while no other pod is active. So the
+    pods that come between two moments without an active one pass together, or none of them does.
     """
-    stretches: list[_Stretch] = []
+    stretches: list[list[_Life]] = []
     lives: dict[str, _Life] = {}
-    ended: dict[str, _Life] = {}
     active: set[str] = set()
     for place, operation in enumerate(operations):
         match operation.WhichOneof("operation"):
             case "add":
                 uid = operation.add.pod.metadata.uid
                 if not active:
-                    stretches.append(_Stretch())
-                stretches[-1].added += 1
-                stretches[-1].is_mixed |= uid in lives
-                lives[uid] = _Life(stretches[-1], [place])
-                ended.pop(uid, None)
+                    stretches.append([])
                 active.add(uid)
+                life = _Life([place])
+                stretches[-1].append(life)
+                # While an earlier life lasts, whose pops follow is not known: neither passes.
+                lasts = uid in lives and not lives[uid].is_done
+                lives[uid] = _Life([]) if lasts else life
             case "commit_pop":
                 pop = operation.commit_pop.pop
                 if pop.uid in active:
@@ -112,21 +93,23 @@ def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2
                     lives[pop.uid].places.append(place)
                     lives[pop.uid].cycle = pop.cycle
             case "done":
-                uid = operation.done.uid
-                if uid in lives and lives[uid].cycle == operation.done.cycle:
-                    ended[uid] = lives.pop(uid)
-                    ended[uid].end(place)
+                popped = lives.get(operation.done.uid)
+                if popped and not popped.is_done and popped.cycle == operation.done.cycle:
+                    popped.is_done = True
+                    popped.places.append(place)
             case "delete_pod":
                 uid = operation.delete_pod.uid
-                if uid in ended:
-                    ended[uid].places.append(place)
-                elif uid in lives:
-                    lives.pop(uid).stretch.is_mixed = True
-                    active.discard(uid)
+                active.discard(uid)
+                if uid in lives and lives[uid].is_done:
+                    lives[uid].places.append(place)
+                else:
+                    lives.pop(uid, None)
             case kind if kind not in _OF_NO_PENDING_POD:
-                return list(operations)
-    passing = [life for stretch in stretches if stretch.passes for life in stretch.ended]
-    return list(_without(passing, operations)) if passing else list(operations)
+                return operations
+    passing = [
+        life for stretch in stretches if all(life.is_done for life in stretch) for life in stretch
+    ]
+    return list(_without(passing, operations)) if passing else operations
 
 
 def _without(

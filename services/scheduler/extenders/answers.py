@@ -7,21 +7,22 @@ recorded response lets every node pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import Candidate
 from services.framework.preemption.preemptor import ExtenderError
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import (
     ExtenderTerms,
     FilterAnswer,
     NodeVictims,
     as_int64,
 )
-from services.scheduler.extenders.connect import ConnectedExtender
-from services.scheduler.extenders.grpc_extender import filter_answer, node_victims
+from services.scheduler.extenders.connect import ConnectedExtender, terms_of
+from services.scheduler.extenders.grpc_extender import ExtenderObjects, filter_answer, node_victims
 
 FILTER = scheduler_pb2.EXTENDER_CALL_FILTER
 PRIORITIZE = scheduler_pb2.EXTENDER_CALL_PRIORITIZE
@@ -29,6 +30,42 @@ PROCESS_PREEMPTION = scheduler_pb2.EXTENDER_CALL_PROCESS_PREEMPTION
 BIND = scheduler_pb2.EXTENDER_CALL_BIND
 
 Answer = scheduler_pb2.ExtenderAnswer
+
+
+class SessionExtenders:
+    """The extenders of a session, `connected` in the order of their configurations.
+
+    `connect` returns those of `configs`, which are sent `objects`; without it their recorded
+    responses are replayed. `answers` are the responses of the cycle that runs.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[ExtenderConfig] = (),
+        connect: Callable[[ExtenderObjects], Iterable[ConnectedExtender]] | None = None,
+    ) -> None:
+        self.objects = ExtenderObjects()
+        self.answers = ExtenderAnswers()
+        self.connected: tuple[ConnectedExtender, ...]
+        if connect is None:
+            self.connected = tuple(
+                ReplayedExtender(terms_of(config), self.answers) for config in configs
+            )
+        else:
+            self.connected = tuple(
+                RecordingExtender(extender, self.answers) for extender in connect(self.objects)
+            )
+
+    def take_round(self, round_: scheduler_pb2.Round) -> None:
+        """Keep what a round brings for extenders: nodes to send, and recorded responses."""
+        if self.connected:
+            self.objects.take_nodes(round_)
+            self.answers.load(round_)
+
+    def close(self) -> None:
+        """Give up what the extenders hold."""
+        for extender in self.connected:
+            extender.close()
 
 
 class ExtenderAnswers:
