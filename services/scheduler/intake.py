@@ -67,7 +67,7 @@ class RoundInput(NamedTuple):
     at_ns: int
     answers: Sequence[Answer]
     changes: Sequence[TimedChange]
-    pods_max: int = ALL_PODS
+    pods_max: int
 
 
 class Intake:

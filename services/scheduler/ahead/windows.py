@@ -15,11 +15,11 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError
 from services.scheduler.cluster_events import PatchPod, TimedChange
 from services.scheduler.core.queueing.steps import PopId
-from services.scheduler.intake import Answer, Intake, RoundInput, out_of_turn
+from services.scheduler.intake import ALL_PODS, Answer, Intake, RoundInput, out_of_turn
 
 
 class ForeseenRound(NamedTuple):
-    """A round at `at_ns` that follows if all pods of the one before, at `before_ns`, are bound.
+    """A round that follows if all pods of the one before, at `before_ns`, are bound.
 
     `confirmed` are the world's patches of those pods. One whose node is set and empty confirms a
     binding, to whatever node was chosen.
@@ -27,8 +27,7 @@ class ForeseenRound(NamedTuple):
 
     before_ns: int
     confirmed: Sequence[PatchPod]
-    at_ns: int
-    changes: Sequence[TimedChange]
+    brought: RoundInput
 
     def follows(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
         """Return whether the pods were bound that are confirmed, in that order, and none waits."""
@@ -49,7 +48,7 @@ class ForeseenRound(NamedTuple):
             nodes[pop.uid] = outcome.bind.node_name
         confirmed = [_with_node(c, nodes) if _confirms(c) else c for c in self.confirmed]
         changes = [TimedChange(self.before_ns, change) for change in confirmed]
-        return RoundInput(self.at_ns, answers, [*changes, *self.changes])
+        return self.brought._replace(answers=answers, changes=[*changes, *self.brought.changes])
 
 
 def read_window(
@@ -76,7 +75,8 @@ def read_window(
                 raise FieldError(f"{field}.confirmations", "are patches of pods")
             confirmed.append(change)
         changes = intake.read_events(round_.events, since_ns, round_.at_ns, f"{field}.round.events")
-        rounds.append(ForeseenRound(since_ns, confirmed, round_.at_ns, changes))
+        brought = RoundInput(round_.at_ns, (), changes, round_.max_pods or ALL_PODS)
+        rounds.append(ForeseenRound(since_ns, confirmed, brought))
         since_ns = round_.at_ns
     return rounds
 

@@ -1,4 +1,4 @@
-"""Extender responses, recorded so that a run can be replayed without calling the extenders.
+"""A session's extenders; their responses are recorded, so that a replay need not call them.
 
 A cycle's responses are in the order of its calls. A replayed cycle gets them in that order, and the
 last one again if it makes further calls, as an evaluation of all verdicts does. A call without a

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reprieve.queue.v1beta1 import queue_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.errors import LimitError
@@ -174,6 +174,30 @@ def test_look_ahead_saves_the_exchange_whose_answer_is_empty(
     assert (queue.uids, outcomes.more) == ([], False)
     assert outcomes.HasField("next_wakeup_ns") == (wakeup_ns is not None)
     assert outcomes.next_wakeup_ns == (wakeup_ns or 0)
+
+
+def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
+    """As the same round does by itself; the rest of its pods is tried in the next one."""
+    queue: Any = Fifo()
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
+    session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
+    first, later = first_round(), scheduler_service_pb2.Foreseen()
+    later.round.at_ns, later.round.max_pods = 2, 1
+    later.round.events.extend(first.events[3:5])
+    for event in later.round.events:
+        event.at_ns = 2
+    del first.events[3:]
+    patch = later.confirmations.add(at_ns=1).patch
+    patch.pod.uid, patch.node_name = "uid-default-p0", ""
+
+    async def both() -> list[scheduler_pb2.RoundOutcomes]:
+        return [outcomes async for outcomes in session.run(first, [later])]
+
+    before, after = asyncio.run(both())
+    assert [uid for uid, _ in bound(before)] == ["uid-default-p0"]
+    assert before.goes_on
+    assert [uid for uid, _ in bound(after)] == ["uid-default-p1"]
+    assert after.more
 
 
 class Halting(Fifo):
