@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +81,7 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
     return operations
 
 
-def after(rules: str, operations: list[queue_pb2.Operation]) -> tuple[object, ...]:
+def after(rules: str, operations: Sequence[queue_pb2.Operation]) -> tuple[object, ...]:
     """Return all that a queue shows of itself after the operations, and what comes next then."""
     harness = Harness(rules=rules)
     move = queue_pb2.Operation(at_ns=100 * SECOND_NS)
