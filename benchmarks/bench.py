@@ -31,7 +31,8 @@ from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
 from replay.backends.processes import prepare
 from replay.results.run.files import SUMMARY
 from replay.results.summary.tally import Tally
-from replay.runner import ReplaySettings, run_replay
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from replay.trace.reader import read
 from replay.trace.writer import write
 from replay.world.api.cluster import Cluster

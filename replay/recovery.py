@@ -18,7 +18,7 @@ from replay.errors import RunError, ServiceLostError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.resume_point import ResumePoint, packed
-from replay.sessions import Services, WantedServices, open_services
+from replay.sessions import Services
 from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
 from replay.world.loop.replay import Replay
 
@@ -135,13 +135,16 @@ def _reading() -> Iterator[None]:
 
 
 def patient_services(
-    stack: contextlib.ExitStack, wanted: WantedServices, wait_ns: int, notice: Callable[[str], None]
+    stack: contextlib.ExitStack,
+    open_: Callable[[contextlib.ExitStack], Services],
+    wait_ns: int,
+    notice: Callable[[str], None],
 ) -> Services:
-    """Do what `open_services` does; wait for at most `wait_ns` for services at addresses."""
+    """Return what `open_` does; wait for at most `wait_ns` for services at addresses."""
 
     def attempt() -> Services:
         with contextlib.ExitStack() as own:
-            services = open_services(own, wanted)
+            services = open_(own)
             stack.push(own.pop_all())
             return services
 

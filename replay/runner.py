@@ -10,8 +10,8 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter_ns
 
 from replay.backends.processes import Compiling
@@ -29,66 +29,23 @@ from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
 from replay.results.run.growth import RunGrowth
-from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
+from replay.results.run.manifest import Manifest, trace_files
 from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
-from replay.sessions import Services, WantedServices, open_services
+from replay.sessions import Services, open_services
+from replay.settings import ReplaySettings
 from replay.world.api.cluster import Cluster
-from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
-from replay.world.models import Models
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
-from services.rpc.access import PLAIN, ClientTls
 from services.rpc.server import calm
 from services.telemetry.setup import open_span_sink
-from services.telemetry.span import Delivery, Sampling, SpanSink
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySettings:
-    """The settings of a replay.
-
-    scheduler_address, eviction_address: "" starts the service as a child process, or within this
-    one with in_process. tls: for services at other addresses. until_ns: from the trace's first
-    record on. wall_spans: pods' spans show wall time. overrides: changes that were already made to
-    trace and configuration, for the manifest. usage: of pods, in place of the trace's.
-    follow_until: until when a recording was followed, for the manifest; "" for a replay from its
-    beginning. checkpoint_every_ns: wall time between two checkpoints, at least. reconnect_ns: wall
-    time to wait for a service that is lost, 0: none. resumes: the run in run_path is continued.
-    """
-
-    version: str
-    argv: tuple[str, ...] = ()
-    trace_paths: tuple[Path, ...] = ()
-    scheduler_address: str = ""
-    eviction_address: str = ""
-    tls: ClientTls = PLAIN
-    scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
-    eviction: eviction_pb2.EvictionConfig = field(
-        default_factory=lambda: eviction_pb2.EvictionConfig(
-            use_defaults=True, enforce_node_allocatable=["pods"]
-        )
-    )
-    models: Models = field(default_factory=Models)
-    until_ns: int | None = None
-    run_path: Path | None = None
-    force: bool = False
-    in_process: bool = False
-    sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
-    wall_spans: bool = False
-    overrides: Mapping[str, object] = field(default_factory=dict)
-    usage: tuple[UsageRule, ...] = ()
-    follow_until: str = ""
-    checkpoint_every_ns: int = 10_000_000_000
-    reconnect_ns: int = 300_000_000_000
-    resumes: bool = False
+from services.telemetry.span import Delivery, SpanSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +96,11 @@ def run_replay(
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
-        wanted = _wanted(settings, compiling, warms_up=len(first) == _SMALL)
         patience_ns = settings.reconnect_ns if settings.resumes else 0
-        services = patient_services(stack, wanted, patience_ns, notice)
+        starting = partial(
+            open_services, settings=settings, warms_up=len(first) == _SMALL, compiling=compiling
+        )
+        services = patient_services(stack, starting, patience_ns, notice)
         run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, services.scheduler)
         recovery = Recovery(services, settings.reconnect_ns, notice)
@@ -199,9 +158,8 @@ def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
         pass
     if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
-    wanted = _wanted(settings, lambda _done, _all: None, warms_up=False)
     with contextlib.ExitStack() as stack:
-        open_services(stack, replace(wanted, in_process=True))
+        open_services(stack, settings=replace(settings, in_process=True))
 
 
 class _Attempt:
@@ -229,8 +187,8 @@ class _Attempt:
             run,
             spans=_span_sink(settings, run, position),
             sampling=settings.sampling,
-            wall_clock=settings.wall_spans,
-            seed=settings.scheduler.seed,
+            wall_clock=settings.span_clock == "wall",
+            seed=settings.seed,
             position=position,
         )
         scheduler, eviction = services.scheduler, services.eviction
@@ -287,7 +245,7 @@ class _Attempt:
             warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
             spans=self.delivery,
             span_choice=str(self._settings.sampling),
-            services=_addresses(self._settings),
+            services=self._settings.services,
             messages=self.replay.stream.messages,
             windows_ended=self.replay.windows.ended,
         )
@@ -345,20 +303,6 @@ def _span_sink(
     return open_span_sink(lambda: run.growing(SPANS), settings.version, os.environ, spans)
 
 
-def _wanted(settings: ReplaySettings, compiling: Compiling, *, warms_up: bool) -> WantedServices:
-    return WantedServices(
-        scheduler_address=settings.scheduler_address,
-        eviction_address=settings.eviction_address,
-        tls=settings.tls,
-        scheduler=settings.scheduler,
-        eviction=settings.eviction if settings.models.eviction else None,
-        in_process=settings.in_process,
-        warms_up=warms_up,
-        compiling=compiling,
-        restarts=bool(settings.reconnect_ns),
-    )
-
-
 _MAY_DIFFER = ("argv", "finished", "end", "end_ns", "kubernetes_version", "files")
 
 
@@ -398,36 +342,8 @@ def _manifest(settings: ReplaySettings, scheduler: SchedulerService) -> Manifest
             files += sorted(each for each in folder.iterdir() if each.is_file())
     return Manifest(
         version=settings.version,
-        seed=settings.scheduler.seed,
-        rules=settings.scheduler.rules or "v1.34",
         traces=trace_files(files),
-        configuration={
-            "kube_scheduler_configuration": settings.scheduler.kube_scheduler_configuration,
-            "kubelet_configuration": settings.eviction.kubelet_configuration,
-            "queue_rules": settings.scheduler.queue.rules,
-            "disable_preemption": settings.scheduler.disable_preemption,
-            "sample_nodes": settings.scheduler.sample_nodes,
-            "ties": (
-                scheduler_pb2.TieBreak.Name(settings.scheduler.ties)
-                if settings.scheduler.HasField("ties")
-                else ""
-            ),
-            **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
-            **({"follow_until": settings.follow_until} if settings.follow_until else {}),
-        },
-        models=dataclasses.asdict(settings.models),
-        services=_addresses(settings),
         decided_by=scheduler.implementation,
-        batch_size=settings.scheduler.batch_size,
-        spans=str(settings.sampling),
         argv=settings.argv,
+        **settings.stored(),
     )
-
-
-def _addresses(settings: ReplaySettings) -> dict[str, str]:
-    """Return where each service runs: an address, or how this replay started it."""
-    started = IN_PROCESS if settings.in_process else EMBEDDED
-    return {
-        "scheduler": settings.scheduler_address or started,
-        "eviction": settings.eviction_address or started,
-    }

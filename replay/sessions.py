@@ -13,40 +13,17 @@ from replay.backends.processes import Compiling, EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.errors import BackendError, ServiceLostError
 from replay.results.run.resume_point import ResumePoint, unpacked
-from reprieve.eviction.v1beta1 import eviction_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.rpc.access import ClientTls
+from replay.settings import ReplaySettings
 
 _OPENINGS_MAX = 3
 """How often child processes are started where one of them ends before its session is open."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedServices:
-    """Where the services of a replay are, and the configurations of their sessions.
-
-    scheduler_address, eviction_address: "" starts the service as a child process, or within this
-    one with in_process. tls: for services at addresses, and the timeouts of all. eviction: None
-    where no eviction service is needed. warms_up, compiling: as EmbeddedServices has them.
-    restarts: whether child processes that end before their sessions are open are started again.
-    """
-
-    scheduler_address: str
-    eviction_address: str
-    tls: ClientTls
-    scheduler: scheduler_pb2.SchedulerConfig
-    eviction: eviction_pb2.EvictionConfig | None
-    in_process: bool
-    warms_up: bool
-    compiling: Compiling
-    restarts: bool
 
 
 @dataclass(slots=True, kw_only=True)
 class Services:
     """The sessions of a replay, and the child processes among the services."""
 
-    wanted: WantedServices
+    settings: ReplaySettings
     embedded: EmbeddedServices
     scheduler: SchedulerService
     eviction: EvictionService | None
@@ -68,55 +45,61 @@ class Services:
         Raises BackendError; a ServiceLostError where a service cannot be reached.
         """
         addresses = self.embedded.addresses
-        address = self.wanted.scheduler_address or addresses["scheduler"]
+        address = self.settings.scheduler_address or addresses["scheduler"]
         self.scheduler.reopen(address, unpacked(point.scheduler), point.rounds)
         if self.eviction is not None:
-            address = self.wanted.eviction_address or addresses["eviction"]
+            address = self.settings.eviction_address or addresses["eviction"]
             self.eviction.reopen(address, unpacked(point.eviction))
 
 
-def open_services(stack: contextlib.ExitStack, wanted: WantedServices) -> Services:
+def open_services(
+    stack: contextlib.ExitStack,
+    settings: ReplaySettings,
+    *,
+    warms_up: bool = False,
+    compiling: Compiling = lambda _done, _all: None,
+) -> Services:
     """Start the services that have no address, and open a session with each; `stack` ends both.
 
-    Raises BackendError.
+    warms_up, compiling: as EmbeddedServices has them. Raises BackendError.
     """
     embedded = stack.enter_context(
         EmbeddedServices(
-            scheduler=not wanted.scheduler_address,
-            eviction=wanted.eviction is not None and not wanted.eviction_address,
-            in_process=wanted.in_process,
-            warms_up=wanted.warms_up,
-            compiling=wanted.compiling,
-            configuration=wanted.scheduler.kube_scheduler_configuration,
+            scheduler=not settings.scheduler_address,
+            eviction=settings.models.eviction and not settings.eviction_address,
+            in_process=settings.in_process,
+            warms_up=warms_up,
+            compiling=compiling,
+            configuration=settings.kube_scheduler_configuration or "",
         )
     )
-    for left in reversed(range(_OPENINGS_MAX)):
+    for tries in reversed(range(_OPENINGS_MAX)):
         try:
-            return _opened(stack, wanted, embedded)
+            return _opened(stack, settings, embedded)
         except ServiceLostError:
-            if not (left and wanted.restarts and embedded.processes):
+            if not (tries and settings.reconnect_ns and embedded.processes):
                 raise
             embedded.restart()
     raise BackendError("the services opened no session")
 
 
 def _opened(
-    stack: contextlib.ExitStack, wanted: WantedServices, embedded: EmbeddedServices
+    stack: contextlib.ExitStack, settings: ReplaySettings, embedded: EmbeddedServices
 ) -> Services:
-    address = wanted.scheduler_address
+    address = settings.scheduler_address
     scheduler = SchedulerService(
         address or embedded.addresses["scheduler"],
-        wanted.scheduler,
-        wanted.tls if address else wanted.tls.plain,
+        settings.scheduler,
+        settings.tls if address else settings.tls.plain,
     )
     stack.callback(scheduler.close)
     eviction = None
-    if wanted.eviction is not None:
-        address = wanted.eviction_address
+    if settings.models.eviction:
+        address = settings.eviction_address
         eviction = EvictionService(
             address or embedded.addresses["eviction"],
-            wanted.eviction,
-            wanted.tls if address else wanted.tls.plain,
+            settings.eviction,
+            settings.tls if address else settings.tls.plain,
         )
         stack.callback(eviction.close)
-    return Services(wanted=wanted, embedded=embedded, scheduler=scheduler, eviction=eviction)
+    return Services(settings=settings, embedded=embedded, scheduler=scheduler, eviction=eviction)

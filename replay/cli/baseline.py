@@ -5,29 +5,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-import click
 import yaml
 
 from replay.bounds import yaml_value
+from replay.cli.errors import ExitError
 from replay.cli.progress import profile_names
-from replay.cli.traces import TraceArguments
-from replay.cli.what_if import OVERRIDES
-from replay.importers.records import ImportOptions
 from replay.overrides.assignment import NoEffectError, OverrideError
-from replay.overrides.overrides import Overrides
 from replay.whatif.sweep import SEED, SweepAxis, SweepCell
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import API_VERSION, KIND, read_kubelet_configuration
 from services.typed import DataError
 
-_IMPORT_OPTIONS = frozenset(each.name for each in dataclasses.fields(ImportOptions))
-_FILES = frozenset({"scheduler_config", "kubelet_config"})
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from replay.cli.commands.replay import ReplayRequest
 
 
 def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tuple[str, str]]:
@@ -36,13 +31,24 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
     `common` are the arguments of every replay. The trace is read for overrides of its objects, up
     to the first record that they change.
     """
-    plain = _options(common)
+    from replay.cli.commands.replay import command  # noqa: PLC0415 - loaded when needed
+
+    def is_own(arguments: Sequence[str]) -> bool:
+        try:
+            return _is_same(plain, command.request([*common, *arguments]))
+        except ExitError:
+            return False  # The replay itself reports what is wrong.
+
+    try:
+        plain = command.request(common)
+    except ExitError:
+        return frozenset()
     return frozenset(
         (axis.name, value)
         for axis in axes
         if axis.name != SEED
         for value in axis.values
-        if _is_same(plain, _options([*common, *axis.arguments(value)]))
+        if is_own(axis.arguments(value))
     )
 
 
@@ -51,74 +57,49 @@ def is_baseline(cell: SweepCell, own: frozenset[tuple[str, str]]) -> bool:
     return bool(cell.group) and all(each in own for each in cell.group)
 
 
-def _options(arguments: Sequence[str]) -> Mapping[str, Any]:
-    from replay.cli.commands.replay import command  # noqa: PLC0415 - loaded when needed
-
-    return command.make_context("replay", list(arguments)).params
-
-
-def _is_same(plain: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
-    different = {name for name in changed if plain[name] != changed[name]}
-    if different <= _FILES:
-        return all(_text(plain, name) == _text(changed, name) for name in different)
-    if not different <= set(OVERRIDES):
+def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:
+    if plain.overrides == changed.overrides:
+        return plain == changed
+    if plain != replace(changed, overrides=plain.overrides, checks=plain.checks):
         return False
     try:
-        one, other = _overrides(plain), _overrides(changed)
-        if _configured(plain, one) != _configured(changed, other):
-            return False
-        return _same_records(plain, one, other)
+        return _configured(plain) == _configured(changed) and _same_records(plain, changed)
     except NoEffectError:
-        return different == {"scale_nodes"}  # There are as many nodes already.
+        # There are as many nodes already.
+        scaled = plain.overrides.scale_nodes
+        return replace(changed.overrides, scale_nodes=scaled) == plain.overrides
     except (OverrideError, DataError, yaml.YAMLError):
         return False  # The replay itself reports what is wrong.
 
 
-def _overrides(options: Mapping[str, Any]) -> Overrides:
-    chosen = {name: options[name] for name in OVERRIDES if name != "allows_no_effect"}
-    return Overrides.parse(**chosen)
-
-
-def _configured(options: Mapping[str, Any], overrides: Overrides) -> tuple[object, object]:
+def _configured(request: ReplayRequest) -> tuple[object, object]:
     """Return both configurations with overrides: the kubelet's read, the scheduler's as YAML."""
-    evicts = not options["no_eviction"]
-    kubelet = overrides.kubelet(_text(options, "kubelet_config"), evicts=evicts)
-    text = _text(options, "scheduler_config")
-    scheduler = overrides.scheduler(text, samples=options["sample_nodes"])
+    settings = request.configured()
     default = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
-    return read_kubelet_configuration(kubelet or default), _without_head(scheduler)
+    return (
+        read_kubelet_configuration(settings.kubelet_configuration or default),
+        _without_head(settings.kube_scheduler_configuration),
+    )
 
 
-def _without_head(text: str) -> object:
+def _without_head(text: str | None) -> object:
     document = yaml_value(text, "the configuration") if text else {}
     if not isinstance(document, dict):
         return document
     return {name: document[name] for name in document if name not in {"apiVersion", "kind"}}
 
 
-def _same_records(options: Mapping[str, Any], one: Overrides, other: Overrides) -> bool:
-    if one.usage != other.usage:
+def _same_records(plain: ReplayRequest, changed: ReplayRequest) -> bool:
+    if plain.overrides.usage != changed.overrides.usage:
         return False
-    if not (one.changes_records or other.changes_records):
+    if not (plain.overrides.changes_records or changed.overrides.changes_records):
         return True
-    names, seed = profile_names(_text(options, "scheduler_config")), options["seed"]
-    given = {name: options[name] for name in _IMPORT_OPTIONS & options.keys()}
-    trace = TraceArguments(
-        paths=tuple(map(Path, options["paths"])),
-        format=options["trace_format"],
-        options=ImportOptions(**given),
-    )
+    names = profile_names(plain.settings.kube_scheduler_configuration)
 
     def read() -> Iterator[trace_pb2.Record]:
-        return trace.records(names)
+        return plain.trace.records(names)
 
-    pairs = itertools.zip_longest(one.records(read, seed), other.records(read, seed))
+    pairs = itertools.zip_longest(
+        *(request.overrides.records(read, request.settings.seed) for request in (plain, changed))
+    )
     return all(a is b or a == b for a, b in pairs)
-
-
-def _text(options: Mapping[str, Any], name: str) -> str:
-    path: Path | None = options[name]
-    try:
-        return path.read_text(encoding="utf-8") if path is not None else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{path}: {error}") from error

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from replay.cli.errors import FAILED, ExitError, refusing
-from replay.cli.parameters import ParsedParam
 from replay.errors import RunError, unwritable
+from replay.options import ParsedParam, option, takes
 from replay.results.run.directory import RunDirectory
 from replay.whatif.assertions import Assertion, FigureError, check, parse_assertion
 from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
@@ -33,10 +31,26 @@ class Checks:
     allows_no_effect: check also what no pod and no workload meets the conditions of.
     """
 
-    assertions: tuple[Assertion, ...] = ()
+    assertions: tuple[Assertion, ...] = option(
+        "--assert",
+        type=ParsedParam("CHECK", parse_assertion),
+        multiple=True,
+        help="Exit with code 1 unless a figure meets a condition: "
+        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Repeatable; "
+        "docs/what-if.md lists the figures.",
+    )
+    junit: Path | None = option(  # noqa: RUF009 - a field
+        "--junit",
+        type=_OUTPUT,
+        help="Write the result of each --assert to this file, as JUnit XML.",
+    )
+    summary: Path | None = option(  # noqa: RUF009 - a field
+        "--summary",
+        type=_OUTPUT,
+        help="Write checks and figures to this file, as Markdown. They are also appended to the "
+        "file that GITHUB_STEP_SUMMARY names.",
+    )
     allows_no_effect: bool = False
-    junit: Path | None = None
-    summary: Path | None = None
 
     @property
     def are_wanted(self) -> bool:
@@ -89,8 +103,8 @@ class Checks:
     def arguments(self) -> list[str]:
         """Return the options that ask for these checks; paths are absolute."""
         found = [text for each in self.assertions for text in ("--assert", each.text)]
-        for option, path in (("--junit", self.junit), ("--summary", self.summary)):
-            found += [option, str(path.absolute())] if path is not None else []
+        for name, path in (("--junit", self.junit), ("--summary", self.summary)):
+            found += [name, str(path.absolute())] if path is not None else []
         return found
 
 
@@ -124,40 +138,4 @@ no_effect_option = click.option(
     help="Check also what no pod and no workload meets the conditions of; by default such a check "
     "is refused.",
 )
-
-
-def check_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --assert, --junit and --summary; the command receives one argument, `checks`."""
-
-    def with_checks(**values: Any) -> Any:
-        chosen = {name: values.pop(name) for name in ("assertions", "junit", "summary")}
-        return command(checks=Checks(**chosen), **values)
-
-    functools.update_wrapper(with_checks, command)
-    for option in reversed(_OPTIONS):
-        with_checks = option(with_checks)
-    return with_checks
-
-
-_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    click.option(
-        "--assert",
-        "assertions",
-        type=ParsedParam("CHECK", parse_assertion),
-        multiple=True,
-        help="Exit with code 1 unless a figure meets a condition: "
-        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Repeatable; "
-        "docs/what-if.md lists the figures.",
-    ),
-    click.option(
-        "--junit",
-        type=_OUTPUT,
-        help="Write the result of each --assert to this file, as JUnit XML.",
-    ),
-    click.option(
-        "--summary",
-        type=_OUTPUT,
-        help="Write checks and figures to this file, as Markdown. They are also appended to the "
-        "file that GITHUB_STEP_SUMMARY names.",
-    ),
-)
+check_options = takes("checks", Checks)

@@ -1,18 +1,20 @@
 """What a replay would refuse is refused before anything runs: its options, files, overrides, names.
 
-`compare` and `sweep` look at every one of their replays before they begin with the first. The
-replay's own command does it, up to where its services have accepted their configurations.
+`compare` and `sweep` look at every one of their replays before they begin with the first: up to
+where its services have accepted their configurations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
 
 from replay.cli.checks import Checks
 from replay.cli.errors import ExitError, refusing
+from replay.options import OptionError
 from replay.results.run.directory import RunDirectory
 from replay.trace.validate import pod_template
 from replay.whatif.assertions import FigureError
@@ -22,32 +24,22 @@ from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import SYSTEM_CLASSES
 
-_LOOK = "replay.cli.early.look"
 _KNOWN = frozenset({"namespace", "class", "workload"})
 """Labels whose values follow from a trace before it is replayed."""
 Records = Callable[[], Iterator[trace_pb2.Record]]
 
 
-def look(command: click.Command, arguments: Sequence[str], where: str, checks: Checks) -> None:
-    """Look at a replay that is to run later; `checks` are those that will be made of it.
-
-    Raises what the replay would raise, its text beginning with `where`.
-    """
+@contextlib.contextmanager
+def labelled(where: str) -> Iterator[None]:
+    """Let the texts of errors that end a command begin with `where`."""
     try:
-        context = command.make_context("replay", list(arguments))
-        context.meta[_LOOK] = checks
-        with context:
-            command.invoke(context)
+        yield
     except click.UsageError as error:
         raise click.UsageError(f"{where}: {error.format_message()}") from error
+    except OptionError as error:
+        raise OptionError(f"{where}: {error.message}") from error
     except ExitError as error:
         raise ExitError(error.code, f"{where}: {error}") from error
-
-
-def checks_of_look() -> Checks | None:
-    """Return the checks where a replay is only looked at, None where it runs."""
-    checks: Checks | None = click.get_current_context().meta.get(_LOOK)
-    return checks
 
 
 def refuse_folders(folders: Iterable[Path], *, force: bool) -> None:

@@ -7,40 +7,21 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import click
 import orjson
 
 from replay.importers.records import Moment
+from replay.options import ParsedParam
 from replay.results.run.directory import RunDirectory
 from replay.world.models import duration_ns
 from services.kube.yaml_scalars import written
-from services.telemetry.span import Sampling
 from services.terminal import echo
 
-_T = TypeVar("_T")
 _INTEGER = re.compile(r"-?\d{1,10}")
 _PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
 """Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
-
-
-class ParsedParam(click.ParamType[_T], Generic[_T]):
-    """A parameter type of a function that reads a text; the text of its ValueError is shown."""
-
-    def __init__(self, name: str, read: Callable[[str], _T]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
-        """Return the value of a text; a default of another type is returned as it is."""
-        if not isinstance(value, str):
-            default: _T = value
-            return default
-        try:
-            return self._read(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def _moment(text: str) -> Moment:
@@ -101,17 +82,12 @@ class TraceFile(click.Path):
         return path
 
 
-DURATION = ParsedParam("duration", duration_ns)
-"""A duration such as "1h30m", "2.5s" or "500ms"; its value is in ns."""
 MOMENT = ParsedParam("DURATION|TIME", _moment)
 TIME = ParsedParam("TIME", _time_ns)
 """A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
-SHARE = ParsedParam("off|all|PERCENT", Sampling.parse)
-"""A share of the pods: "off", "all" or a percentage such as "1%"."""
 QOS_PRIORITY = ParsedParam("QOS=PRIORITY", _qos_priority)
 """A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
 TRACE_FILE = TraceFile()
-FOLDER = click.Path(file_okay=False, path_type=Path)
 run_argument = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 write = functools.partial(click.echo, nl=False)
 """Writes a text to standard output without a newline."""

@@ -26,7 +26,8 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally
-from replay.runner import FinishedReplay, ReplaySettings, look_at_replay, run_replay
+from replay.runner import FinishedReplay, look_at_replay, run_replay
+from replay.settings import ReplaySettings
 from replay.trace.reading import watched
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import LoopError
@@ -210,9 +211,9 @@ def play(
     with refusing(RunError, TelemetryError, OverrideError), progress:
 
         def records() -> Iterator[Record]:
-            return progress.follow(through(plan.records(settings.scheduler.seed)))
+            return progress.follow(through(plan.records(settings.seed)))
 
-        names = profile_names(settings.scheduler.kube_scheduler_configuration)
+        names = profile_names(settings.kube_scheduler_configuration)
         plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
         settings = dataclasses.replace(settings, usage=plan.usage)
         if plan.removed_nodes:
@@ -226,20 +227,20 @@ def play(
 
 def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
     """Look at a replay that is to run later. Raises ExitError where it would be refused."""
-    names = profile_names(settings.scheduler.kube_scheduler_configuration)
+    names = profile_names(settings.kube_scheduler_configuration)
     with refusing(RunError, TelemetryError, OverrideError):
         plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
-        look_at_replay(settings, lambda: plan.records(settings.scheduler.seed))
+        look_at_replay(settings, lambda: plan.records(settings.seed))
 
 
-def profile_names(configuration: str) -> tuple[str, ...]:
+def profile_names(configuration: str | None) -> tuple[str, ...]:
     """Return the schedulerName of each profile of a KubeSchedulerConfiguration, in its order.
 
     The default, also for a file without profiles, is default-scheduler. A file that cannot be read
     counts as one without profiles: the scheduler refuses it.
     """
     try:
-        document = yaml_value(configuration, "")
+        document = yaml_value(configuration or "", "")
     except (yaml.YAMLError, TraceError):
         return (DEFAULT_SCHEDULER,)
     profiles = document.get("profiles") if isinstance(document, dict) else None

@@ -15,8 +15,9 @@ import yaml
 
 from replay.bounds import NAMES, Bounds, option_name, set_bounds, variable_name, yaml_value
 from replay.cli.errors import refusing_traces
-from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, ParsedParam
+from replay.cli.parameters import QOS_PRIORITY, TIME
 from replay.importers.records import OPENB_PRIORITIES, ImportOptions
+from replay.options import DURATION, ParsedParam
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 from services.terminal import counted, echo

@@ -22,10 +22,11 @@ from replay.explain.explanation import (
     runner_up_of,
     scored_node,
 )
-from replay.explain.rerun import DIVERGED, Rerun, RerunResult, config_of
+from replay.explain.rerun import DIVERGED, Rerun, RerunResult
 from replay.explain.target import ExplainQuery, ExplainTarget, attempt_of, find_target
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
+from replay.settings import ReplaySettings
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.access import PLAIN, ClientTls
@@ -83,7 +84,7 @@ def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
 
 
 def _open(manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
-    config = config_of(manifest)
+    config = ReplaySettings.of(manifest).scheduler
     config.recorded_extenders = True
     return Rerun(address, config, tls)
 

@@ -20,7 +20,6 @@ from replay.errors import BackendError, RunError
 from replay.explain.target import ExplainTarget
 from replay.results.run.decision_log import one_by_one
 from replay.results.run.history import Checkpoint
-from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -50,21 +49,6 @@ class RerunResult:
     at_ns: int
     waiting: queue_pb2.Entry | None = None
     fits_now: int = 0
-
-
-def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
-    """Return the configuration of a run's scheduler session."""
-    configured = manifest.configuration
-    return scheduler_pb2.SchedulerConfig(
-        rules=manifest.rules,
-        seed=manifest.seed,
-        kube_scheduler_configuration=configured.get("kube_scheduler_configuration", ""),
-        queue=queue_pb2.QueueConfig(rules=configured.get("queue_rules", "")),
-        batch_size=manifest.batch_size or None,
-        disable_preemption=configured.get("disable_preemption", False),
-        sample_nodes=configured.get("sample_nodes", False),
-        ties=scheduler_pb2.TieBreak.Value(ties) if (ties := configured.get("ties")) else None,
-    )
 
 
 class Rerun:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import chain
 
+import click
+
+from replay.options import STORED, long_name, option
 from replay.overrides.applied import Release, apply_releases, parse_apply, refuse_invalid_releases
 from replay.overrides.assignment import (
     WORKLOADS,
@@ -115,58 +119,111 @@ class OverridePlan:
         return records
 
 
+_always = partial(option, stored=1)
+_timed = partial(option, stored=2, multiple=True)
+"""Options of what happens at a time, which a manifest has after the others."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """The values of the what-if options.
+    """The what-if options: their texts, as a manifest keeps them, and what these mean.
 
-    drop_nodes: node names or a label selector. scale_nodes: each "0.8", "1.5", "+10", "-10" or
-    "=5", or one of them of a pool as "SELECTOR:-10", applied after drop_nodes, in the order
-    `scale_order`. arrivals: "RESOURCE=RATIO". usage: rules by their texts; of several rules that
-    match a pod, the last one counts. drains, failures, releases: what happens at a time.
-    allows_no_effect: leave overrides that change nothing out, where NoEffectError would be raised.
+    usage_rules: by their texts; of several rules that match a pod, the last one counts. drains,
+    failures, releases: what happens at a time. allows_no_effect: leave overrides that change
+    nothing out, where NoEffectError would be raised. Raises OverrideError for a malformed text.
     """
 
-    assignments: tuple[Assignment, ...] = ()
-    drop_nodes: str = ""
-    scale_nodes: tuple[str, ...] = ()
-    scale_order: str = ORDERS[0]
-    arrivals: str = ""
-    usage: Mapping[str, UsageRule] = field(default_factory=dict)
-    drains: tuple[DrainRequest, ...] = ()
-    failures: tuple[NodeEvent, ...] = ()
-    releases: tuple[Release, ...] = ()
-    allows_no_effect: bool = False
+    sets: tuple[str, ...] = _always(
+        "--set",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override one value: deployment.prod/web.replicas=30, "
+        "deployment.prod/web.priorityClassName=high, priorityClass.batch.value=50, "
+        "pdb.prod/web.minAvailable=2 (a new budget of the workload prod/web, if there is none), "
+        "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
+        "plugin.NodeResourcesFit.weight=5. Repeatable.",
+    )
+    drop_nodes: str = _always(
+        "--drop-nodes",
+        default="",
+        metavar="NODE|SELECTOR",
+        help="Remove nodes from the beginning: one or more by name, or those that a label selector "
+        "matches: zone=a, gpu in (a, b), !spot.",
+    )
+    scale_nodes: tuple[str, ...] = _always(
+        "--scale-nodes",
+        multiple=True,
+        metavar="[SELECTOR:]FACTOR|+N|-N|=N",
+        help="Change the number of nodes: times 0.8 or 1.5, 10 more (+10), or exactly 5 (=5); of a "
+        "pool as pool=gpu:-1. Repeatable.",
+    )
+    scale_order: str = _always(
+        "--scale-order",
+        type=click.Choice(ORDERS),
+        default=ORDERS[0],
+        show_default=True,
+        help="Which nodes --scale-nodes removes first: by a hash of their names, the least used "
+        "ones, by name, or the youngest ones.",
+    )
+    drain: tuple[str, ...] = _timed(
+        "--drain",
+        metavar="NODE|SELECTOR[,OPTION...]",
+        help="Drain nodes as kubectl drain does, one after the other. Options: at=10m, parallel=2, "
+        "order=name|least-used|youngest, force=false, delete-emptydir-data=false; with "
+        "uncordon-after=5m each node returns before the next is drained, as in an upgrade. "
+        "Repeatable.",
+    )
+    fail: tuple[str, ...] = _timed(
+        "--fail",
+        metavar="NODE|SELECTOR[,at=TIME][,for=TIME]",
+        help="Let nodes stop reporting at a time (default: the beginning), for ever or for some "
+        "time: zone=a,at=10m,for=30m. Repeatable.",
+    )
+    apply: tuple[str, ...] = _timed(
+        "--apply",
+        metavar="PATH[,at=TIME]",
+        help="Apply manifests, a file or a folder, to the objects of the trace, as kubectl apply "
+        "does: release/,at=10m. Default: at the beginning. Repeatable.",
+    )
+    arrivals: str = _always(
+        "--arrivals",
+        default="",
+        metavar="RESOURCE=RATIO",
+        help="Create all pods at the beginning, in an order that follows from the seed, and never "
+        "end them: as many (repeated, or fewer) as request RATIO times the nodes' allocatable of "
+        "a resource.",
+    )
+    usage: tuple[str, ...] = _always(
+        "--usage",
+        multiple=True,
+        metavar="'SELECTOR RESOURCE VALUE'",
+        help="Usage of the pods with these labels (or of one, as NAMESPACE/NAME), of memory or "
+        "ephemeral-storage: 200Mi, +50Mi/m on top of their recorded usage, or 200Mi+50Mi/m. "
+        "Repeatable.",
+    )
+    allows_no_effect: bool = option(
+        "--allow-no-effect",
+        is_flag=True,
+        help="Allow overrides that change nothing in this trace, and checks whose conditions no "
+        "pod and no workload meets; by default they are refused.",
+    )
+    assignments: tuple[Assignment, ...] = field(init=False)
+    usage_rules: Mapping[str, UsageRule] = field(init=False)
+    drains: tuple[DrainRequest, ...] = field(init=False)
+    failures: tuple[NodeEvent, ...] = field(init=False)
+    releases: tuple[Release, ...] = field(init=False)
 
-    @classmethod
-    def parse(
-        cls,
-        *,
-        sets: tuple[str, ...] = (),
-        drop_nodes: str = "",
-        scale_nodes: tuple[str, ...] = (),
-        scale_order: str = ORDERS[0],
-        arrivals: str = "",
-        usage: tuple[str, ...] = (),
-        drain: tuple[str, ...] = (),
-        fail: tuple[str, ...] = (),
-        apply: tuple[str, ...] = (),
-        allows_no_effect: bool = False,
-    ) -> Overrides:
-        """Return the overrides of the options' texts. Raises OverrideError for a malformed one."""
-        assignments = tuple(map(parse_assignment, sets))
-        refuse_duplicates(assignments)
-        return cls(
-            assignments=assignments,
-            drop_nodes=drop_nodes,
-            scale_nodes=scale_nodes,
-            scale_order=scale_order,
-            arrivals=arrivals,
-            usage={text: parse_usage(text) for text in usage},
-            drains=tuple(map(parse_drain, drain)),
-            failures=tuple(map(parse_fail, fail)),
-            releases=tuple(map(parse_apply, apply)),
-            allows_no_effect=allows_no_effect,
-        )
+    def __post_init__(self) -> None:
+        meanings = {
+            "assignments": tuple(map(parse_assignment, self.sets)),
+            "usage_rules": {text: parse_usage(text) for text in self.usage},
+            "drains": tuple(map(parse_drain, self.drain)),
+            "failures": tuple(map(parse_fail, self.fail)),
+            "releases": tuple(map(parse_apply, self.apply)),
+        }
+        for name, meaning in meanings.items():
+            object.__setattr__(self, name, meaning)  # The value is frozen once it is made.
+        refuse_duplicates(self.assignments)
 
     def of(self, *targets: OverrideTarget) -> tuple[Assignment, ...]:
         """Return the assignments to some kinds of targets."""
@@ -186,7 +243,7 @@ class Overrides:
         `until_ns` is the time of --until. Raises OverrideError.
         """
         self._check_usage(read)
-        rules = tuple(self.usage.values())
+        rules = tuple(self.usage_rules.values())
         usage = rules if not rules or has_usage(read()) else with_other_pods(rules)
         is_assumed = len(usage) > len(rules) and leave_pods_out(rules, read())
         if not self.changes_records:
@@ -286,10 +343,10 @@ class Overrides:
         if assignments and not evicts:
             problem = "has no effect: --no-eviction is given"
             raise OverrideError(f"--set {assignments[0].text} {problem}")
-        for option, rule in self.usage.items():
+        for given, rule in self.usage_rules.items():
             # Memory has limits, which the kernel enforces.
             if rule.resource != MEMORY and not evicts:
-                raise OverrideError(f"--usage {option!r} has no effect: --no-eviction is given")
+                raise OverrideError(f"--usage {given!r} has no effect: --no-eviction is given")
         return kubelet_text(text, assignments)
 
     def scheduler(self, text: str, *, samples: bool) -> str:
@@ -297,24 +354,19 @@ class Overrides:
         return scheduler_text(text, self.of(OverrideTarget.SCHEDULER), samples=samples)
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the overrides for the run's manifest; {} without overrides."""
-        overrides = {
-            "set": [each.text for each in self.assignments],
-            "drop_nodes": self.drop_nodes,
-            "scale_nodes": list(self.scale_nodes),
-            "scale_order": self.scale_order if self.scale_order != ORDERS[0] else "",
-            "arrivals": self.arrivals,
-            "usage": list(self.usage),
-            "drain": [each.option.partition(" ")[2] for each in self.drains],
-            "fail": [each.option.partition(" ")[2] for each in self.failures],
-            "apply": [each.option.partition(" ")[2] for each in self.releases],
-        }
-        return {name: value for name, value in overrides.items() if value}
+        """Return the texts by their options, for the run's manifest; {} without overrides."""
+        stored = [each for each in fields(self) if each.metadata.get(STORED)]
+        texts = {}
+        for each in sorted(stored, key=lambda each: each.metadata[STORED]):
+            text = getattr(self, each.name)
+            if text != each.default:
+                texts[long_name(each)] = list(text) if isinstance(text, tuple) else text
+        return texts
 
     def _check_usage(self, read: Callable[[], Records]) -> None:
         """Refuse usage rules that match no pod, and eviction settings for a trace without usage."""
         if self.usage:
-            refuse_unmatched(self.usage, chain(read(), self.added()))
+            refuse_unmatched(self.usage_rules, chain(read(), self.added()))
             return
         assignments = self.of(OverrideTarget.KUBELET)
         if assignments and not self.allows_no_effect and not has_usage(read()):

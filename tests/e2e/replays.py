@@ -8,9 +8,9 @@ from pathlib import Path
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.runner import FinishedReplay, ReplaySettings, run_replay
+from replay.runner import FinishedReplay, run_replay
+from replay.settings import ReplaySettings
 from replay.world.models import Models
-from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
 
@@ -46,17 +46,14 @@ def run(
         version="test",
         scheduler_address=services.addresses["scheduler"],
         eviction_address=services.addresses["eviction"],
-        scheduler=scheduler_pb2.SchedulerConfig(
-            seed=seed,
-            rules=rules,
-            batch_size=batch_size or None,
-            kube_scheduler_configuration=configuration,
-        ),
-        models=models or Models(),
+        seed=seed,
+        rules=rules,
+        batch_size=batch_size,
+        kube_scheduler_configuration=configuration,
         run_path=run_path,
         sampling=sampling,
         checkpoint_every_ns=checkpoint_every_ns,
-    )
+    ).assuming(models or Models())
     return run_replay(settings, lambda: iter(records), lambda _now_ns, _cluster, _tally: None)
 
 

@@ -26,7 +26,7 @@ def played(
     """Replay a cluster, and further files, with overrides."""
     folder.mkdir(exist_ok=True)
     path = write_list(folder / "cluster.yaml", items)
-    plan = Overrides.parse(**options).plan(lambda: open_trace([path, *more]))
+    plan = Overrides(**options).plan(lambda: open_trace([path, *more]))
     return run(here, plan.records(0), folder / "run")
 
 
@@ -111,7 +111,7 @@ def test_a_change_of_what_is_not_there_is_refused_with_what_is(
     """Before anything is started."""
     path = write_list(tmp_path / "cluster.yaml", living_cluster())
     with pytest.raises(OverrideError) as raised:
-        Overrides.parse(sets=(text,)).plan(lambda: open_trace([path]))
+        Overrides(sets=(text,)).plan(lambda: open_trace([path]))
     assert problem in str(raised.value)
 
 
@@ -123,7 +123,7 @@ def test_no_second_budget_is_made_for_pods_that_have_one(tmp_path: Path) -> None
     with pytest.raises(
         OverrideError, match="the budget shop/web-pdb covers the pods of Deployment shop/web"
     ):
-        Overrides.parse(sets=("pdb.web.minAvailable=3",)).plan(lambda: open_trace([path]))
+        Overrides(sets=("pdb.web.minAvailable=3",)).plan(lambda: open_trace([path]))
 
 
 def release(folder: Path) -> Path:
@@ -218,7 +218,7 @@ def test_a_release_that_an_api_server_refuses_is_refused_before_the_replay(
     path = tmp_path / "release.yaml"
     path.write_text(yaml.safe_dump_all([scaled, changed]))
     cluster = write_list(tmp_path / "cluster.yaml", living_cluster())
-    overrides = Overrides.parse(apply=(f"{path}{at}",))
+    overrides = Overrides(apply=(f"{path}{at}",))
     with pytest.raises(OverrideError, match=r"web: an API server refuses it: spec\.selector: "):
         overrides.plan(lambda: open_trace([cluster]))
 
@@ -226,11 +226,11 @@ def test_a_release_that_an_api_server_refuses_is_refused_before_the_replay(
 def test_a_release_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Also where it holds nothing that a trace carries."""
     with pytest.raises(OverrideError, match="does not exist"):
-        Overrides.parse(apply=(str(tmp_path / "none"),))
+        Overrides(apply=(str(tmp_path / "none"),))
     path = tmp_path / "config.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
     with pytest.raises(OverrideError, match="no object in it is one that a trace carries"):
-        Overrides.parse(apply=(str(path),))
+        Overrides(apply=(str(path),))
 
 
 @pytest.mark.parametrize(

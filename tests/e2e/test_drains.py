@@ -141,7 +141,7 @@ def played(
 ) -> FinishedReplay:
     """Replay a cluster with overrides."""
     path = write_list(folder / "cluster.yaml", list(items))
-    plan = Overrides.parse(**options).plan(lambda: open_trace([path]))
+    plan = Overrides(**options).plan(lambda: open_trace([path]))
     return run(here, plan.records(0), folder / "run", models=Models(start_delay_ns=30 * _S))
 
 
@@ -416,7 +416,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     """With what there is instead."""
     path = write_list(tmp_path / "list.yaml", [node("worker-a"), node("worker-b")])
     with pytest.raises(OverrideError) as raised:
-        Overrides.parse(**options).plan(lambda: open_trace([path]))
+        Overrides(**options).plan(lambda: open_trace([path]))
     assert problem in str(raised.value)
 
 

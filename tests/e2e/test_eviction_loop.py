@@ -8,8 +8,8 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.runner import FinishedReplay, ReplaySettings, run_replay
-from reprieve.eviction.v1beta1 import eviction_pb2
+from replay.runner import FinishedReplay, run_replay
+from replay.settings import ReplaySettings
 from tests.e2e.replays import DEMOS, NO_SPANS
 
 TRACE = DEMOS / "eviction-loop.jsonl"
@@ -21,15 +21,13 @@ evictionHard: {memory.available: 50Mi}
 pytestmark = pytest.mark.e2e
 
 
-def play(
-    here: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig
-) -> FinishedReplay:
+def play(here: EmbeddedServices, run_path: Path, kubelet: str | None = None) -> FinishedReplay:
     """Replay the loop under a kubelet's configuration."""
     settings = ReplaySettings(
         version="test",
         scheduler_address=here.addresses["scheduler"],
         eviction_address=here.addresses["eviction"],
-        eviction=config,
+        kubelet_configuration=kubelet,
         run_path=run_path,
         sampling=NO_SPANS,
     )
@@ -38,7 +36,7 @@ def play(
 
 def test_the_summary_finds_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:
     """Whose pods, why, where and how often."""
-    finished = play(here, tmp_path, eviction_pb2.EvictionConfig(use_defaults=True))
+    finished = play(here, tmp_path)
     (loop,) = finished.summary.decided.loops
     assert (loop.owner, loop.signal) == ("ReplicaSet default/cache", "memory.available")
     assert sorted(loop.nodes) == ["worker-1", "worker-2"]
@@ -48,8 +46,7 @@ def test_the_summary_finds_the_loop(here: EmbeddedServices, tmp_path: Path) -> N
 
 def test_other_thresholds_end_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:
     """The same usage leaves more than a lower threshold asks for."""
-    lower = eviction_pb2.EvictionConfig(kubelet_configuration=LOWER)
-    finished = play(here, tmp_path, lower)
+    finished = play(here, tmp_path, LOWER)
     assert finished.summary.decided.loops == ()
     assert finished.summary.decided.evicted == ()
     assert finished.summary.decided.bound == 1

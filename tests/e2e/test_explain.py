@@ -6,7 +6,7 @@ import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,8 @@ from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import GenerateOptions, generate
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY
-from replay.runner import ReplaySettings, run_replay
-from replay.world.models import Models
-from reprieve.queue.v1beta1.queue_pb2 import QueueConfig
-from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 from tests.e2e.replays import DEMOS, NO_SPANS, run, trace
@@ -102,9 +100,9 @@ def bursts() -> Iterator[trace_pb2.Record]:
 
 
 CONFIGS = {
-    "v1.34": Config(seed=3),
-    "v1.34 with its queue": Config(seed=3, queue=QueueConfig(rules="v1.34")),
-    "v1.16": Config(seed=3, rules="v1.16", batch_size=7),
+    "v1.34": ReplaySettings(seed=3),
+    "v1.34 with its queue": ReplaySettings(seed=3, queue_rules="v1.34"),
+    "v1.16": ReplaySettings(seed=3, rules="v1.16", batch_size=7),
 }
 
 
@@ -113,11 +111,11 @@ def finished(
     request: pytest.FixtureRequest, here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory
 ) -> RunDirectory:
     """Replay bursts on a full cluster, so that rounds hold many pods."""
-    settings = ReplaySettings(
+    settings = replace(
+        CONFIGS[request.param],
         version="test",
         scheduler_address=here.addresses["scheduler"],
-        scheduler=CONFIGS[request.param],
-        models=Models(eviction=False),
+        no_eviction=True,
         run_path=tmp_path_factory.mktemp("explain") / "run",
         sampling=NO_SPANS,
     )

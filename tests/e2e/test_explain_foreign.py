@@ -17,8 +17,8 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import REFUSED, ExitError
 from replay.cli.main import command
 from replay.results.run.directory import RunDirectory
-from replay.runner import ReplaySettings, run_replay
-from replay.world.models import Models
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1beta1 import session_pb2
@@ -125,7 +125,7 @@ def run(elsewhere: Elsewhere, tmp_path: Path) -> RunDirectory:
     settings = ReplaySettings(
         version="test",
         scheduler_address=elsewhere.address,
-        models=Models(eviction=False),
+        no_eviction=True,
         run_path=tmp_path / "run",
         sampling=NO_SPANS,
     )

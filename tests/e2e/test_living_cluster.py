@@ -30,7 +30,7 @@ def played(
 ) -> FinishedReplay:
     """Replay a list with overrides."""
     path = write_list(folder / "list.yaml", items)
-    overrides = Overrides.parse(sets=sets, drop_nodes=drop)
+    overrides = Overrides(sets=sets, drop_nodes=drop)
     return run(here, overrides.records(lambda: open_trace([path]), 0), folder / "run")
 
 

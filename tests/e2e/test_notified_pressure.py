@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.runner import ReplaySettings, run_replay
-from reprieve.eviction.v1beta1 import eviction_pb2
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from tests.e2e.replays import NO_SPANS
 from tests.e2e.test_pressure import LEAK_S, S, records
 
@@ -35,7 +35,7 @@ def events(
         version="test",
         scheduler_address=here.addresses["scheduler"],
         eviction_address=here.addresses["eviction"],
-        eviction=eviction_pb2.EvictionConfig(kubelet_configuration=text),
+        kubelet_configuration=text,
         run_path=path,
         sampling=NO_SPANS,
     )

@@ -26,8 +26,8 @@ from replay.recovery import Checkpointer
 from replay.results.run.directory import RunDirectory
 from replay.results.run.lock import is_held
 from replay.results.run.resume_point import ResumePoint
-from replay.runner import Progress, ReplaySettings, run_replay
-from replay.world.models import Models
+from replay.runner import Progress, run_replay
+from replay.settings import ReplaySettings
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -135,13 +135,12 @@ def test_a_world_of_every_kind_is_saved_and_restored(
             return iter(open_trace(path, options=options))
 
         def replayed(name: str, progress: Progress, **more: object) -> bytes:
-            models = Models(service_time_ns=40 * SECOND_NS)
             settings = ReplaySettings(
                 version="test",
                 run_path=tmp_path / name,
                 sampling=Sampling(0.1),
                 in_process=True,
-                models=models,
+                model_values=("service-time=40s",),
                 until_ns=600 * SECOND_NS,
                 **more,  # type: ignore[arg-type] # fields of the settings
             )

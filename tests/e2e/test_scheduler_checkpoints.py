@@ -13,8 +13,8 @@ from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import GenerateOptions, generate
 from replay.kube.kinds import to_object
 from replay.results.run.decision_log import one_by_one
-from replay.runner import ReplaySettings, run_replay
-from replay.world.models import Models
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -104,8 +104,10 @@ def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[sch
     settings = ReplaySettings(
         version="test",
         scheduler_address=services.addresses["scheduler"],
-        scheduler=config,
-        models=Models(eviction=False),
+        seed=config.seed,
+        rules=config.rules or "v1.34",
+        queue_rules=config.queue.rules or None,
+        no_eviction=True,
         run_path=tmp_path / "run",
         sampling=NO_SPANS,
     )

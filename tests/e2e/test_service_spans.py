@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.generate.workload import GenerateOptions, generate
-from replay.runner import ReplaySettings, run_replay
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.otlp_collector import running_collector

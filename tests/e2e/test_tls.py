@@ -18,8 +18,8 @@ from replay.backends.processes import ServiceProcess, Starter
 from replay.backends.services import SchedulerService
 from replay.errors import BackendError
 from replay.importers.registry import open_trace
-from replay.runner import ReplaySettings, run_replay
-from replay.world.models import Models
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from reprieve.queue.v1beta1 import queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
@@ -163,7 +163,7 @@ def replayed(scheduler: str, tls: ClientTls, run: Path) -> int:
         version="test",
         scheduler_address=scheduler,
         tls=tls,
-        models=Models(eviction=False),
+        no_eviction=True,
         run_path=run,
         sampling=NO_SPANS,
     )

@@ -134,7 +134,7 @@ def test_verdicts_on_a_living_cluster_are_kubectls(
 ) -> None:
     """At the end; DaemonSets want as many pods fewer as nodes are gone."""
     path = write_list(tmp_path / "list.yaml", living_cluster())
-    overrides = Overrides.parse(drop_nodes=f"kubernetes.io/hostname in ({dropped})")
+    overrides = Overrides(drop_nodes=f"kubernetes.io/hostname in ({dropped})")
     plan = overrides.plan(lambda: open_trace([path]))
     finished = run(here, plan.records(0), tmp_path / "run")
     _agree(finished)

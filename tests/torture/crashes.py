@@ -41,7 +41,8 @@ from replay.report.page import write_report
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS
 from replay.results.run.verification import FAULTS, verify
-from replay.runner import ReplaySettings, run_replay
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from services.folder import drafted
 from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling

@@ -28,7 +28,8 @@ import click
 
 from replay.backends.processes import prepare
 from replay.errors import ReplayError
-from replay.runner import ReplaySettings, run_replay
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from services.rpc.access import ClientTls
 from services.rpc.timeouts import VARIABLE, Timeouts
 from services.telemetry.span import Sampling

@@ -41,7 +41,8 @@ from replay.results.run.verification import FAULTS, verify
 from replay.results.schema import TABLES
 from replay.results.spans.chrome_trace import trace_events
 from replay.results.tables.query import RunTables
-from replay.runner import ReplaySettings, run_replay
+from replay.runner import run_replay
+from replay.settings import ReplaySettings
 from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.torture.crashes import workload

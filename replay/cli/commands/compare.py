@@ -14,11 +14,10 @@ from rich.padding import Padding
 
 from replay.cli.checks import Checks, check_options, no_effect_option
 from replay.cli.console import TerminalConsole
-from replay.cli.early import look, refuse_folders
+from replay.cli.early import refuse_folders
 from replay.cli.errors import REFUSED, SERVICE, ExitError, refusing
 from replay.cli.parameters import (
     DATA,
-    FOLDER,
     echo_data,
     html_option,
     open_run,
@@ -27,6 +26,7 @@ from replay.cli.parameters import (
     shows,
 )
 from replay.errors import RunError
+from replay.options import FOLDER
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.table import escape, plain_table, print_left_out, right_aligned
 from replay.whatif.assertions import FigureError
@@ -128,12 +128,12 @@ def _look_at(
     chosen: Sequence[Sequence[str]], folder: Path | None, checks: Checks, *, force: bool
 ) -> None:
     """Refuse what either replay would refuse, and folders that they could not use."""
-    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+    from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
     if folder is not None:
         refuse_folders((folder / name for name in _NAMES), force=force)
     for name, arguments in zip(_NAMES, chosen, strict=True):
-        look(replay_command, arguments, f"the replay of {name.upper()} is refused", checks)
+        replay.look(arguments, checks, f"the replay of {name.upper()} is refused")
 
 
 def _runs(

@@ -13,7 +13,8 @@ from rich.text import Text
 from replay.bundled import bundled
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import REFUSED, ExitError, refusing
-from replay.cli.parameters import DATA, FOLDER, echo_data, output_option
+from replay.cli.parameters import DATA, echo_data, output_option
+from replay.options import FOLDER
 from replay.results.summary.table import plain_table
 from replay.world.models import MODELS, OFF, Models
 from services.folder import write_file

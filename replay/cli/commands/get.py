@@ -10,10 +10,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from replay.cli.errors import NOT_FOUND, ExitError, refusing
-from replay.cli.parameters import ParsedParam, at_option, of_run, write
+from replay.cli.parameters import at_option, of_run, write
 from replay.cli.which_run import complete_name, run_option, which_run
 from replay.errors import RunError
 from replay.importers.records import Moment
+from replay.options import ParsedParam
 from replay.overrides.assignment import parse_selector
 from replay.results.kubectl.describe import describe
 from replay.results.kubectl.fields import CustomColumns, FieldSelector

@@ -27,7 +27,7 @@ from replay.cli.errors import (
     ExitError,
     refusing_traces,
 )
-from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, ParsedParam
+from replay.cli.parameters import TRACE_FILE
 from replay.cli.traces import bound_options, write_trace
 from replay.errors import (
     DISK,
@@ -40,6 +40,7 @@ from replay.errors import (
     UnreachableError,
 )
 from replay.interrupts import StopSignals
+from replay.options import DURATION, FOLDER, ParsedParam
 from replay.results.durations import simulated
 from services.kube import quantity
 from services.kube.time import SECOND_NS

@@ -23,7 +23,7 @@ from replay.compare.run import (
 )
 from replay.overrides.overrides import Overrides
 from replay.results.kubectl.rows import TableWriter
-from replay.runner import ReplaySettings
+from replay.settings import ReplaySettings
 from services.terminal import echo
 
 _TEXT_MAX = 300
@@ -39,7 +39,7 @@ def compare_trace(
     A trace with outcomes but without recorded states is compared only with a free run, which judges
     no decision. Raises ExitError where a decision differs or nothing can be compared.
     """
-    names = profile_names(settings.scheduler.kube_scheduler_configuration)
+    names = profile_names(settings.kube_scheduler_configuration)
     with refusing_traces():
         has_states = recorded_content(trace.paths, trace.format) is RecordedContent.STATES
         if not has_states and not has_outcomes(trace.records(names)):

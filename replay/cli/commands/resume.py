@@ -12,16 +12,12 @@ import click
 
 from replay.cli.checks import Checks, check_options
 from replay.cli.errors import REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER
 from replay.errors import RunError
+from replay.options import FOLDER
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
 from replay.results.run.resume_point import ASKED, ResumePoint, RunCommand
-from replay.runner import ReplaySettings
 from services.terminal import echo, one_line
-
-_RESUMED = "replay.cli.commands.resume"
-"""Key of the resumed run's command in click's context, which the replay command reads."""
 
 
 @click.command(name="resume")
@@ -56,15 +52,16 @@ def command(context: click.Context, *, run: Path, repeats_any: bool, checks: Che
       reprieve resume runs/today
       reprieve resume runs/today --junit junit.xml
     """
-    main, more = context.find_root().command, checks.arguments()
-    assert isinstance(main, click.Group)  # noqa: S101 - `reprieve`
+    from replay.cli.commands import replay  # noqa: PLC0415 - loaded when needed
+
+    more = checks.arguments()
     with refusing(RunError):
         directory = RunDirectory.open(run)
         manifest, doubt = directory.signed_manifest()
         if manifest.finished:
             if not repeats_any:
                 _refuse_unsigned(run, RunCommand(argv=manifest.argv, folder=os.curdir), doubt)
-            _complete(directory, context, main, more)
+            _complete(directory, context, more)
             return
         point, doubt = ResumePoint.read_signed(run)
     begun = point.command
@@ -86,11 +83,9 @@ def command(context: click.Context, *, run: Path, repeats_any: bool, checks: Che
         os.environ.setdefault(name, text)
     named = Path(begun.run)
     path = named if named.exists() and named.samefile(here) else here
-    begun = replace(begun, run=str(path))
-
-    with main.make_context("reprieve", [*begun.argv, *more]) as repeated:
-        repeated.meta[_RESUMED] = begun
-        main.invoke(repeated)
+    request = replay.command.request([*begun.argv[1:], *more])
+    settings = replace(request.settings, argv=tuple(begun.argv), run_path=path, resumes=True)
+    replay.run(replace(request, settings=settings))
 
 
 def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
@@ -106,17 +101,15 @@ def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
         raise ExitError(REFUSED, "\n".join(map(one_line, lines)))
 
 
-def _complete(
-    run: RunDirectory, context: click.Context, main: click.Group, more: Sequence[str]
-) -> None:
+def _complete(run: RunDirectory, context: click.Context, more: Sequence[str]) -> None:
     """Do what is left of a command whose run has its end: its report and its checks."""
+    from replay.cli.commands import replay  # noqa: PLC0415 - loaded when needed
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     run.complete()
     echo(f"{run.path} has its end; there is nothing to resume", err=True)
     name, *begun = run.manifest().argv or [""]
-    repeated = main.get_command(context, name) if name == "replay" else context.command
-    assert repeated is not None  # noqa: S101 - a command of `reprieve`
+    repeated = replay.command if name == "replay" else context.command
     arguments = [*(begun if name == "replay" else [str(run.path)]), *more]
     options = repeated.make_context(name, arguments, resilient_parsing=True).params
     if options.get("reports") is not False and not (run.path / REPORT).exists():
@@ -126,12 +119,3 @@ def _complete(
         junit=options["junit"],
         summary=options["summary"],
     ).conclude_run(run)
-
-
-def resumed(settings: ReplaySettings) -> ReplaySettings:
-    """Return the settings of a replay; those of the run where `reprieve resume` repeats it."""
-    context = click.get_current_context(silent=True)
-    begun: RunCommand | None = context.meta.get(_RESUMED) if context is not None else None
-    if begun is None:
-        return settings
-    return replace(settings, argv=tuple(begun.argv), run_path=Path(begun.run), resumes=True)

@@ -14,11 +14,11 @@ from rich.console import Console
 from replay.cli.baseline import is_baseline, own_values
 from replay.cli.checks import Checks, check_options, no_effect_option, write_whole
 from replay.cli.console import TerminalConsole
-from replay.cli.early import look
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
-from replay.cli.parameters import FOLDER, html_option, quiet_option
+from replay.cli.parameters import html_option, quiet_option
 from replay.cli.progress import counted
 from replay.errors import RunError
+from replay.options import FOLDER
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
@@ -182,10 +182,10 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
 
 def _look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
     """Refuse a grid of which a replay would be refused. Points that differ by seed are one."""
-    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+    from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
     for cell in {each.group: each for each in reversed(grid)}.values():
-        look(replay_command, cell.command_line, cell.label, checks)
+        replay.look(cell.command_line, checks, cell.label)
 
 
 def _run(

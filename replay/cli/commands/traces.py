@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from replay.cli.console import TerminalConsole
-from replay.cli.parameters import DATA, DURATION, TRACE_FILE, echo_data, output_option
+from replay.cli.parameters import DATA, TRACE_FILE, echo_data, output_option
 from replay.cli.traces import TraceArguments, trace_options, write_trace
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
+from replay.options import DURATION
 from replay.results.durations import simulated
 from replay.trace.reader import has_end
 from replay.trace.validate import TraceReport, validate

@@ -10,8 +10,9 @@ from rich.markup import escape
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, ExitError, refusing
-from replay.cli.parameters import DATA, FOLDER, echo_data, output_option
+from replay.cli.parameters import DATA, echo_data, output_option
 from replay.errors import RunError
+from replay.options import FOLDER
 from replay.results.run.directory import RunDirectory
 from replay.results.run.verification import FAULTS, verify
 from replay.results.summary.table import plain_table

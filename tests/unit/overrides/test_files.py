@@ -12,7 +12,7 @@ from services.config.kubelet import read_kubelet_configuration
 
 def overrides(*sets: str) -> Overrides:
     """Return overrides of files alone."""
-    return Overrides.parse(sets=sets)
+    return Overrides(sets=sets)
 
 
 def test_a_hard_threshold_that_is_set_keeps_the_others_in_force() -> None:

@@ -20,7 +20,7 @@ def changed(
 ) -> list[trace_pb2.Record]:
     """Return the small trace with overrides."""
     asked = (usage,) if usage else ()
-    overrides = Overrides.parse(
+    overrides = Overrides(
         sets=sets,
         drop_nodes=drop,
         scale_nodes=(scale,) if scale else (),
@@ -71,7 +71,7 @@ def test_a_class_s_new_value_reaches_the_template_of_any_controller(kind: str) -
     template = pod_template(record.create)
     assert template is not None
     template.spec.priority_class_name, template.spec.priority = "gold", 1
-    overrides = Overrides.parse(sets=("priorityClass.gold.value=50",))
+    overrides = Overrides(sets=("priorityClass.gold.value=50",))
     last = list(overrides.records(lambda: iter([*trace(), record]), 0))[-1]
     changed_template = pod_template(last.create)
     assert changed_template is not None
@@ -107,7 +107,7 @@ def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None
     template = annotated.create.deployment.spec.template
     template.metadata.annotations["reprieve/usage-memory"] = "+1Mi/m"
     for record in (profile, annotated):
-        chosen = Overrides.parse(sets=("evictionHard.memory.available=1Gi",))
+        chosen = Overrides(sets=("evictionHard.memory.available=1Gi",))
         assert list(chosen.records(lambda told=record: iter([told]), 0)) == [record]  # type: ignore[misc] # bound at once
     taken = changed("evictionHard.memory.available=1Gi", usage="* memory 1Gi")
     assert taken == list(trace())
@@ -173,7 +173,7 @@ def test_pods_that_terminate_or_have_ended_go_with_their_dropped_node() -> None:
             create = trace_pb2.PodCreate(pod=each)
             yield trace_pb2.Record(at_ns=number, sequence=number, pod_create=create)
 
-    left = list(Overrides.parse(drop_nodes="n1").records(records, 0))
+    left = list(Overrides(drop_nodes="n1").records(records, 0))
     assert [each.pod.metadata.name for each in pods(left)] == ["on-n1", "web-0"]
 
 
@@ -238,7 +238,7 @@ def test_arrivals_ask_for_what_pods_ask_for_as_a_whole() -> None:
                 record.pod_create.pod.spec.resources.requests["cpu"] = "4"
             yield record
 
-    records = Overrides.parse(arrivals="cpu=0.5").records(larger, 3)
+    records = Overrides(arrivals="cpu=0.5").records(larger, 3)
     assert len(pods(list(records))) == 5
 
 
@@ -251,16 +251,16 @@ def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
 def test_usage_leaves_the_records_as_they_are() -> None:
     """It is the world that matches pods, when their containers run."""
     assert changed(usage="* memory 1Gi") == list(trace())
-    overrides = Overrides.parse(usage=("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
-    assert [rule.name for rule in overrides.usage.values()] == ["web-0", ""]
+    overrides = Overrides(usage=("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
+    assert [rule.name for rule in overrides.usage_rules.values()] == ["web-0", ""]
     assert overrides.to_mapping() == {"usage": ["prod/web-0 memory 1Gi", "tier memory +1Mi/s"]}
 
 
 def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -> None:
     """Without statistics kubelets would evict them before the pod that leaks; a note says it."""
-    overrides = Overrides.parse(usage=("tier memory 1Gi", "tier ephemeral-storage 2Gi"))
+    overrides = Overrides(usage=("tier memory 1Gi", "tier ephemeral-storage 2Gi"))
     first, second, *given = overrides.plan(trace).usage
-    assert given == list(overrides.usage.values())
+    assert given == list(overrides.usage_rules.values())
     assert [(each.resource, each.selects_all) for each in (first, second)] == [
         ("ephemeral-storage", True),
         ("memory", True),
@@ -270,18 +270,18 @@ def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -
     assert header.HasField("header")
     assert (note.issue.kind, note.sequence) == ("usage", 2)
     assert len(others) == len(list(trace())) - 1
-    all_pods = Overrides.parse(usage=("tier memory 1Gi", "prod/on-n1 memory 1Gi"))
+    all_pods = Overrides(usage=("tier memory 1Gi", "prod/on-n1 memory 1Gi"))
     assert list(all_pods.records(trace, 0)) == list(trace())
 
 
 def test_usage_of_the_trace_is_not_added_to() -> None:
     """A recording may lack a pod's usage; a rule for all pods leaves none without."""
     usage = trace_pb2.Record(at_ns=50, sequence=50, usage=trace_pb2.UsageProfile(id=1))
-    overrides = Overrides.parse(usage=("tier memory 1Gi",))
+    overrides = Overrides(usage=("tier memory 1Gi",))
     plan = overrides.plan(lambda: iter([*trace(), usage]))
-    assert plan.usage == tuple(overrides.usage.values())
+    assert plan.usage == tuple(overrides.usage_rules.values())
     assert not plan.assumes_no_usage
-    assert len(Overrides.parse(usage=("* memory 1Gi",)).plan(trace).usage) == 1
+    assert len(Overrides(usage=("* memory 1Gi",)).plan(trace).usage) == 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_usage_of_the_trace_is_not_added_to() -> None:
 )
 def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -> None:
     """Also by the labels and names that controllers give."""
-    overrides = Overrides.parse(usage=("* memory 1Gi", f"{selector} memory 1Gi"))
+    overrides = Overrides(usage=("* memory 1Gi", f"{selector} memory 1Gi"))
     assert list(overrides.records(with_controllers, 0)) == list(with_controllers())
 
 
@@ -315,8 +315,8 @@ def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> 
 
 def test_usage_without_eviction_touches_nothing() -> None:
     """As thresholds do not; but for memory, which has limits."""
-    assert Overrides.parse(usage=("tier memory 1Gi",)).kubelet("", evicts=False) == ""
-    overrides = Overrides.parse(usage=("tier ephemeral-storage 1Gi",))
+    assert Overrides(usage=("tier memory 1Gi",)).kubelet("", evicts=False) == ""
+    overrides = Overrides(usage=("tier ephemeral-storage 1Gi",))
     with pytest.raises(OverrideError, match="has no effect: --no-eviction is given"):
         overrides.kubelet("", evicts=False)
 
@@ -336,9 +336,9 @@ def test_usage_without_eviction_touches_nothing() -> None:
 def test_an_override_without_an_effect_may_be_allowed(asked: dict[str, Any]) -> None:
     """The trace stays as it is then; an override that is not valid is refused all the same."""
     with pytest.raises(NoEffectError):
-        list(Overrides.parse(**asked).records(trace, 0))
-    allowed = Overrides.parse(**asked, allows_no_effect=True)
+        list(Overrides(**asked).records(trace, 0))
+    allowed = Overrides(**asked, allows_no_effect=True)
     assert list(allowed.records(trace, 0)) == list(trace())
-    broken = Overrides.parse(sets=("priorityClass.batch.value=x",), allows_no_effect=True)
+    broken = Overrides(sets=("priorityClass.batch.value=x",), allows_no_effect=True)
     with pytest.raises(OverrideError, match="write a whole number"):
         broken.records(trace, 0)

@@ -162,7 +162,7 @@ def test_a_tenants_classes_are_inferred_from_the_tenants_pods(tmp_path: Path) ->
     [found] = [each.create.priority_class for each in records if _creates_class(each)]
     assert (found.metadata.name, found.value, found.preemption_policy) == ("batch", 7, "Never")
     assert "PriorityClass batch" in [each.where for each in issues(records)]
-    overrides = Overrides.parse(sets=("priorityClass.batch.value=50",))
+    overrides = Overrides(sets=("priorityClass.batch.value=50",))
     changed = list(overrides.records(lambda: iter(records), seed=0))
     assert [each.create.priority_class.value for each in changed if _creates_class(each)] == [50]
     [created] = [each.pod_create.pod for each in changed if each.HasField("pod_create")]

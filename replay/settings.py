@@ -1,0 +1,339 @@
+"""The settings of a replay: one value from the command line to the manifest, and back.
+
+Each is declared once: its option, its default, its help, and where the manifest of a run has it.
+Everything else is derived: the configurations of the services' sessions and the models that the
+world plays with. `stored` is what a manifest has of a replay's settings, `of` reads it back, so
+that a run can be explained by the scheduler that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from replay.errors import RunError
+from replay.options import DURATION, FOLDER, STORED, TEXT_FILE, ParsedParam, option
+from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest
+from replay.world.kubelet.annotations import UsageRule
+from replay.world.models import MODELS, ModelError, Models, with_values
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.rpc.access import PLAIN, ClientTls
+from services.rpc.version import package_version
+from services.telemetry.span import Sampling
+
+_RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where a manifest has a setting: a field, or FIELD.KEY of a mapping; how it is written there.
+
+    Without a value the manifest has `absent`, or nothing where that is None.
+    """
+
+    place: str
+    absent: object = ""
+    show: Callable[[Any], object] = lambda value: value
+    read: Callable[[Any], object] = lambda value: value
+
+
+_OVERRIDES = Stored("configuration.overrides", None, dict)
+_FOLLOW_UNTIL = Stored("configuration.follow_until", None)
+_TIES = Stored(
+    "configuration.ties",
+    show=lambda ties: f"TIE_BREAK_{ties.upper()}",
+    read=lambda name: name.removeprefix("TIE_BREAK_").lower(),
+)
+_run = partial(option, section="Run")
+_rules = partial(option, section="Rules and configuration")
+_assumption = partial(option, section="Assumptions")
+_spans = partial(option, section="Spans")
+_services = partial(option, section="Services")
+
+
+def _checked_models(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    try:
+        with_values(Models(), texts)
+    except ModelError as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
+    return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """The settings of a replay.
+
+    kube_scheduler_configuration, kubelet_configuration: the text of a file; None without one.
+    scheduler_address, eviction_address: "" starts the service as a child process, or within this
+    one with in_process. tls: for services at other addresses. until_ns: from the trace's first
+    record on. overrides: changes that were already made to trace and configurations. usage: of
+    pods, in place of the trace's. follow_until: until when a recording was followed; "" for a
+    replay from its beginning. checkpoint_every_ns: wall time between two checkpoints, at least.
+    reconnect_ns: wall time to wait for a service that is lost, 0: none. resumes: the run in
+    run_path is continued.
+    """
+
+    version: str = field(default_factory=package_version)
+    argv: tuple[str, ...] = ()
+    trace_paths: tuple[Path, ...] = ()
+    usage: tuple[UsageRule, ...] = ()
+    resumes: bool = False
+    tls: ClientTls = PLAIN
+    run_path: Path | None = _run(  # noqa: RUF009 - a field
+        "--run", type=FOLDER, help="The run's directory. Default: runs/TRACE-N."
+    )
+    force: bool = _run("--force", is_flag=True, help="Replace an existing run in --run.")
+    until_ns: int | None = _run(
+        "--until",
+        type=DURATION,
+        help="Stop after this simulated time since the trace's first record, such as 1h30m.",
+    )
+    seed: int = _run(
+        "--seed",
+        default=0,
+        show_default=True,
+        help="Breaks ties of nodes; orders --arrivals.",
+        stored=Stored("seed"),
+    )
+    rules: str = _rules(
+        "--rules",
+        type=click.Choice(["v1.36", "v1.34", "v1.16"]),
+        default="v1.34",
+        show_default=True,
+        help="The Kubernetes version of the scheduling and preemption rules; v1.36 is v1.34 with "
+        "v1.36's balance scores (docs/fidelity.md).",
+        stored=Stored("rules"),
+    )
+    queue_rules: str | None = _rules(
+        "--queue-rules",
+        type=click.Choice(["v1.34", "v1.20", "v1.16"]),
+        help="The Kubernetes version of the queue's rules. Default: that of --rules.",
+        stored=Stored("configuration.queue_rules"),
+    )
+    kube_scheduler_configuration: str | None = _rules(
+        "--scheduler-config",
+        type=TEXT_FILE,
+        help="A KubeSchedulerConfiguration file.",
+        stored=Stored("configuration.kube_scheduler_configuration"),
+    )
+    kubelet_configuration: str | None = _rules(
+        "--kubelet-config",
+        type=TEXT_FILE,
+        help="A KubeletConfiguration file.",
+        stored=Stored("configuration.kubelet_configuration"),
+    )
+    disable_preemption: bool = _rules(
+        "--disable-preemption",
+        is_flag=True,
+        help="Never preempt a pod.",
+        stored=Stored("configuration.disable_preemption"),
+    )
+    no_eviction: bool = _rules(
+        "--no-eviction", is_flag=True, help="Replay without node-pressure eviction."
+    )
+    ties: str | None = _rules(
+        "--ties",
+        type=click.Choice(["hash", "name"]),
+        help="How one of the nodes with the best score is selected: by a hash of seed, pod and "
+        "node, or by name. Default: hash; with --rules v1.16 round-robin.",
+        stored=_TIES,
+    )
+    sample_nodes: bool = _rules(
+        "--sample-nodes",
+        is_flag=True,
+        help="Score only some nodes, by percentageOfNodesToScore, and try only some candidates of "
+        "a preemption, by minCandidateNodes*, as kube-scheduler does.",
+        stored=Stored("configuration.sample_nodes"),
+    )
+    budget_status: str = _rules(
+        "--budget-status",
+        type=click.Choice(["computed", _RECORDED]),
+        default="computed",
+        show_default=True,
+        help="Compute the status of disruption budgets, or use the recorded status.",
+    )
+    batch_size: int = _rules(
+        "--batch-size",
+        default=0,
+        type=click.IntRange(0, 100_000),
+        help="Pods in one exchange of scheduler and queue. Changes the speed, never a decision.",
+        stored=Stored("batch_size"),
+    )
+    model_values: tuple[str, ...] = _assumption(
+        "--model",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_checked_models,
+        help="An assumption for what the trace does not have, such as start-delay=2s or "
+        "pod-gc=off; `reprieve models` lists them. Repeatable.",
+    )
+    start_delay_ns: int = _assumption(
+        "--start-delay",
+        type=DURATION,
+        default="0s",
+        show_default=True,
+        help="Time from the binding of a pod to Running, where the trace does not have it.",
+    )
+    shutdown_ns: int | None = _assumption(
+        "--shutdown",
+        type=DURATION,
+        help="Time from SIGTERM to the end of a pod, where the trace does not have it. Default: "
+        "its grace period.",
+    )
+    sampling: Sampling = _spans(  # noqa: RUF009 - a field
+        "--spans",
+        type=ParsedParam("off|all|PERCENT", Sampling.parse),
+        default="all",
+        show_default=True,
+        help="The share of pods whose spans are kept, such as 1%. Spans are written to the run, or "
+        "sent to OTEL_EXPORTER_OTLP_ENDPOINT.",
+        stored=Stored("spans", show=str, read=Sampling.parse),
+    )
+    span_clock: str = _spans(
+        "--span-clock",
+        type=click.Choice(["virtual", "wall"]),
+        default="virtual",
+        show_default=True,
+        help="The times of the pods' spans: simulated time, or the wall clock of the replay.",
+    )
+    scheduler_address: str = _services(
+        "--scheduler",
+        default="",
+        metavar="HOST:PORT",
+        help="A running scheduler service, which has its own queue. Default: child processes.",
+    )
+    eviction_address: str = _services(
+        "--eviction",
+        default="",
+        metavar="HOST:PORT",
+        help="A running eviction service. Default: a child process.",
+    )
+    in_process: bool = _services(
+        "--in-process",
+        is_flag=True,
+        help="Run the services in this process, without sockets: the same decisions, faster.",
+    )
+    reconnect_ns: int = _services(
+        "--reconnect",
+        type=DURATION,
+        default="5m",
+        show_default=True,
+        help="How long to wait for a service that is lost before the run ends; 0s: not at all. "
+        "The run then goes on from its last checkpoint.",
+    )
+    checkpoint_every_ns: int = _services(
+        "--checkpoint-every",
+        type=DURATION,
+        default="10s",
+        show_default=True,
+        help="Wall time between two checkpoints, at least; they take at most 1 % of a run's time.",
+    )
+    overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
+    follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})
+
+    @property
+    def models(self) -> Models:
+        """Return the models that the world plays with."""
+        models = Models(
+            start_delay_ns=self.start_delay_ns,
+            shutdown_ns=self.shutdown_ns,
+            eviction=not self.no_eviction,
+            recorded_budget_status=self.budget_status == _RECORDED,
+        )
+        return with_values(models, self.model_values)
+
+    def assuming(self, models: Models) -> Self:
+        """Return the settings with the options that choose `models`."""
+        return replace(
+            self,
+            start_delay_ns=0,
+            shutdown_ns=None,
+            no_eviction=False,
+            budget_status=_RECORDED if models.recorded_budget_status else "computed",
+            model_values=tuple(f"{name}={model.shown(models)}" for name, model in MODELS.items()),
+        )
+
+    @property
+    def scheduler(self) -> scheduler_pb2.SchedulerConfig:
+        """Return the configuration of the scheduler's session."""
+        return scheduler_pb2.SchedulerConfig(
+            rules=self.rules,
+            seed=self.seed,
+            kube_scheduler_configuration=self.kube_scheduler_configuration or "",
+            queue=queue_pb2.QueueConfig(rules=self.queue_rules or ""),
+            batch_size=self.batch_size or None,
+            disable_preemption=self.disable_preemption,
+            sample_nodes=self.sample_nodes,
+            ties=scheduler_pb2.TieBreak.Value(str(_TIES.show(self.ties))) if self.ties else None,
+        )
+
+    @property
+    def eviction(self) -> eviction_pb2.EvictionConfig:
+        """Return the kubelets' configuration: a file, or a kubelet's defaults."""
+        has_file = self.kubelet_configuration is not None
+        return eviction_pb2.EvictionConfig(
+            use_defaults=not has_file,
+            kubelet_configuration=self.kubelet_configuration or "",
+            enforce_node_allocatable=[] if has_file else ["pods"],
+        )
+
+    @property
+    def services(self) -> Mapping[str, str]:
+        """Return where each service runs: an address, or how this replay starts it."""
+        started = IN_PROCESS if self.in_process else EMBEDDED
+        return {
+            "scheduler": self.scheduler_address or started,
+            "eviction": self.eviction_address or started,
+        }
+
+    def stored(self) -> dict[str, Any]:
+        """Return what the manifest of a run has of its settings, by the manifest's fields."""
+        kept: dict[str, Any] = {"configuration": {}}
+        for setting, stored in _STORED:
+            value = getattr(self, setting.name)
+            is_absent = value is None or (not value and stored.absent is None)
+            shown = stored.absent if is_absent else stored.show(value)
+            if shown is not None:
+                whole, _, key = stored.place.partition(".")
+                (kept[whole] if key else kept)[key or whole] = shown
+        return {**kept, "models": asdict(self.models), "services": dict(self.services)}
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """Return the settings that a run had. Raises RunError for values that are not settings."""
+        values: dict[str, Any] = {}
+        try:
+            for setting, stored in _STORED:
+                whole, _, key = stored.place.partition(".")
+                shown = getattr(manifest, whole)
+                shown = shown.get(key, "") if key else shown
+                if shown != "":
+                    values[setting.name] = stored.read(shown)
+            known = {each.name for each in fields(Models)} & manifest.models.keys()
+            models = Models(**{name: manifest.models[name] for name in known})
+            for service, address in manifest.services.items():
+                values[f"{service}_address"] = "" if address in {EMBEDDED, IN_PROCESS} else address
+            return cls(
+                version=manifest.version,
+                argv=manifest.argv,
+                in_process=IN_PROCESS in manifest.services.values(),
+                **values,
+            ).assuming(models)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RunError(f"the manifest cannot be read: {error}") from error
+
+
+_STORED = [
+    (setting, setting.metadata[STORED])
+    for setting in fields(ReplaySettings)
+    if setting.metadata.get(STORED)
+]
