@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.runner import run_replay
 from replay.settings import ReplaySettings
 from services.kube.time import SECOND_NS
