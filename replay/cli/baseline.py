@@ -14,7 +14,7 @@ import yaml
 from replay.bounds import yaml_value
 from replay.cli.errors import ExitError
 from replay.cli.progress import profile_names
-from replay.overrides.assignment import NoEffectError, OverrideError
+from replay.overrides.errors import NoEffectError, OverrideError
 from replay.whatif.sweep import SEED, SweepAxis, SweepCell
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import API_VERSION, KIND, read_kubelet_configuration

@@ -22,7 +22,7 @@ from replay.cli.console import TerminalConsole
 from replay.cli.errors import LOOP, ExitError, refusing
 from replay.cli.traces import TraceArguments
 from replay.errors import RunError, TraceError
-from replay.overrides.assignment import OverrideError
+from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally

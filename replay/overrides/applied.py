@@ -18,7 +18,7 @@ from replay.importers.records import Issues
 from replay.importers.registry import select
 from replay.kube.documents import read_documents
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS, is_carried, list_items, metadata, read_object
-from replay.overrides.assignment import NoEffectError, OverrideError
+from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.node_actions import refuse_misspelt, split_options
 from replay.overrides.timed import renumbered
 from replay.world.models import duration_ns

@@ -11,16 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from replay.hashing import object_uid
-from replay.overrides.assignment import (
-    Assignment,
-    NoEffectError,
-    OverrideError,
-    closest,
-    keys_named,
-    shown_names,
-    unknown_field_error,
-)
+from replay.overrides.assignment import Assignment, unknown_field_error
 from replay.overrides.inventory import TraceInventory, Workload
+from replay.overrides.names import closest, shown_names
 from replay.overrides.timed import after_header
 from reprieve.kube.v1beta1 import object_pb2, policy_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -49,13 +42,12 @@ def budget_changes(assignments: Iterable[Assignment], inventory: TraceInventory)
     """
     changes = BudgetChanges()
     for each in assignments:
-        key = _key(each, inventory)
+        key = each.only_named(inventory.budgets, "budgets")
         workload = _workload(each, inventory) if not key else None
         key = workload.key if workload is not None else key
         if key in changes.specs or key in changes.made:
-            raise OverrideError(
-                f"--set {each.text}: {key} is set already; minAvailable and maxUnavailable "
-                "exclude each other"
+            raise each.refused(
+                f"{key} is set already; minAvailable and maxUnavailable exclude each other"
             )
         if workload is None:
             changes.specs[key] = _new_spec(each)
@@ -81,15 +73,6 @@ def change_budgets(
             yield record
 
 
-def _key(given: Assignment, inventory: TraceInventory) -> str:
-    """Return the only budget with the assignment's name, "" for none. Raises OverrideError."""
-    named = keys_named(given.name, inventory.budgets)
-    if len(named) > 1:
-        problem = f"several budgets have this name: {shown_names(named, '')}"
-        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
-    return named[0] if named else ""
-
-
 def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
     """Return the workload with the assignment's name. Raises OverrideError."""
     top = {
@@ -97,18 +80,15 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
         for (kind, _), workload in inventory.workloads.items()
         if not workload.owner_uid and kind != "CronJob"
     }
-    named = keys_named(given.name, top)
-    if not named:
+    key = given.only_named(top, "workloads")
+    if not key:
         hint = closest(given.name, (*inventory.budgets, *top))
-        raise NoEffectError(
-            f"--set {given.text} has no effect: no budget and no workload has this name{hint}; "
+        raise given.without_effect(
+            f"no budget and no workload has this name{hint}; "
             f"budgets: {shown_names(inventory.budgets, 'none')}; workloads: "
             f"{shown_names(top, 'none')}"
         )
-    if len(named) > 1:
-        problem = f"several workloads have this name: {shown_names(named, '')}"
-        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
-    return top[named[0]]
+    return top[key]
 
 
 def _new_budget(
@@ -121,9 +101,9 @@ def _new_budget(
     namespace, _, name = workload.key.partition("/")
     for key, budget in inventory.budgets.items():
         if key.partition("/")[0] == namespace and _covers(budget, workload):
-            raise OverrideError(
-                f"--set {given.text}: the budget {key} covers the pods of {workload.kind} "
-                f"{workload.key} already: write pdb.{key}.{given.field}={given.value}"
+            raise given.refused(
+                f"the budget {key} covers the pods of {workload.kind} {workload.key} already: "
+                f"write pdb.{key}.{given.field}={given.value}"
             )
     made = policy_pb2.PodDisruptionBudget(spec=_new_spec(given))
     made.metadata.namespace, made.metadata.name = namespace, name
@@ -151,15 +131,15 @@ def _new_spec(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
             value = spec.max_unavailable
         case _:
             raise unknown_field_error(given, FIELDS)
-    plain = given.plain_value
-    if isinstance(plain, int) and not isinstance(plain, bool) and abs(plain) < 2**31:
-        value.int_value = plain
+    number = given.whole_number
+    if number is not None and abs(number) < 2**31:
+        value.int_value = number
     else:
         value.string_value = given.value
     try:
         fields.int_or_percent(value, given.field)
     except FieldError as error:
-        raise OverrideError(f"--set {given.text}: {error}") from error
+        raise given.refused(str(error)) from error
     return spec
 
 

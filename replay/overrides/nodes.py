@@ -14,15 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.hashing import KeyedRandom, name_suffix, object_uid
-from replay.overrides.assignment import (
-    NoEffectError,
-    OverrideError,
-    closest,
-    existing_labels,
-    parse_selector,
-    shown_names,
-)
+from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.inventory import TraceInventory
+from replay.overrides.names import closest, shown_names
+from replay.overrides.selector import existing_labels, parse_selector
 from replay.overrides.timed import renumbered
 from replay.world.api.node_order import NodeOrder, ordered_nodes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2

@@ -19,15 +19,13 @@ from replay.overrides.applied import Release, apply_releases, parse_apply, refus
 from replay.overrides.assignment import (
     WORKLOADS,
     Assignment,
-    NoEffectError,
-    OverrideError,
     OverrideTarget,
-    kubelet_text,
     parse_assignment,
     refuse_duplicates,
-    scheduler_text,
 )
 from replay.overrides.budgets import BudgetChanges, budget_changes, change_budgets
+from replay.overrides.configuration import kubelet_text, scheduler_text
+from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.inventory import TraceInventory, take_inventory
 from replay.overrides.node_actions import (
     DrainRequest,
@@ -341,8 +339,9 @@ class Overrides:
         """
         assignments = self.of(OverrideTarget.KUBELET)
         if assignments and not evicts:
-            problem = "has no effect: --no-eviction is given"
-            raise OverrideError(f"--set {assignments[0].text} {problem}")
+            raise OverrideError(
+                f"--set {assignments[0].text} has no effect: --no-eviction is given"
+            )
         for given, rule in self.usage_rules.items():
             # Memory has limits, which the kernel enforces.
             if rule.resource != MEMORY and not evicts:
@@ -370,9 +369,9 @@ class Overrides:
             return
         assignments = self.of(OverrideTarget.KUBELET)
         if assignments and not self.allows_no_effect and not has_usage(read()):
-            raise NoEffectError(
-                f"--set {assignments[0].text} has no effect: the trace has no usage, so that no "
-                "pod is evicted; add usage, such as --usage 'app=web memory 200Mi+50Mi/m'"
+            raise assignments[0].without_effect(
+                "the trace has no usage, so that no pod is evicted; add usage, such as --usage "
+                "'app=web memory 200Mi+50Mi/m'"
             )
 
     def _node_plan(self, inventory: TraceInventory, read: Callable[[], Records]) -> NodePlan:

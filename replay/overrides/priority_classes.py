@@ -14,14 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replay.hashing import object_uid
-from replay.overrides.assignment import (
-    Assignment,
-    NoEffectError,
-    OverrideError,
-    unknown_field_error,
-    unknown_name,
-)
+from replay.overrides.assignment import Assignment, unknown_field_error
+from replay.overrides.errors import OverrideError
 from replay.overrides.inventory import TraceInventory
+from replay.overrides.names import unknown_name
 from replay.overrides.timed import after_header
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2, scheduling_pb2
@@ -52,11 +48,9 @@ def class_changes(
     changes: dict[str, ClassChange] = {}
     for each in assignments:
         if each.name not in inventory.classes:
-            problem = unknown_name("PriorityClass", each.name, inventory.classes)
-            raise NoEffectError(f"--set {each.text} has no effect: {problem}")
+            raise each.without_effect(unknown_name("PriorityClass", each.name, inventory.classes))
         if each.name.startswith(SYSTEM_PREFIX):
-            problem = f"{each.name} is a system class, which cannot be changed"
-            raise OverrideError(f"--set {each.text}: {problem}")
+            raise each.refused(f"{each.name} is a system class, which cannot be changed")
         is_new = inventory.classes[each.name] is None
         _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
     for name, change in changes.items():
@@ -91,22 +85,22 @@ def _assign(change: ClassChange, given: Assignment) -> None:
     value = given.plain_value
     match given.field:
         case "value":
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise OverrideError(f"--set {given.text}: write a whole number")
-            if not _INT32_MIN <= value <= HIGHEST_USER_PRIORITY:
-                raise OverrideError(
-                    f"--set {given.text}: a priority lies between {_INT32_MIN} and "
-                    f"{HIGHEST_USER_PRIORITY}"
+            number = given.whole_number
+            if number is None:
+                raise given.refused("write a whole number")
+            if not _INT32_MIN <= number <= HIGHEST_USER_PRIORITY:
+                raise given.refused(
+                    f"a priority lies between {_INT32_MIN} and {HIGHEST_USER_PRIORITY}"
                 )
-            change.value = value
+            change.value = number
         case "preemptionPolicy":
             policies = tuple(each.value for each in PreemptionPolicy)
             if value not in policies:
-                raise OverrideError(f"--set {given.text}: write one of {', '.join(policies)}")
+                raise given.refused(f"write one of {', '.join(policies)}")
             change.preemption_policy = str(value)
         case "globalDefault":
             if not isinstance(value, bool):
-                raise OverrideError(f"--set {given.text}: write true or false")
+                raise given.refused("write true or false")
             change.global_default = value
         case _:
             raise unknown_field_error(given, FIELDS)

@@ -21,8 +21,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from replay.hashing import KeyedRandom, object_uid
-from replay.overrides.assignment import OverrideError, existing_labels, parse_selector, shown_names
+from replay.overrides.errors import OverrideError
 from replay.overrides.inventory import TraceInventory
+from replay.overrides.names import shown_names
+from replay.overrides.selector import existing_labels, parse_selector
 from replay.trace.validate import pod_template
 from replay.world.kubelet.annotations import (
     RESOURCES,

@@ -11,17 +11,9 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from replay.overrides.assignment import (
-    Assignment,
-    NoEffectError,
-    OverrideError,
-    OverrideTarget,
-    keys_named,
-    shown_names,
-    unknown_field_error,
-    unknown_name,
-)
+from replay.overrides.assignment import Assignment, OverrideTarget, unknown_field_error
 from replay.overrides.inventory import TraceInventory, Workload
+from replay.overrides.names import unknown_name
 from replay.overrides.priority_classes import ClassChange
 from replay.overrides.timed import renumbered
 from replay.trace.validate import pod_template
@@ -84,14 +76,10 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
     if given.field not in fields:
         raise unknown_field_error(given, fields)
     keys = [key for its_kind, key in inventory.workloads if its_kind == kind]
-    named = keys_named(given.name, keys)
-    if not named:
-        problem = unknown_name(kind, given.name, keys)
-        raise NoEffectError(f"--set {given.text} has no effect: {problem}")
-    if len(named) > 1:
-        problem = f"several have this name: {shown_names(named, '')}"
-        raise OverrideError(f"--set {given.text}: {problem}; write NAMESPACE/NAME")
-    workload = inventory.workloads[kind, named[0]]
+    key = given.only_named(keys)
+    if not key:
+        raise given.without_effect(unknown_name(kind, given.name, keys))
+    workload = inventory.workloads[kind, key]
     owner = next(
         (
             each
@@ -101,18 +89,18 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
         None,
     )
     if owner is not None:
-        raise OverrideError(
-            f"--set {given.text}: {owner.kind} {owner.key} keeps {kind} {workload.key} as it wants "
-            f"it: set {owner.kind.lower()}.{owner.key}.{given.field}"
+        raise given.refused(
+            f"{owner.kind} {owner.key} keeps {kind} {key} as it wants it: set "
+            f"{owner.kind.lower()}.{owner.key}.{given.field}"
         )
     return workload
 
 
 def _replicas(given: Assignment) -> int:
-    value = given.plain_value
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _REPLICAS_MAX:
-        raise OverrideError(f"--set {given.text}: write a whole number of 0 to {_REPLICAS_MAX:,}")
-    return value
+    number = given.whole_number
+    if number is None or not 0 <= number <= _REPLICAS_MAX:
+        raise given.refused(f"write a whole number of 0 to {_REPLICAS_MAX:,}")
+    return number
 
 
 def _class(
@@ -125,8 +113,8 @@ def _class(
     value = change.value if found is None or change.value is not None else found.value
     if value is None:
         names = [name for name, each in inventory.classes.items() if each is not None]
-        raise OverrideError(
-            f"--set {given.text}: {unknown_name('PriorityClass', given.value, names)}; --set "
+        raise given.refused(
+            f"{unknown_name('PriorityClass', given.value, names)}; --set "
             f"priorityClass.{given.value}.value=NUMBER makes one"
         )
     policy = change.preemption_policy or (found.preemption_policy if found is not None else "")

@@ -10,7 +10,7 @@ import yaml
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.overrides.assignment import OverrideError
+from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.runner import FinishedReplay
 from tests.e2e.replays import run

@@ -14,7 +14,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
-from replay.overrides.assignment import OverrideError
+from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.kubectl.get import GetQuery, get
 from replay.runner import FinishedReplay

@@ -21,7 +21,9 @@ from replay.cli.commands.traces import validate_command
 from replay.errors import TraceError
 from replay.importers.registry import open_trace
 from replay.kube.documents import read_documents
-from replay.overrides.assignment import OverrideError, parse_assignment, scheduler_text
+from replay.overrides.assignment import parse_assignment
+from replay.overrides.configuration import scheduler_text
+from replay.overrides.errors import OverrideError
 from services.config.strict import document
 from services.typed import DataError
 

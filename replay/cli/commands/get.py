@@ -15,7 +15,7 @@ from replay.cli.which_run import complete_name, run_option, which_run
 from replay.errors import RunError
 from replay.importers.records import Moment
 from replay.options import ParsedParam
-from replay.overrides.assignment import parse_selector
+from replay.overrides.selector import parse_selector
 from replay.results.kubectl.describe import describe
 from replay.results.kubectl.fields import CustomColumns, FieldSelector
 from replay.results.kubectl.get import GetQuery, get

@@ -19,7 +19,7 @@ from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError
 from replay.options import takes
-from replay.overrides.assignment import OverrideError
+from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import render

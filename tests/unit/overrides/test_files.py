@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from replay.overrides.assignment import OverrideError
+from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from services.config.kubelet import read_kubelet_configuration
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replay.overrides.assignment import NoEffectError, OverrideError
+from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.overrides import Overrides
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import CONTROLLERS, pod_template

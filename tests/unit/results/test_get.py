@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from replay.errors import RunError
-from replay.overrides.assignment import parse_selector
+from replay.overrides.selector import parse_selector
 from replay.results.kubectl.fields import FieldSelector, sorted_by
 from replay.results.kubectl.get import GetQuery, get
 from replay.results.kubectl.jsonpath import Field

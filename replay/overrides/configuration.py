@@ -1,0 +1,122 @@
+"""Configuration files with the fields that `--set` assigns.
+
+The service that reads the text validates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import yaml
+
+from replay.bounds import yaml_value
+from replay.errors import TraceError
+from replay.overrides.assignment import KUBELET_MAPPINGS, Assignment
+from replay.overrides.errors import OverrideError
+from services.config.kubelet import API_VERSION as KUBELET_API_VERSION
+from services.config.kubelet import KIND as KUBELET_KIND
+from services.config.kubelet import read_kubelet_configuration
+from services.kube.yaml_scalars import written
+from services.typed import DataError
+
+_SCHEDULER_API_VERSION = "kubescheduler.config.k8s.io/v1"
+_SCHEDULER_KIND = "KubeSchedulerConfiguration"
+_EVICTION_HARD = "evictionHard"
+_WEIGHT = "plugin.weight"
+
+
+def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
+    """Return a KubeletConfiguration with the fields set; "" is a kubelet's defaults.
+
+    A kubelet uses its default hard thresholds only where the file has none; setting one of them
+    therefore adds the others. Raises OverrideError.
+    """
+    if not assignments:
+        return text
+    document = _document(text, KUBELET_API_VERSION, KUBELET_KIND, assignments)
+    if any(each.field == _EVICTION_HARD for each in assignments):
+        document[_EVICTION_HARD] = _hard_thresholds(document, assignments)
+    for each in assignments:
+        if each.field in KUBELET_MAPPINGS:
+            mapping = document.setdefault(each.field, {})
+            if not isinstance(mapping, dict):
+                raise each.refused(f"the file's {each.field} is not a mapping")
+            quoted = each.field != "featureGates"
+            mapping[each.name] = each.value if quoted else each.plain_value
+        else:
+            document[each.field] = each.plain_value
+    return written(document)
+
+
+def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: bool) -> str:
+    """Return a KubeSchedulerConfiguration with the fields set; "" is the scheduler's defaults.
+
+    percentageOfNodesToScore needs `samples`. Raises OverrideError.
+    """
+    if not assignments:
+        return text
+    document = _document(text, _SCHEDULER_API_VERSION, _SCHEDULER_KIND, assignments)
+    for each in assignments:
+        if each.field == "percentageOfNodesToScore" and not samples:
+            raise OverrideError(
+                f"--set {each.text} has no effect: all nodes are scored without --sample-nodes"
+            )
+        if not each.field.startswith("plugin."):
+            document[each.field] = each.plain_value
+        elif each.field == _WEIGHT:
+            _set_weight(document, each)
+        else:
+            field = each.field.removeprefix("plugin.")
+            raise each.refused(f"{field!r} cannot be set; fields of a plugin: weight")
+    return written(document)
+
+
+def _document(
+    text: str, api_version: str, kind: str, assignments: Sequence[Assignment]
+) -> dict[str, object]:
+    try:
+        default: object = {"apiVersion": api_version, "kind": kind}
+        document = yaml_value(text, "the file") if text else default
+    except TraceError as error:
+        raise assignments[0].refused(f"the file: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise assignments[0].refused(f"the file is not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise assignments[0].refused(f"the file is not a {kind}")
+    return document
+
+
+def _hard_thresholds(
+    document: dict[str, object], assignments: Iterable[Assignment]
+) -> dict[str, str]:
+    try:
+        read = read_kubelet_configuration(written(document))
+    except DataError as error:
+        first = next(each for each in assignments if each.field == _EVICTION_HARD)
+        raise first.refused(f"{error.field}: {error}") from error
+    return dict(read.eviction.hard)
+
+
+def _set_weight(document: dict[str, object], assignment: Assignment) -> None:
+    """Set the weight of a score plugin in each profile, at the extension point score."""
+    weight, name = assignment.whole_number, assignment.name
+    if weight is None or weight < 1:
+        raise assignment.refused("write a whole number >= 1")
+    profiles = document.get("profiles") or [{}]
+    if not isinstance(profiles, list) or not all(isinstance(each, dict) for each in profiles):
+        raise assignment.refused("the file's profiles are not a list of mappings")
+    document["profiles"] = profiles
+    for profile in profiles:
+        plugins = _submapping(profile, "plugins", assignment)
+        enabled = _submapping(plugins, "score", assignment).setdefault("enabled", [])
+        if not isinstance(enabled, list):
+            raise assignment.refused("plugins.score.enabled is not a list")
+        others = [e for e in enabled if not (isinstance(e, dict) and e.get("name") == name)]
+        enabled[:] = [*others, {"name": name, "weight": weight}]
+
+
+def _submapping(mapping: dict[str, object], name: str, assignment: Assignment) -> dict[str, object]:
+    value = mapping.setdefault(name, {})
+    if not isinstance(value, dict):
+        raise assignment.refused(f"{name} of a profile is not a mapping")
+    return value

@@ -1,0 +1,11 @@
+"""Overrides that are refused."""
+
+from __future__ import annotations
+
+
+class OverrideError(ValueError):
+    """An override that is invalid or has no effect; the text is for people."""
+
+
+class NoEffectError(OverrideError):
+    """A valid override that changes nothing of this trace."""
