@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, BinaryIO
 
+import click
 import yaml
 
 from replay.errors import TraceError
+from replay.options import option
 from services.kube.yaml_scalars import as_kubectl
 
 _MIB = 1 << 20
@@ -24,6 +26,29 @@ _EXPANDED_NODES_MIN = 100_000
 _READ_BYTES = 1 << 14
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(rb"[][{}]")
+
+
+def option_name(name: str) -> str:
+    """Return the option that raises a bound."""
+    return f"--max-{name.replace('_', '-')}"
+
+
+def variable_name(name: str) -> str:
+    """Return the environment variable that sets a bound."""
+    return f"REPRIEVE_MAX_{name.upper()}"
+
+
+def _bound(name: str, default: int, meaning: str) -> Any:
+    """Declare a bound, with its option and its environment variable."""
+    return option(
+        option_name(name),
+        type=click.IntRange(1),
+        default=default,
+        envvar=variable_name(name),
+        show_envvar=True,
+        show_default=True,
+        help=meaning,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,26 +62,31 @@ class Bounds:
     object may ask for, and objects that one row or operation of a workload may.
     """
 
-    depth: int = 500
-    line_bytes: int = 256 * _MIB
-    object_bytes: int = 256 * _MIB
-    expansion: int = 1000
-    pods_per_object: int = 1_000_000
+    depth: int = _bound(
+        "depth", 500, "Refuse JSON, YAML and MessagePack that is nested more deeply."
+    )
+    line_bytes: int = _bound(
+        "line_bytes", 256 * _MIB, "Refuse a file with a longer line, or a longer record of a .ktr."
+    )
+    object_bytes: int = _bound(
+        "object_bytes", 256 * _MIB, "Refuse a file with a larger JSON value or YAML document."
+    )
+    expansion: int = _bound(
+        "expansion",
+        1000,
+        "Refuse a file that expands to more than so many times its compressed size.",
+    )
+    pods_per_object: int = _bound(
+        "pods_per_object",
+        1_000_000,
+        "Refuse an object that asks for more pods, and an operation or a row that makes more "
+        "objects.",
+    )
 
     def refuse(self, where: str, name: str, what: str) -> TraceError:
         """Return the refusal of something that exceeds the bound `name`."""
         limit, option = getattr(self, name), option_name(name)
         return TraceError(where, f"{what}; the bound is {limit:,}, and {option} raises it")
-
-
-def option_name(name: str) -> str:
-    """Return the option that raises a bound."""
-    return f"--max-{name.replace('_', '-')}"
-
-
-def variable_name(name: str) -> str:
-    """Return the environment variable that sets a bound."""
-    return f"REPRIEVE_MAX_{name.upper()}"
 
 
 NAMES = tuple(each.name for each in fields(Bounds))

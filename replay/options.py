@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import click
 
-from replay.world.models import duration_ns
+from replay.durations import duration_ns
 
 _T = TypeVar("_T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -88,8 +88,12 @@ def option(*names: str, section: str = "", stored: object = None, **attributes: 
         default = False
     elif isinstance(kind, ParsedParam):
         default = kind.convert(default, None, None)
-    declared = (names, section, attributes)
-    return dataclasses.field(default=default, metadata={_OPTION: declared, STORED: stored})
+    if "callback" in attributes:
+        default = attributes["callback"](None, None, default)
+    metadata = {_OPTION: (names, section, attributes), STORED: stored}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def takes(name: str, kind: type[Any], make: Callable[..., object] | None = None) -> Decorator:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
@@ -12,21 +11,18 @@ from typing import Any, TypedDict
 import click
 import orjson
 
+from replay.durations import duration_ns
 from replay.importers.records import Moment
+from replay.kube.changes import time_ns
 from replay.options import ParsedParam
 from replay.results.run.directory import RunDirectory
-from replay.world.models import duration_ns
 from services.kube.yaml_scalars import written
 from services.terminal import echo
-
-_INTEGER = re.compile(r"-?\d{1,10}")
-_PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
-"""Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
 
 
 def _moment(text: str) -> Moment:
     """Return a moment of a recording: a duration since its start, or a time."""
-    at_ns = _recorded_ns(text)
+    at_ns = time_ns(text)
     if at_ns is not None:
         return Moment(text=text, at_ns=at_ns)
     try:
@@ -34,29 +30,6 @@ def _moment(text: str) -> Moment:
     except ValueError:
         problem = f"{text!r} is not a duration or a time; write 90s or 2026-01-31T12:00:00Z"
         raise ValueError(problem) from None
-
-
-def _time_ns(text: str) -> int:
-    at_ns = _recorded_ns(text)
-    if at_ns is None:
-        raise ValueError(f"{text!r} is not a time; write 2026-01-31T12:00:00Z")
-    return at_ns
-
-
-def _recorded_ns(text: str) -> int | None:
-    from replay.kube.changes import time_ns  # noqa: PLC0415 - loaded when needed
-
-    return time_ns(text)
-
-
-def _qos_priority(text: str) -> tuple[str, int]:
-    qos, _, number = text.partition("=")
-    if not qos or not _INTEGER.fullmatch(number):
-        raise ValueError(f"{text!r} is not QOS=PRIORITY; write LS=1000")
-    priority = int(number)
-    if not _PRIORITY_MIN <= priority <= _PRIORITY_MAX:
-        raise ValueError(f"{text!r}: a priority is at most {_PRIORITY_MAX:,}")
-    return qos, priority
 
 
 class TraceFile(click.Path):
@@ -83,10 +56,6 @@ class TraceFile(click.Path):
 
 
 MOMENT = ParsedParam("DURATION|TIME", _moment)
-TIME = ParsedParam("TIME", _time_ns)
-"""A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
-QOS_PRIORITY = ParsedParam("QOS=PRIORITY", _qos_priority)
-"""A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
 TRACE_FILE = TraceFile()
 run_argument = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 write = functools.partial(click.echo, nl=False)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import click
+
 from replay.errors import TraceError
+from replay.importers.option_types import AMOUNTS, BYTES, PARAMETER, QOS_PRIORITY, TIME
 from replay.kube.changes import Change
+from replay.options import DURATION, option
 from replay.trace.reader import FORMAT_VERSION
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1 import trace_pb2
-from services.kube.time import SECOND_NS
 
 OPENB_PRIORITIES: Mapping[str, int] = {"Guaranteed": 1000, "LS": 1000, "Burstable": 100, "BE": 0}
 _NOT_IN_HEADER = frozenset({"source", "licence"})
@@ -70,25 +73,122 @@ class ImportOptions:
 
     source: str = ""
     licence: str = ""
-    every_ns: int | None = None
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
-    openb_priorities: Mapping[str, int] = field(default_factory=lambda: dict(OPENB_PRIORITIES))
-    openb_timed: bool = False
-    openb_gpu: bool = True
-    openb_jobs: bool = False
-    workload: str = ""
-    params: Mapping[str, object] = field(default_factory=dict)
-    wait_ns: int = 10 * SECOND_NS
-    made_nodes: int = 0
-    nodes_from: Path | None = None
-    node_amounts: Mapping[str, str] = field(default_factory=dict)
-    unit_cpu_milli: int = 64_000
-    unit_memory_bytes: int = 256 << 30
-    allocatable_percent: int = 100
-    machine: str = ""
-    now_ns: int | None = None
-    reads_cut_off: bool = False
     follow_until: Moment | None = None
+    every_ns: int | None = option(
+        "--every",
+        type=DURATION,
+        help="The interval between the workloads of manifests, and between the pods of "
+        "scheduler_perf, such as 1s; 0s creates all at once. [default: manifests 0s, "
+        "scheduler_perf 200us]",
+    )
+    openb_timed: bool = option(
+        "--openb-timed",
+        is_flag=True,
+        help="OpenB: use the times of the data set. [default: all pods are created at once]",
+    )
+    openb_gpu: bool = option(
+        "--openb-gpu/--no-openb-gpu",
+        default=True,
+        show_default=True,
+        help="OpenB: make GPUs extended resources.",
+    )
+    openb_priorities: Mapping[str, int] = option(
+        "--qos-priority",
+        type=QOS_PRIORITY,
+        multiple=True,
+        callback=lambda _ctx, _param, given: {**OPENB_PRIORITIES, **dict(given)},
+        help="OpenB: the priority of a qos, such as LS=1000. Repeatable. [default: Guaranteed and "
+        "LS 1000, Burstable 100, BE 0]",
+    )
+    now_ns: int | None = option(
+        "--now",
+        type=TIME,
+        help="Manifests: the start of the trace, such as 2026-01-31T12:00:00Z. [default: the "
+        "latest time in one of the objects; 0 where they were never in a cluster]",
+    )
+    openb_jobs: bool = option(
+        "--openb-jobs",
+        is_flag=True,
+        help="OpenB: create a Job for each pod, which replaces the pod after a preemption.",
+    )
+    workload: str = option(
+        "--workload",
+        default="",
+        metavar="TESTCASE/WORKLOAD",
+        help="scheduler_perf: the workload of the performance-config file, such as "
+        "PreemptionBasic/1000Nodes. TESTCASE alone needs all its parameters as --param.",
+    )
+    params: Mapping[str, object] = option(
+        "--param",
+        type=PARAMETER,
+        multiple=True,
+        callback=lambda _ctx, _param, given: dict(given),
+        help="scheduler_perf: a parameter of the workload, such as initNodes=5000. Repeatable.",
+    )
+    wait_ns: int = option(
+        "--wait",
+        type=DURATION,
+        default="10s",
+        show_default=True,
+        help="scheduler_perf: the simulated time of each wait until pods are scheduled.",
+    )
+    made_nodes: int = option(
+        "--made-nodes",
+        default=0,
+        type=click.IntRange(0, 1_000_000),
+        help="The number of nodes to create in a trace without nodes, such as 500.",
+    )
+    nodes_from: Path | None = option(  # noqa: RUF009 - a field
+        "--nodes-from",
+        type=click.Path(exists=True, path_type=Path),
+        help="Use the nodes of another trace, such as the output of `kubectl get nodes -o yaml`.",
+    )
+    node_amounts: Mapping[str, str] = option(
+        "--node-size",
+        type=AMOUNTS,
+        default="",
+        help="The resources of each node of --made-nodes, such as cpu=96,memory=768Gi,pods=110. "
+        "Other resources have the default of the format.",
+    )
+    unit_cpu_milli: int = option(
+        "--unit-cpu",
+        type=click.IntRange(1, 100_000),
+        default=64,
+        callback=lambda _ctx, _param, cores: 1000 * cores,
+        show_default=True,
+        help="Google's traces, in shares of a machine: the cores of 1.0; also the cores of each "
+        "node of --made-nodes.",
+    )
+    unit_memory_bytes: int = option(
+        "--unit-memory",
+        type=BYTES,
+        default="256Gi",
+        show_default=True,
+        help="Google's traces and alibaba-2017: the memory of 1.0, such as 512Gi; also the memory "
+        "of each node of --made-nodes.",
+    )
+    allocatable_percent: int = option(
+        "--allocatable",
+        type=click.IntRange(1, 10_000),
+        default=100,
+        show_default=True,
+        metavar="PERCENT",
+        help="Google's traces and alibaba-2017: a node's allocatable in percent of its capacity. "
+        "Borg admits more than 100.",
+    )
+    machine: str = option(
+        "--machine",
+        default="",
+        metavar="ID",
+        help="Azure packing: the machineId whose sizes are used, such as 16.",
+    )
+    reads_cut_off: bool = option(
+        "--read-cut-off",
+        is_flag=True,
+        help="Native traces: read what is left of a file that was cut off, up to its last whole "
+        "record; the summary notes it. [default: such a file is refused]",
+    )
 
     def as_text(self) -> dict[str, str]:
         """Return the options that differ from the defaults, as a header keeps them."""

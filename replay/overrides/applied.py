@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from replay.durations import duration_ns
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.applied import applied
@@ -21,7 +22,6 @@ from replay.kube.kinds import CLUSTER_SCOPED, KINDS, is_carried, list_items, met
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.node_actions import refuse_misspelt, split_options
 from replay.overrides.timed import renumbered
-from replay.world.models import duration_ns
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 

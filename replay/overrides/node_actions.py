@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from replay.durations import duration_ns
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.inventory import TraceInventory
 from replay.overrides.names import closest
 from replay.overrides.nodes import nodes_named
-from replay.world.models import duration_ns
 from reprieve.trace.v1beta1 import trace_pb2
 
 _PART = re.compile(r"(?:[^,()]|\([^()]*\))+")

@@ -32,7 +32,7 @@ from typing import Any
 import click
 import grpc
 
-from replay.world.models import duration_ns
+from replay.durations import duration_ns
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel as channel_to
 from services.rpc.sessions import Sessions

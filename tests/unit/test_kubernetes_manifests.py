@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from replay.cli.commands.record import command as record_command
+from replay.durations import duration_ns
 from replay.kube.kinds import RESOURCES
-from replay.world.models import duration_ns
 from services.eviction.servicer import FULL_NAME as EVICTION
 from services.queue.servicer import FULL_NAME as QUEUE
 from services.scheduler.__main__ import FULL_NAME as SCHEDULER

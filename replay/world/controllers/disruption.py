@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from replay.durations import shown
 from replay.world.api.cluster import Changed, replicas
 from replay.world.api.conditions import mark_disrupted
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.models import shown
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, policy_pb2

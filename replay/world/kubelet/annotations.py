@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from replay.durations import duration_ns
 from replay.world.kubelet.usage_curves import Line, as_changes
-from replay.world.models import duration_ns
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity

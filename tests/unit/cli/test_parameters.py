@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
-from replay.cli.parameters import QOS_PRIORITY, TRACE_FILE, echo_data
+from replay.cli.parameters import TRACE_FILE, echo_data
 from replay.cli.traces import TraceArguments, trace_options
+from replay.importers.option_types import QOS_PRIORITY
 from replay.trace.writer import SUFFIXES
 
 _OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase\n"

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from replay.world.models import MODELS, ModelError, Models, duration_ns, shown, with_values
+from replay.durations import duration_ns, shown
+from replay.world.models import MODELS, ModelError, Models, with_values
 from services.kube.time import SECOND_NS
 
 S = SECOND_NS
