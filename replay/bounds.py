@@ -89,7 +89,7 @@ class Bounds:
         return TraceError(where, f"{what}; the bound is {limit:,}, and {option} raises it")
 
 
-NAMES = tuple(each.name for each in fields(Bounds))
+NAMES = tuple(field.name for field in fields(Bounds))
 _bounds = Bounds()
 
 

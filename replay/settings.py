@@ -318,7 +318,7 @@ class ReplaySettings:
                 shown = shown.get(key, "") if key else shown
                 if shown != "":
                     values[setting.name] = stored.read(shown)
-            known = {each.name for each in fields(Models)} & manifest.models.keys()
+            known = {model.name for model in fields(Models)} & manifest.models.keys()
             models = Models(**{name: manifest.models[name] for name in known})
             for service, address in manifest.services.items():
                 values[f"{service}_address"] = "" if address in {EMBEDDED, IN_PROCESS} else address

@@ -62,11 +62,16 @@ class Checks:
         matches = MatchedChecks()
         matches.look(self.assertions, [run] if other is None else [run, other])
         self.refuse_unmatched(matches)
-        return [CheckResult.of(check(each, run, other), place) for each in self.assertions]
+        return [
+            CheckResult.of(check(assertion, run, other), place) for assertion in self.assertions
+        ]
 
     def results_at(self, point: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
         """Check the run at a point of a grid; `other` is its baseline. Raises FigureError."""
-        return [CheckResult.of(check(each, run, other), point, point) for each in self.assertions]
+        return [
+            CheckResult.of(check(assertion, run, other), point, point)
+            for assertion in self.assertions
+        ]
 
     def refuse_unmatched(self, matches: MatchedChecks) -> None:
         """Raise FigureError for a check that chooses nothing, unless that is allowed."""
@@ -102,7 +107,7 @@ class Checks:
 
     def arguments(self) -> list[str]:
         """Return the options that ask for these checks; paths are absolute."""
-        found = [text for each in self.assertions for text in ("--assert", each.text)]
+        found = [text for assertion in self.assertions for text in ("--assert", assertion.text)]
         for name, path in (("--junit", self.junit), ("--summary", self.summary)):
             found += [name, str(path.absolute())] if path is not None else []
         return found
@@ -110,7 +115,7 @@ class Checks:
 
 def raise_failed(results: Iterable[CheckResult]) -> None:
     """Raise ExitError with a sentence for each check that failed."""
-    failed = [each.failure for each in results if each.failure]
+    failed = [result.failure for result in results if result.failure]
     if failed:
         raise ExitError(FAILED, "\n".join(failed))
 

@@ -148,9 +148,9 @@ def _sizes(column: Column, console: Console, free: ConsoleOptions) -> tuple[int,
     Numbers, which are right-aligned, are not wrapped; the header may be.
     """
     header = Measurement.get(console, free, column.header)
-    cells = [Measurement.get(console, free, each) for each in column.cells]
-    whole = max((each.maximum for each in cells), default=0)
-    word = max((each.minimum for each in cells), default=0)
+    cells = [Measurement.get(console, free, cell) for cell in column.cells]
+    whole = max((cell.maximum for cell in cells), default=0)
+    word = max((cell.minimum for cell in cells), default=0)
     is_whole = column.no_wrap or column.justify == "right"
     return max(header.minimum, whole if is_whole else word), max(header.maximum, whole)
 

@@ -51,9 +51,9 @@ def refuse_folders(folders: Iterable[Path], *, force: bool) -> None:
 def refuse_unknown(checks: Checks, records: Records) -> None:
     """Refuse checks of names that neither the trace nor an override has. Raises ExitError."""
     named = [
-        each
-        for each in checks.assertions
-        if any(condition.label in _KNOWN for condition in each.conditions)
+        assertion
+        for assertion in checks.assertions
+        if any(condition.label in _KNOWN for condition in assertion.conditions)
     ]
     if checks.allows_no_effect or not named:
         return
@@ -71,8 +71,8 @@ def _names(records: Iterable[trace_pb2.Record]) -> tuple[RunFacts, frozenset[str
     """
     facts, labels = RunFacts(), _KNOWN
     templates: dict[int, pod_pb2.Pod] = {}
-    for each in SYSTEM_CLASSES:
-        _note(facts, "", each.name)
+    for system in SYSTEM_CLASSES:
+        _note(facts, "", system.name)
     for record in records:
         match record.WhichOneof("record"):
             case "template":
@@ -102,7 +102,7 @@ def _note_object(facts: RunFacts, message: object_pb2.KubernetesObject) -> None:
 
 
 def _note_pod(facts: RunFacts, meta: meta_pb2.ObjectMeta, spec: pod_pb2.PodSpec) -> None:
-    owners = [each.name for each in meta.owner_references if each.controller]
+    owners = [owner.name for owner in meta.owner_references if owner.controller]
     namespace = meta.namespace or "default"
     for owner in owners or [""]:
         _note(facts, namespace, spec.priority_class_name, owner)

@@ -247,8 +247,8 @@ def profile_names(configuration: str | None) -> tuple[str, ...]:
     if not isinstance(profiles, list):
         return (DEFAULT_SCHEDULER,)
     names = [
-        str(each.get("schedulerName") or DEFAULT_SCHEDULER)
-        for each in profiles
-        if isinstance(each, dict)
+        str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
+        for profile in profiles
+        if isinstance(profile, dict)
     ]
     return tuple(dict.fromkeys(names)) or (DEFAULT_SCHEDULER,)

@@ -40,7 +40,7 @@ class SectionedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections; options without one are last."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in self.titles}
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         for option in sorted(options, key=lambda option: option not in TITLES):
             record = option.get_help_record(ctx)
             if record is not None:

@@ -44,14 +44,18 @@ def which_run(arguments: Sequence[str], option: Path | None) -> tuple[RunDirecto
     """
     if option is not None:
         return open_run(option), list(arguments)
-    runs = [each for each in arguments if each in _HERE or (Path(each) / MANIFEST).is_file()]
+    runs = [
+        argument
+        for argument in arguments
+        if argument in _HERE or (Path(argument) / MANIFEST).is_file()
+    ]
     if len(runs) > 1:
         raise click.UsageError(f"give one run: {runs[0]} and {runs[1]} are two")
     if runs:
         names = list(arguments)
         names.remove(runs[0])
         return open_run(Path(runs[0])), names
-    if paths := [each for each in arguments[1:] if _is_path(each)]:
+    if paths := [argument for argument in arguments[1:] if _is_path(argument)]:
         return open_run(Path(paths[-1])), []  # raises: the folder has no run
     latest = latest_run()
     if latest is None:

@@ -105,12 +105,12 @@ def _read(option: str, path: Path, at_ns: int) -> Release:
             if not isinstance(raw, dict):
                 raise TraceError(where, "is not a Kubernetes object: expected a mapping")
             items = list_items(raw)
-            for each in (raw,) if items is None else items:
-                if not is_carried(each):
-                    left_out.append(f"{each.get('apiVersion')} {each.get('kind')}")
+            for item in (raw,) if items is None else items:
+                if not is_carried(item):
+                    left_out.append(f"{item.get('apiVersion')} {item.get('kind')}")
                     continue
-                made = read_object(where, each)
-                manifests[_named(made, str(each["kind"]), where)] = Manifest(where, made)
+                made = read_object(where, item)
+                manifests[_named(made, str(item["kind"]), where)] = Manifest(where, made)
     if not manifests:
         raise NoEffectError(f"{option} has no effect: no object in it is one that a trace carries")
     return Release(option=option, at_ns=at_ns, manifests=manifests, left_out=tuple(left_out))
@@ -127,11 +127,11 @@ def _named(made: KubernetesObject, kind: str, where: str) -> _Key:
 
 class _Applying:
     def __init__(self, releases: Sequence[Release], start_ns: int) -> None:
-        self._waiting = sorted(releases, key=lambda each: each.at_ns)
+        self._waiting = sorted(releases, key=lambda release: release.at_ns)
         self._start_ns = start_ns
         self._live: dict[_Key, KubernetesObject] = {}
         self._pods: set[_Key] = set()
-        self._keys = {key for each in releases for key in each.manifests}
+        self._keys = {key for release in releases for key in release.manifests}
         self._namespaces: set[str] = set()
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
@@ -200,8 +200,10 @@ class _Applying:
                 yield self._issue(at_ns, release, f"{whose} is created")
                 yield trace_pb2.Record(at_ns=at_ns, create=made)
             self._live[key] = made
-        for each in release.left_out:
-            yield self._issue(at_ns, release, f"{each} is not carried in a trace and was left out")
+        for document in release.left_out:
+            yield self._issue(
+                at_ns, release, f"{document} is not carried in a trace and was left out"
+            )
 
     def _missing_namespaces(self, at_ns: int, release: Release) -> Iterator[trace_pb2.Record]:
         """Name the namespaces that do not exist, where the trace has namespaces at all."""
@@ -209,8 +211,8 @@ class _Applying:
             return
         self._namespaces |= {name for kind, _, name in release.manifests if kind == "Namespace"}
         named = {namespace for _, namespace, _ in release.manifests if namespace}
-        for each in sorted(named - self._namespaces - {"default"}):
-            problem = f"namespace {each} is not in the trace: kubectl apply fails unless it exists"
+        for name in sorted(named - self._namespaces - {"default"}):
+            problem = f"namespace {name} is not in the trace: kubectl apply fails unless it exists"
             yield self._issue(at_ns, release, problem)
 
     def _issue(self, at_ns: int, release: Release, message: str) -> trace_pb2.Record:

@@ -150,7 +150,9 @@ def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
                 return OverrideTarget.BUDGET, name, field
             case "plugin":
                 return OverrideTarget.SCHEDULER, name, f"plugin.{field}"
-            case _ if target := next((each for each in WORKLOADS if each.value == head), None):
+            case _ if target := next(
+                (workload for workload in WORKLOADS if workload.value == head), None
+            ):
                 return target, name, field
     raise OverrideError(f"--set {text}: {key!r} is not one of {', '.join(_FORMS)}")
 
@@ -166,8 +168,8 @@ def unknown_field_error(assignment: Assignment, fields: tuple[str, ...]) -> Over
 def refuse_duplicates(assignments: tuple[Assignment, ...]) -> None:
     """Raise OverrideError where one field is set twice."""
     seen: dict[tuple[OverrideTarget, str, str], str] = {}
-    for each in assignments:
-        key = (each.target, each.name, each.field)
+    for assignment in assignments:
+        key = (assignment.target, assignment.name, assignment.field)
         if key in seen:
-            raise OverrideError(f"--set {seen[key]} and --set {each.text} set the same field")
-        seen[key] = each.text
+            raise OverrideError(f"--set {seen[key]} and --set {assignment.text} set the same field")
+        seen[key] = assignment.text

@@ -41,18 +41,18 @@ def budget_changes(assignments: Iterable[Assignment], inventory: TraceInventory)
     Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
     """
     changes = BudgetChanges()
-    for each in assignments:
-        key = each.only_named(inventory.budgets, "budgets")
-        workload = _workload(each, inventory) if not key else None
+    for assignment in assignments:
+        key = assignment.only_named(inventory.budgets, "budgets")
+        workload = _workload(assignment, inventory) if not key else None
         key = workload.key if workload is not None else key
         if key in changes.specs or key in changes.made:
-            raise each.refused(
+            raise assignment.refused(
                 f"{key} is set already; minAvailable and maxUnavailable exclude each other"
             )
         if workload is None:
-            changes.specs[key] = _new_spec(each)
+            changes.specs[key] = _new_spec(assignment)
         else:
-            changes.made[key] = _new_budget(each, workload, inventory)
+            changes.made[key] = _new_budget(assignment, workload, inventory)
     return changes
 
 
@@ -61,7 +61,8 @@ def change_budgets(
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records with the changes in each creation and update of a budget."""
     made = [
-        object_pb2.KubernetesObject(pod_disruption_budget=each) for each in changes.made.values()
+        object_pb2.KubernetesObject(pod_disruption_budget=budget)
+        for budget in changes.made.values()
     ]
     for record in after_header(records, made) if made else records:
         case = record.WhichOneof("record")

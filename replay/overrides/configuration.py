@@ -12,7 +12,6 @@ import yaml
 from replay.bounds import yaml_value
 from replay.errors import TraceError
 from replay.overrides.assignment import KUBELET_MAPPINGS, Assignment
-from replay.overrides.errors import OverrideError
 from services.config.kubelet import API_VERSION as KUBELET_API_VERSION
 from services.config.kubelet import KIND as KUBELET_KIND
 from services.config.kubelet import read_kubelet_configuration
@@ -34,17 +33,17 @@ def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
     if not assignments:
         return text
     document = _document(text, KUBELET_API_VERSION, KUBELET_KIND, assignments)
-    if any(each.field == _EVICTION_HARD for each in assignments):
+    if any(assignment.field == _EVICTION_HARD for assignment in assignments):
         document[_EVICTION_HARD] = _hard_thresholds(document, assignments)
-    for each in assignments:
-        if each.field in KUBELET_MAPPINGS:
-            mapping = document.setdefault(each.field, {})
+    for assignment in assignments:
+        if assignment.field in KUBELET_MAPPINGS:
+            mapping = document.setdefault(assignment.field, {})
             if not isinstance(mapping, dict):
-                raise each.refused(f"the file's {each.field} is not a mapping")
-            quoted = each.field != "featureGates"
-            mapping[each.name] = each.value if quoted else each.plain_value
+                raise assignment.refused(f"the file's {assignment.field} is not a mapping")
+            quoted = assignment.field != "featureGates"
+            mapping[assignment.name] = assignment.value if quoted else assignment.plain_value
         else:
-            document[each.field] = each.plain_value
+            document[assignment.field] = assignment.plain_value
     return written(document)
 
 
@@ -56,18 +55,16 @@ def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: boo
     if not assignments:
         return text
     document = _document(text, _SCHEDULER_API_VERSION, _SCHEDULER_KIND, assignments)
-    for each in assignments:
-        if each.field == "percentageOfNodesToScore" and not samples:
-            raise OverrideError(
-                f"--set {each.text} has no effect: all nodes are scored without --sample-nodes"
-            )
-        if not each.field.startswith("plugin."):
-            document[each.field] = each.plain_value
-        elif each.field == _WEIGHT:
-            _set_weight(document, each)
+    for assignment in assignments:
+        if assignment.field == "percentageOfNodesToScore" and not samples:
+            raise assignment.without_effect("all nodes are scored without --sample-nodes")
+        if not assignment.field.startswith("plugin."):
+            document[assignment.field] = assignment.plain_value
+        elif assignment.field == _WEIGHT:
+            _set_weight(document, assignment)
         else:
-            field = each.field.removeprefix("plugin.")
-            raise each.refused(f"{field!r} cannot be set; fields of a plugin: weight")
+            field = assignment.field.removeprefix("plugin.")
+            raise assignment.refused(f"{field!r} cannot be set; fields of a plugin: weight")
     return written(document)
 
 
@@ -92,7 +89,7 @@ def _hard_thresholds(
     try:
         read = read_kubelet_configuration(written(document))
     except DataError as error:
-        first = next(each for each in assignments if each.field == _EVICTION_HARD)
+        first = next(assignment for assignment in assignments if assignment.field == _EVICTION_HARD)
         raise first.refused(f"{error.field}: {error}") from error
     return dict(read.eviction.hard)
 
@@ -103,7 +100,7 @@ def _set_weight(document: dict[str, object], assignment: Assignment) -> None:
     if weight is None or weight < 1:
         raise assignment.refused("write a whole number >= 1")
     profiles = document.get("profiles") or [{}]
-    if not isinstance(profiles, list) or not all(isinstance(each, dict) for each in profiles):
+    if not isinstance(profiles, list) or not all(isinstance(profile, dict) for profile in profiles):
         raise assignment.refused("the file's profiles are not a list of mappings")
     document["profiles"] = profiles
     for profile in profiles:

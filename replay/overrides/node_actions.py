@@ -101,14 +101,14 @@ def node_records(
     Two drains, or two failures, of one node at the same time are refused.
     """
     start_ns = inventory.start_ns or 0
-    drained = [(each, _nodes(each, inventory)) for each in drains]
-    failing = [(each, _nodes(each, inventory)) for each in failures]
+    drained = [(drain, _nodes(drain, inventory)) for drain in drains]
+    failing = [(failure, _nodes(failure, inventory)) for failure in failures]
     _refuse_overlaps(drained)
     _refuse_overlaps(failing)
-    for each, names in drained:
-        action = trace_pb2.NodeAction(type=trace_pb2.NODE_ACTION_TYPE_DRAIN, drain=each.drain)
+    for request, names in drained:
+        action = trace_pb2.NodeAction(type=trace_pb2.NODE_ACTION_TYPE_DRAIN, drain=request.drain)
         action.drain.node_names.extend(names)
-        yield trace_pb2.Record(at_ns=start_ns + each.at_ns, node_action=action)
+        yield trace_pb2.Record(at_ns=start_ns + request.at_ns, node_action=action)
     for failure, names in failing:
         times = [(failure.at_ns, trace_pb2.NODE_ACTION_TYPE_FAIL)]
         if failure.until_ns is not None:
@@ -198,7 +198,7 @@ def _nodes(event: NodeEvent, inventory: TraceInventory) -> list[str]:
         return nodes_named(event.option, event.target, inventory)
     except NoEffectError:
         labels = inventory.node_labels
-        existing = {*labels, *(key for each in labels.values() for key in each)}
+        existing = {*labels, *(key for label in labels.values() for key in label)}
         names = _DRAIN_OPTIONS if isinstance(event, DrainRequest) else _FAIL_OPTIONS
         refuse_misspelt(event.option, event.target, names, existing)
         raise
@@ -206,7 +206,7 @@ def _nodes(event: NodeEvent, inventory: TraceInventory) -> list[str]:
 
 def _refuse_overlaps(events: Iterable[tuple[NodeEvent, list[str]]]) -> None:
     last: dict[str, NodeEvent] = {}
-    for event, names in sorted(events, key=lambda each: each[0].at_ns):
+    for event, names in sorted(events, key=lambda event: event[0].at_ns):
         for name in names:
             before = last.get(name)
             if before is not None and not before.may_be_over(event.at_ns):

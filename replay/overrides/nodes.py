@@ -60,7 +60,7 @@ def nodes_named(option: str, target: str, inventory: TraceInventory) -> list[str
     matched = sorted(name for name in labels if selector.matches(labels[name]))
     if matched:
         return matched
-    keys = {key for each in labels.values() for key in each}
+    keys = {key for node_labels in labels.values() for key in node_labels}
     if len(names) == 1 and _NAME.fullmatch(target) and target not in keys:
         unknown = next(name for name in names if name not in inventory.nodes)
         raise NoEffectError(
@@ -159,7 +159,7 @@ def _bound_pods(records: Iterable[trace_pb2.Record]) -> Iterator[pod_pb2.Pod]:
 
 def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterator[trace_pb2.Record]:
     """Yield the records with the plan applied, renumbered."""
-    return renumbered(each for record in records for each in _with_plan(record, plan))
+    return renumbered(changed for record in records for changed in _with_plan(record, plan))
 
 
 def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:

@@ -225,7 +225,7 @@ class Overrides:
 
     def of(self, *targets: OverrideTarget) -> tuple[Assignment, ...]:
         """Return the assignments to some kinds of targets."""
-        return tuple(each for each in self.assignments if each.target in targets)
+        return tuple(assignment for assignment in self.assignments if assignment.target in targets)
 
     @property
     def changes_records(self) -> bool:
@@ -250,13 +250,13 @@ class Overrides:
         classes = self._classes(inventory)
         budgets = budget_changes(
             self._effective(
-                self.of(OverrideTarget.BUDGET), lambda each: budget_changes(each, inventory)
+                self.of(OverrideTarget.BUDGET), lambda chosen: budget_changes(chosen, inventory)
             ),
             inventory,
         )
         workloads = workload_changes(
             self._effective(
-                self.of(*WORKLOADS), lambda each: workload_changes(each, inventory, classes)
+                self.of(*WORKLOADS), lambda chosen: workload_changes(chosen, inventory, classes)
             ),
             inventory,
             classes,
@@ -293,9 +293,9 @@ class Overrides:
         for release in self.releases:
             for manifest in release.manifests.values():
                 yield trace_pb2.Record(create=manifest.message)
-        for each in self.of(OverrideTarget.PRIORITY_CLASS):
+        for assignment in self.of(OverrideTarget.PRIORITY_CLASS):
             made = KubernetesObject()
-            made.priority_class.metadata.name = each.name
+            made.priority_class.metadata.name = assignment.name
             yield trace_pb2.Record(create=made)
 
     def records(self, read: Callable[[], Records], seed: int) -> Records:
@@ -305,11 +305,11 @@ class Overrides:
     def _classes(self, inventory: TraceInventory) -> Mapping[str, ClassChange]:
         """Return the changes of classes; one that a `--set` gives to a workload may be new."""
         given = self.of(OverrideTarget.PRIORITY_CLASS)
-        named = {each.value for each in self.of(*WORKLOADS)}
-        for each in given:
-            if each.name in named:
-                inventory.classes.setdefault(each.name, None)
-        effective = self._effective(given, lambda each: class_changes(each, inventory))
+        named = {assignment.value for assignment in self.of(*WORKLOADS)}
+        for assignment in given:
+            if assignment.name in named:
+                inventory.classes.setdefault(assignment.name, None)
+        effective = self._effective(given, lambda chosen: class_changes(chosen, inventory))
         return class_changes(effective, inventory)
 
     def _effective(
@@ -320,16 +320,16 @@ class Overrides:
         Every other problem is left to a call with all of them.
         """
         found = []
-        for each in assignments:
+        for assignment in assignments:
             try:
-                resolve([each])
+                resolve([assignment])
             except NoEffectError:
                 if not self.allows_no_effect:
                     raise
                 continue
             except OverrideError:
                 pass
-            found.append(each)
+            found.append(assignment)
         return found
 
     def kubelet(self, text: str, *, evicts: bool) -> str:
@@ -354,12 +354,13 @@ class Overrides:
 
     def to_mapping(self) -> dict[str, object]:
         """Return the texts by their options, for the run's manifest; {} without overrides."""
-        stored = [each for each in fields(self) if each.metadata.get(STORED)]
+        stored = [setting for setting in fields(self) if setting.metadata.get(STORED)]
         texts = {}
-        for each in sorted(stored, key=lambda each: each.metadata[STORED]):
-            text = getattr(self, each.name)
-            if text != each.default:
-                texts[long_name(each)] = list(text) if isinstance(text, tuple) else text
+        stored.sort(key=lambda setting: setting.metadata[STORED])
+        for setting in stored:
+            text = getattr(self, setting.name)
+            if text != setting.default:
+                texts[long_name(setting)] = list(text) if isinstance(text, tuple) else text
         return texts
 
     def _check_usage(self, read: Callable[[], Records]) -> None:

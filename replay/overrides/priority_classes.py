@@ -46,13 +46,17 @@ def class_changes(
     Raises OverrideError for a class that is not in the trace, and for a new one without a value.
     """
     changes: dict[str, ClassChange] = {}
-    for each in assignments:
-        if each.name not in inventory.classes:
-            raise each.without_effect(unknown_name("PriorityClass", each.name, inventory.classes))
-        if each.name.startswith(SYSTEM_PREFIX):
-            raise each.refused(f"{each.name} is a system class, which cannot be changed")
-        is_new = inventory.classes[each.name] is None
-        _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
+    for assignment in assignments:
+        if assignment.name not in inventory.classes:
+            raise assignment.without_effect(
+                unknown_name("PriorityClass", assignment.name, inventory.classes)
+            )
+        if assignment.name.startswith(SYSTEM_PREFIX):
+            raise assignment.refused(
+                f"{assignment.name} is a system class, which cannot be changed"
+            )
+        is_new = inventory.classes[assignment.name] is None
+        _assign(changes.setdefault(assignment.name, ClassChange(is_new=is_new)), assignment)
     for name, change in changes.items():
         if change.is_new and change.value is None:
             raise OverrideError(
@@ -94,7 +98,7 @@ def _assign(change: ClassChange, given: Assignment) -> None:
                 )
             change.value = number
         case "preemptionPolicy":
-            policies = tuple(each.value for each in PreemptionPolicy)
+            policies = tuple(policy.value for policy in PreemptionPolicy)
             if value not in policies:
                 raise given.refused(f"write one of {', '.join(policies)}")
             change.preemption_policy = str(value)

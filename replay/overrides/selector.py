@@ -64,7 +64,7 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
     if match["sign"]:
         return Requirement(key=key, operator=_SIGNS[match["sign"]], values=(match["value"],))
     if match["word"]:
-        values = tuple(each.strip() for each in match["values"].split(","))
+        values = tuple(value.strip() for value in match["values"].split(","))
         return Requirement(key=key, operator=_WORDS[match["word"]], values=values)
     return Requirement(key=key, operator=Operator.EXISTS)
 
@@ -72,8 +72,8 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
 def existing_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
     """Return the existing values of a selector's labels, or else the keys of all labels."""
     found = list(labels)
-    keys = {each.key for each in selector.requirements}
-    values = {f"{key}={each[key]}" for each in found for key in keys & set(each)}
+    keys = {requirement.key for requirement in selector.requirements}
+    values = {f"{key}={of_object[key]}" for of_object in found for key in keys & set(of_object)}
     if values:
         return shown_names(values, "")
-    return f"the labels {shown_names({key for each in found for key in each}, '(none)')}"
+    return f"the labels {shown_names({key for of_object in found for key in of_object}, '(none)')}"

@@ -19,8 +19,8 @@ def after_header(
         for record in records:
             yield record
             if record.HasField("header"):
-                for each in objects:
-                    yield trace_pb2.Record(at_ns=record.at_ns, create=each)
+                for message in objects:
+                    yield trace_pb2.Record(at_ns=record.at_ns, create=message)
                 for issue in issues:
                     yield trace_pb2.Record(at_ns=record.at_ns, issue=issue)
 

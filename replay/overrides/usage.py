@@ -111,10 +111,10 @@ def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
 
 def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
     """Return the rules, after others by which pods that they do not select use nothing."""
-    of_all = {each.resource for each in rules if each.selects_all and not each.container}
-    resources = sorted({each.resource for each in rules} - of_all)
+    of_all = {rule.resource for rule in rules if rule.selects_all and not rule.container}
+    resources = sorted({rule.resource for rule in rules} - of_all)
     nothing = Growth(start_bytes=0)
-    return (*(UsageRule(resource=each, growth=nothing) for each in resources), *rules)
+    return (*(UsageRule(resource=resource, growth=nothing) for resource in resources), *rules)
 
 
 def leave_pods_out(rules: Collection[UsageRule], records: Iterable[trace_pb2.Record]) -> bool:
@@ -196,7 +196,7 @@ def _of_object(message: object_pb2.KubernetesObject) -> Iterator[tuple[pod_pb2.P
 
 def _containers(pod: pod_pb2.Pod) -> set[str]:
     """Return the names of a pod's containers, init containers included."""
-    return {each.name for each in (*pod.spec.containers, *pod.spec.init_containers)}
+    return {container.name for container in (*pod.spec.containers, *pod.spec.init_containers)}
 
 
 def _pattern(
@@ -207,8 +207,8 @@ def _pattern(
         pod.spec.containers.add(name=container.name)
     pod.metadata.namespace = meta.namespace or "default"
     pod.metadata.name = meta.name
-    for each in labels:
-        pod.metadata.labels.update(each)
+    for label in labels:
+        pod.metadata.labels.update(label)
     return pod
 
 
@@ -313,7 +313,7 @@ def _drawn(
     pods: Sequence[_Arrival], target: ArrivalTarget, draw: KeyedRandom
 ) -> Iterator[_Arrival]:
     """Yield the pods in their order: as upstream does, all pods shuffled, then drawn ones."""
-    total = sum(each.amount for each in pods)
+    total = sum(pod.amount for pod in pods)
     if not total:
         raise OverrideError(f"--arrivals {target.resource}: no pod of the trace requests it")
     order = sorted(range(len(pods)), key=lambda index: draw.share("order", index))

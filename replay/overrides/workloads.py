@@ -60,14 +60,14 @@ def workload_changes(
     Raises OverrideError for a workload or a class that is not in the trace.
     """
     changes: dict[tuple[str, str], WorkloadChange] = {}
-    for each in assignments:
-        workload = _workload(each, inventory)
+    for assignment in assignments:
+        workload = _workload(assignment, inventory)
         named = (workload.kind, workload.key)
         change = changes.get(named, WorkloadChange(workload=workload))
-        if each.field == _REPLICAS:
-            changes[named] = replace(change, replicas=_replicas(each))
+        if assignment.field == _REPLICAS:
+            changes[named] = replace(change, replicas=_replicas(assignment))
         else:
-            changes[named] = replace(change, priority_class=_class(each, inventory, classes))
+            changes[named] = replace(change, priority_class=_class(assignment, inventory, classes))
     return changes
 
 
@@ -82,9 +82,9 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
     workload = inventory.workloads[kind, key]
     owner = next(
         (
-            each
-            for each in inventory.workloads.values()
-            if each.uid and each.uid == workload.owner_uid
+            other
+            for other in inventory.workloads.values()
+            if other.uid and other.uid == workload.owner_uid
         ),
         None,
     )
@@ -112,7 +112,7 @@ def _class(
     found, change = inventory.classes.get(given.value), classes.get(given.value, ClassChange())
     value = change.value if found is None or change.value is not None else found.value
     if value is None:
-        names = [name for name, each in inventory.classes.items() if each is not None]
+        names = [name for name, created in inventory.classes.items() if created is not None]
         raise given.refused(
             f"{unknown_name('PriorityClass', given.value, names)}; --set "
             f"priorityClass.{given.value}.value=NUMBER makes one"
@@ -228,9 +228,9 @@ def _classes_by_owner(
         for change in changes.values()
         if change.workload.uid and change.priority_class is not None
     }
-    for each in inventory.workloads.values():
-        if each.uid and each.owner_uid in classes:
-            classes[each.uid] = classes[each.owner_uid]
+    for other in inventory.workloads.values():
+        if other.uid and other.owner_uid in classes:
+            classes[other.uid] = classes[other.owner_uid]
     return classes
 
 

@@ -179,11 +179,13 @@ def figure_value(
 
     None is a figure without a value. Raises FigureError for a resource that no node has.
     """
-    chosen = ([each.value for each in conditions if each.label in EXACT_LABELS] or [""])[-1]
-    filters = [each for each in conditions if each.label not in EXACT_LABELS]
+    chosen = (
+        [condition.value for condition in conditions if condition.label in EXACT_LABELS] or [""]
+    )[-1]
+    filters = [condition for condition in conditions if condition.label not in EXACT_LABELS]
     if name == ALLOCATED:
         _check_resource(run, chosen)
-    population = run.population(lambda one: all(meets(one, each) for each in filters))
+    population = run.population(lambda one: all(meets(one, condition) for condition in filters))
     value = FIGURES[name].of(population, chosen)
     return None if value is None else float(value)
 

@@ -108,7 +108,7 @@ def pod_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
         yield from _controller(a, b, owner)
     yield from _budgets(a, b, one)
     if one.spec.node_name != other.spec.node_name:
-        places = (each.spec.node_name or "no node" for each in (one, other))
+        places = (side.spec.node_name or "no node" for side in (one, other))
         yield "{} has {} in A and {} in B.".format(key, *places)
     if one.status.phase != other.status.phase:
         yield f"{key} is {one.status.phase} in A and {other.status.phase} in B."
@@ -144,20 +144,20 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
         if one is not other:
             yield f"{'A' if one is None else 'B'} has no node {name}."
         return
-    statuses = [_conditions(each) for each in (one, other)]
+    statuses = [_conditions(side) for side in (one, other)]
     for type_ in dict.fromkeys(["Ready", *statuses[0], *statuses[1]]):
-        mine, theirs = (each.get(type_, "not set") for each in statuses)
+        mine, theirs = (status.get(type_, "not set") for status in statuses)
         if mine != theirs:
             yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
-    taints = [[f"{t.key}:{t.effect}" for t in each.spec.taints] for each in (one, other)]
+    taints = [[f"{t.key}:{t.effect}" for t in side.spec.taints] for side in (one, other)]
     for run, own, others in (("A", *taints), ("B", *taints[::-1])):
-        only = [each for each in own if each not in others]
+        only = [taint for taint in own if taint not in others]
         if only:
             yield f"Only in {run} node {name} has the taint {', '.join(only)}."
     if one.spec.unschedulable != other.spec.unschedulable:
         yield f"Node {name} is cordoned only in {'A' if one.spec.unschedulable else 'B'}."
     for resource in sorted({*one.status.allocatable, *other.status.allocatable}):
-        mine, theirs = (each.status.allocatable.get(resource, "0") for each in (one, other))
+        mine, theirs = (side.status.allocatable.get(resource, "0") for side in (one, other))
         if mine != theirs:
             yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
 
@@ -198,16 +198,16 @@ def _limits(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
     """Yield the limits of containers that differ; containers pair by name."""
     limits = [
         {
-            each.name: dict(each.resources.limits)
-            for each in (*pod.spec.init_containers, *pod.spec.containers)
+            container.name: dict(container.resources.limits)
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
         }
         for pod in (one, other)
     ]
-    for name in (each for each in limits[0] if each in limits[1]):
-        mine, theirs = (each[name] for each in limits)
+    for name in (container for container in limits[0] if container in limits[1]):
+        mine, theirs = (of_pod[name] for of_pod in limits)
         for resource in sorted({*mine, *theirs}):
             if mine.get(resource) != theirs.get(resource):
-                amounts = (each.get(resource, "none") for each in (mine, theirs))
+                amounts = (amounts_of.get(resource, "none") for amounts_of in (mine, theirs))
                 text = "The {} limit of container {} of {} is {} in A and {} in B."
                 yield text.format(resource, name, key, *amounts)
 
@@ -297,23 +297,23 @@ def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod, *, allowed: bool = True) ->
         if one is None or other is None:
             yield f"Only {'B' if one is None else 'A'} has {name}."
             continue
-        mine, theirs = (each.status.disruptions_allowed for each in (one, other))
+        mine, theirs = (side.status.disruptions_allowed for side in (one, other))
         if allowed and mine != theirs:
             yield f"{name} allows {counted(mine, 'disruption')} in A and {theirs:,} in B."
 
 
 def _requests(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
     interner = PodSpecInterner()
-    amounts = [pod_requests(interner.spec(each.spec)) for each in (one, other)]
+    amounts = [pod_requests(interner.spec(side.spec)) for side in (one, other)]
     for resource in sorted({*amounts[0], *amounts[1]}):
-        mine, theirs = (each.get(resource, 0) for each in amounts)
+        mine, theirs = (of_pod.get(resource, 0) for of_pod in amounts)
         if mine != theirs:
             unit = "m" if resource == "cpu" else ""
             yield f"{key} requests {mine:,}{unit} {resource} in A and {theirs:,}{unit} in B."
 
 
 def _conditions(node: node_pb2.Node) -> dict[str, str]:
-    return {each.type: each.status for each in node.status.conditions}
+    return {condition.type: condition.status for condition in node.status.conditions}
 
 
 def _split(key: str) -> tuple[str, str]:

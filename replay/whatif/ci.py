@@ -60,15 +60,15 @@ def junit_xml(suite: str, results: Sequence[CheckResult]) -> bytes:
     """
     counts = {
         "tests": str(len(results)),
-        "failures": str(sum(bool(each.failure) for each in results)),
-        "errors": str(sum(bool(each.error) for each in results)),
+        "failures": str(sum(bool(result.failure) for result in results)),
+        "errors": str(sum(bool(result.error) for result in results)),
     }
     root = ET.Element("testsuites", counts)
     parent = ET.SubElement(root, "testsuite", {"name": _xml(suite), **counts})
-    for each in results:
-        named = {"classname": _xml(each.place or suite), "name": _xml(each.name)}
+    for result in results:
+        named = {"classname": _xml(result.place or suite), "name": _xml(result.name)}
         case = ET.SubElement(parent, "testcase", named)
-        for tag, text in (("failure", each.failure), ("error", each.error)):
+        for tag, text in (("failure", result.failure), ("error", result.error)):
             if text:
                 ET.SubElement(case, tag, {"message": _xml(text)}).text = _xml(text)
     ET.indent(root)
@@ -81,20 +81,20 @@ def _xml(text: str) -> str:
 
 def checks_markdown(results: Iterable[CheckResult]) -> str:
     """Return the checks as a table, failed ones first; "" without checks."""
-    ordered = sorted(results, key=lambda each: each.holds)
+    ordered = sorted(results, key=lambda result: result.holds)
     if not ordered:
         return ""
-    failed = sum(not each.holds for each in ordered)
+    failed = sum(not result.holds for result in ordered)
     head = f"{failed:,} of {len(ordered):,} checks failed" if failed else "All checks hold"
-    has_places = len({each.place for each in ordered}) > 1
+    has_places = len({result.place for result in ordered}) > 1
     rows = [
         (
-            "holds" if each.holds else "**failed**",
-            code(each.name),
-            *((code(each.place),) if has_places else ()),
-            plain(each.error or each.found),
+            "holds" if result.holds else "**failed**",
+            code(result.name),
+            *((code(result.place),) if has_places else ()),
+            plain(result.error or result.found),
         )
-        for each in ordered
+        for result in ordered
     ]
     columns = ("", "Check", *(("Run",) if has_places else ()), "Result")
     return f"**{head}**\n\n{markdown_table(columns, rows)}"

@@ -68,7 +68,7 @@ class Compared:
         if found is None:
             return ["All decisions are identical."]
         sides = (("A", found.a, self.facts_a), ("B", found.b, self.facts_b))
-        at_ns = min(each.at_ns - facts.start_ns for _, each, facts in sides if each is not None)
+        at_ns = min(side.at_ns - facts.start_ns for _, side, facts in sides if side is not None)
         after = counted(found.same, "identical decision")
         lines = [f"Runs diverge at {simulated(at_ns)}, after {after}:"]
         for name, decision, facts in sides:
@@ -90,7 +90,7 @@ class Compared:
 
     def end_lines(self) -> Iterator[str]:
         """Yield a sentence where the runs end at different times."""
-        lengths = [each.length_ns for each in (self.facts_a, self.facts_b)]
+        lengths = [facts.length_ns for facts in (self.facts_a, self.facts_b)]
         if lengths[0] != lengths[1]:
             ends = "A ends at {} and B at {}".format(*map(simulated, lengths))
             yield f"{ends}: figures are of each run's end, effects on waiting pods of the earlier."
@@ -113,21 +113,21 @@ class Compared:
             "eviction_not_judged": {name.lower(): why for name, why in self.not_judged.items()},
             "divergence": divergence,
             **self.comparison.to_mapping(),
-            "notes": [each._asdict() for each in compared_notes(self.run_a, self.run_b)],
+            "notes": [note._asdict() for note in compared_notes(self.run_a, self.run_b)],
         }
 
     def to_markdown(self) -> str:
         """Return the comparison as Markdown: the divergence, affected pods, changed figures."""
         moment, *decisions = self.divergence_lines()
-        lines = [plain(moment), *(f"- {plain(each)}" for each in decisions)]
-        lines += [f"- {plain(each)}" for each in self.reasons[:REASONS_SHOWN]]
-        lines += [f"- {plain(each)}" for each in self.first_decision_lines()]
+        lines = [plain(moment), *(f"- {plain(decision)}" for decision in decisions)]
+        lines += [f"- {plain(reason)}" for reason in self.reasons[:REASONS_SHOWN]]
+        lines += [f"- {plain(line)}" for line in self.first_decision_lines()]
         notes = [*self.not_judged_lines(), *self.end_lines()]
-        lines += ["", *(f"{plain(each)}\n" for each in notes)]
-        changed = [each for each in self.comparison.groups if each.counts]
+        lines += ["", *(f"{plain(note)}\n" for note in notes)]
+        changed = [group for group in self.comparison.groups if group.counts]
         if changed:
             columns = ("Priority class", "Namespace", "Effect in B", "Pods")
-            rows = [_group_cells(each) for each in changed[:GROUPS_SHOWN]]
+            rows = [_group_cells(group) for group in changed[:GROUPS_SHOWN]]
             lines += [markdown_table(columns, rows, numbers=1)]
             left = len(changed) - GROUPS_SHOWN
             lines += [f"and {left:,} more groups of pods\n"] if left > 0 else []
@@ -136,15 +136,15 @@ class Compared:
         workloads = self.comparison.workloads
         if workloads:
             cells = [
-                (code(each.key), plain(each.text_a), plain(each.text_b))
-                for each in workloads[:WORKLOADS_SHOWN]
+                (code(workload.key), plain(workload.text_a), plain(workload.text_b))
+                for workload in workloads[:WORKLOADS_SHOWN]
             ]
             lines += [markdown_table(("Workload", "Ready in A", "Ready in B"), cells)]
             left = len(workloads) - WORKLOADS_SHOWN
             lines += [f"and {counted(left, 'more workload')}\n"] if left > 0 else []
-        figures = [each for each in self.comparison.figures if each.is_changed]
+        figures = [figure for figure in self.comparison.figures if figure.is_changed]
         if figures:
-            rows = [tuple(map(plain, figure_cells(each))) for each in figures]
+            rows = [tuple(map(plain, figure_cells(figure))) for figure in figures]
             lines += [markdown_table(("Figure", "A", "B", "Change", ""), rows, numbers=4)]
         same = len(self.comparison.figures) - len(figures)
         lines += [f"{counted(same, 'figure')} identical.\n"] if same else []
@@ -155,7 +155,7 @@ class Compared:
         notes = list(compared_notes(self.run_a, self.run_b))
         if not notes:
             return []
-        rows = [(plain(each.text), f"{each.a:,}", f"{each.b:,}") for each in notes[:NOTES_SHOWN]]
+        rows = [(plain(note.text), f"{note.a:,}", f"{note.b:,}") for note in notes[:NOTES_SHOWN]]
         lines = [markdown_table(("Note", "A", "B"), rows, numbers=2)]
         left = len(notes) - NOTES_SHOWN
         return [*lines, f"and {left:,} more notes"] if left > 0 else lines
@@ -163,7 +163,7 @@ class Compared:
 
 def _group_cells(group: PodGroup) -> tuple[str, ...]:
     name = group.priority_class or "-"
-    effects = "<br>".join(plain(each) for each in group_effects(group))
+    effects = "<br>".join(plain(effect) for effect in group_effects(group))
     return code(name), code(group.namespace), effects, f"{group.pods:,}"
 
 
@@ -178,11 +178,11 @@ def group_effects(group: PodGroup, *, named: bool = False) -> Iterator[str]:
         yield f"{count:,} {kind}{total}{names}"
 
 
-def figure_cells(each: FigureChange) -> tuple[str, str, str, str, str]:
+def figure_cells(figure: FigureChange) -> tuple[str, str, str, str, str]:
     """Return a figure's name with its unit, its value in A and in B, and the change, also in %."""
-    share = "" if each.share is None or not each.change else f"{100 * each.share:+,.1f} %"
-    change = "-" if each.change is None else f"{each.change:+,.5g}" if each.change else "0"
-    return figure_name(each.name), figure_text(each.a), figure_text(each.b), change, share
+    share = "" if figure.share is None or not figure.change else f"{100 * figure.share:+,.1f} %"
+    change = "-" if figure.change is None else f"{figure.change:+,.5g}" if figure.change else "0"
+    return figure_name(figure.name), figure_text(figure.a), figure_text(figure.b), change, share
 
 
 def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) -> Compared:

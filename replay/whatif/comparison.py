@@ -130,12 +130,18 @@ class RunComparison:
         """Return the comparison as JSON has it."""
         return {
             "figures": {
-                each.name: {"a": each.a, "b": each.b, "change": each.change, "share": each.share}
-                for each in self.figures
+                figure.name: {
+                    "a": figure.a,
+                    "b": figure.b,
+                    "change": figure.change,
+                    "share": figure.share,
+                }
+                for figure in self.figures
             },
             "groups": [dataclasses.asdict(group) for group in self.groups],
             "workloads": [
-                dataclasses.asdict(each) | {"changed": each.is_changed} for each in self.workloads
+                dataclasses.asdict(workload) | {"changed": workload.is_changed}
+                for workload in self.workloads
             ],
         }
 
@@ -152,15 +158,19 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
             PodGroup(priority_class=either.priority_class, namespace=either.namespace),
         )
         group.pods += 1
-        for each in pod_effects(key, a, b):
-            group.note(each, key)
+        for effect in pod_effects(key, a, b):
+            group.note(effect, key)
     return RunComparison(
         workloads=tuple(_workloads(a, b)),
         figures=tuple(_figures(all_figures(a), all_figures(b))),
         groups=tuple(
             sorted(
                 groups.values(),
-                key=lambda each: (-sum(each.counts.values()), each.priority_class, each.namespace),
+                key=lambda group: (
+                    -sum(group.counts.values()),
+                    group.priority_class,
+                    group.namespace,
+                ),
             )
         ),
     )
@@ -168,10 +178,10 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
 
 def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
     """Return the workloads that changed or were not whole: changed ones first, then worst first."""
-    worst = worst_first(each.verdict for each in (a.workloads | b.workloads).values())
+    worst = worst_first(workload.verdict for workload in (a.workloads | b.workloads).values())
     found = []
     for key in (verdict.key for verdict in worst):
-        one, other = (each.workloads.get(key) for each in (a, b))
+        one, other = (facts.workloads.get(key) for facts in (a, b))
         change = WorkloadChange(
             key=key,
             a=one.verdict if one else None,
@@ -181,7 +191,7 @@ def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
         )
         if change.is_changed or (change.b is not None and not change.b.was_whole):
             found.append(change)
-    return sorted(found, key=lambda each: not each.is_changed)
+    return sorted(found, key=lambda change: not change.is_changed)
 
 
 def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:

@@ -75,7 +75,7 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
         case "scheduled":
             text = f"bound {key} to {observed.scheduled.node_name}"
         case "nominated":
-            victims = [f"{each.namespace}/{each.name}" for each in observed.nominated.victims]
+            victims = [f"{victim.namespace}/{victim.name}" for victim in observed.nominated.victims]
             node = observed.nominated.node_name
             text = f"nominated {key} for {node}" if node else f"cleared the nomination of {key}"
             text += f", to preempt {', '.join(victims)}" if victims else ""
@@ -220,7 +220,7 @@ def _are_one_attempt(
     one: trace_pb2.Decision, other: trace_pb2.Decision, a: ComparedRun, b: ComparedRun
 ) -> bool:
     """Return whether both are scheduling decisions about one pod at one time."""
-    kinds = (each.observed.WhichOneof("observed") for each in (one, other))
+    kinds = (decision.observed.WhichOneof("observed") for decision in (one, other))
     later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
     return all(kind in _ATTEMPTS for kind in kinds) and _key(one) == _key(other) and not later_ns
 
@@ -335,7 +335,7 @@ def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanatio
 def _scheduling(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
     if a.node and b.node and a.node != b.node and a.decision == b.decision == "scheduled":
         found = [_missing(a.node, b, "B"), _missing(b.node, a, "A")]
-        missing = [each for each in found if each]
+        missing = [sentence for sentence in found if sentence]
         yield from missing or _scores(a, b)
         return
     if a.decision == "scheduled" or b.decision == "scheduled":
@@ -349,7 +349,7 @@ def _scheduling(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
 
 def _missing(node: str, explained: PodExplanation, name: str) -> str:
     """Return why a run did not choose a node, "" where the node fits."""
-    if any(each.name == node for each in explained.best):
+    if any(candidate.name == node for candidate in explained.best):
         return ""
     for group in explained.refused:
         if node in group.nodes:
@@ -360,8 +360,8 @@ def _missing(node: str, explained: PodExplanation, name: str) -> str:
 
 def _scores(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
     """Yield the plugins whose scores favour the other node."""
-    nodes_a = {each.name: each for each in a.best}
-    nodes_b = {each.name: each for each in b.best}
+    nodes_a = {candidate.name: candidate for candidate in a.best}
+    nodes_b = {candidate.name: candidate for candidate in b.best}
     changes: list[tuple[float, str]] = []
     plugins = dict.fromkeys([*nodes_a[a.node].scores, *nodes_b[b.node].scores])
     for plugin in plugins:
@@ -391,17 +391,17 @@ def preemption_differences(a: PreemptionReason | None, b: PreemptionReason | Non
         yield f"Preemption was tried only in {able}."
         return
     if a.ineligible != b.ineligible:
-        mine, theirs = ((each.ineligible or "yes").rstrip(".") for each in (a, b))
+        mine, theirs = ((side.ineligible or "yes").rstrip(".") for side in (a, b))
         yield f"Eligible to preempt: A {mine}; B {theirs}."
         return
-    by_a = {each.node: each for each in a.candidates}
-    by_b = {each.node: each for each in b.candidates}
+    by_a = {candidate.node: candidate for candidate in a.candidates}
+    by_b = {candidate.node: candidate for candidate in b.candidates}
     for picked, other, name in ((a.picked, by_b, "B"), (b.picked, by_a, "A")):
         if picked and picked not in other:
             refusals = (b if name == "B" else a).no_candidates
             why = next(("; ".join(g.reasons) for g in refusals if picked in g.nodes), "unknown")
             yield f"In {name} node {picked} is not a candidate: {why}."
-    for node in dict.fromkeys(each for each in (a.picked, b.picked) if each):
+    for node in dict.fromkeys(picked for picked in (a.picked, b.picked) if picked):
         if node in by_a and node in by_b:
             yield from _candidates(node, by_a[node], by_b[node])
     if a.decided_by != b.decided_by:
@@ -412,7 +412,7 @@ def _candidates(node: str, a: NodeCandidate, b: NodeCandidate) -> Iterator[str]:
     one, other = a.budget_violations, b.budget_violations
     if one != other:
         yield f"On {node} the number of budget violations is {one:,} in A and {other:,} in B."
-    mine, theirs = (Counter(each.priority for each in found.victims) for found in (a, b))
+    mine, theirs = (Counter(victim.priority for victim in found.victims) for found in (a, b))
     if mine != theirs:
         changed = f"{_by_priority(mine)} in A and {_by_priority(theirs)} in B"
         yield f"On {node} the victims are {changed}."
@@ -491,11 +491,11 @@ def _threshold_differences(
 ) -> Iterator[str]:
     for name, field in (("hard", "evictionHard"), ("soft", "evictionSoft")):
         mine, theirs = _thresholds(side.run, name), _thresholds(other.run, name)
-        for each in [signal] if signal else sorted({*mine, *theirs}):
-            if mine.get(each) != theirs.get(each):
+        for named in [signal] if signal else sorted({*mine, *theirs}):
+            if mine.get(named) != theirs.get(named):
                 yield (
-                    f"{field} of {each} is {mine.get(each, 'not set')} in {side.name} and "
-                    f"{theirs.get(each, 'not set')} in {other.name}."
+                    f"{field} of {named} is {mine.get(named, 'not set')} in {side.name} and "
+                    f"{theirs.get(named, 'not set')} in {other.name}."
                 )
 
 

@@ -116,7 +116,7 @@ class _EffectSearch:
     def __init__(self, a: ComparedRun, b: ComparedRun, explains: bool) -> None:
         self._a, self._b, self._explains = a, b, explains
         # A run that ended by itself stays as it is; one that was stopped decides no more.
-        stopped = [each.facts.length_ns for each in (a, b) if each.is_stopped]
+        stopped = [side.facts.length_ns for side in (a, b) if side.is_stopped]
         self._end_ns = min(stopped or [max(a.facts.length_ns, b.facts.length_ns)])
 
     def first(self) -> Effect | None:
@@ -132,13 +132,13 @@ class _EffectSearch:
     def _workload(self, kind: str) -> Effect | None:
         all_a, all_b = self._a.facts.workloads, self._b.facts.workloads
         worse = _WORSE[kind]
-        worst = worst_first(each.verdict for each in (all_a | all_b).values())
-        for verdict in sorted(worst, key=lambda each: each.kind == "DaemonSet"):
+        worst = worst_first(workload.verdict for workload in (all_a | all_b).values())
+        for verdict in sorted(worst, key=lambda judged: judged.kind == "DaemonSet"):
             one, other = (
                 held[verdict.key].verdict if verdict.key in held else None
                 for held in (all_a, all_b)
             )
-            levels = [worse(each) if each else 0 for each in (one, other)]
+            levels = [worse(held) if held else 0 for held in (one, other)]
             if levels[0] != levels[1]:
                 is_b = levels[1] > levels[0]
                 return self._workload_effect(kind, one, other, is_b=is_b)
@@ -152,8 +152,10 @@ class _EffectSearch:
         beside = self._a if is_b else self._b
         offset_ns = _since_ns(kind, verdict, side, beside)
         texts = [
-            f"has {each.sentence(run.facts.start_ns)}" if each else f"has no {verdict.key}"
-            for run, each in ((self._a, one), (self._b, other))
+            f"has {verdict_of.sentence(run.facts.start_ns)}"
+            if verdict_of
+            else f"has no {verdict.key}"
+            for run, verdict_of in ((self._a, one), (self._b, other))
         ]
         reasons = self._why_short(verdict, side, offset_ns) if self._explains else ()
         return Effect(
@@ -245,8 +247,8 @@ class _EffectSearch:
             changed = [
                 key
                 for key in dict.fromkeys([*of_a, *of_b])
-                if [identity(each, self._a.facts.start_ns) for each in of_a.get(key, ())]
-                != [identity(each, self._b.facts.start_ns) for each in of_b.get(key, ())]
+                if [identity(decision, self._a.facts.start_ns) for decision in of_a.get(key, ())]
+                != [identity(decision, self._b.facts.start_ns) for decision in of_b.get(key, ())]
             ]
             if changed:
                 key = min(changed, key=self._order)
@@ -298,8 +300,8 @@ class _EffectSearch:
 
     def _moments(self, offset_ns: int) -> tuple[Moment, Moment]:
         one, other = (
-            moment_of(each.name, each.run, each.facts.start_ns, offset_ns)
-            for each in (self._a, self._b)
+            moment_of(side.name, side.run, side.facts.start_ns, offset_ns)
+            for side in (self._a, self._b)
         )
         return one, other
 
@@ -316,7 +318,7 @@ class _EffectSearch:
             a, b = replace(self._a, decision=one), replace(self._b, decision=other)
             found = divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
         yield from found
-        yield from (each for each in self._overrides() if each not in found)
+        yield from (override for override in self._overrides() if override not in found)
 
     def _because(
         self,
@@ -346,7 +348,7 @@ class _EffectSearch:
         if one is None or other is None:
             yield f"Only {'B' if one is None else 'A'} has pod {key} at this time."
         elif one.spec.node_name != other.spec.node_name:
-            places = (each.spec.node_name or "no node" for each in (one, other))
+            places = (held.spec.node_name or "no node" for held in (one, other))
             yield "{} has {} in A and {} in B at this time.".format(key, *places)
         yield from given_differences(*moments, key)
 
@@ -438,7 +440,7 @@ def _instants(
 ) -> Iterator[tuple[int, _ByPod, _ByPod]]:
     """Yield the decisions of these kinds about pods, by pod, of each moment in both runs."""
     following = _moments_of(a, keys, kinds), _moments_of(b, keys, kinds)
-    heads = [next(each, None) for each in following]
+    heads = [next(moments, None) for moments in following]
     while any(heads):
         offset_ns = min(head[0] for head in heads if head is not None)
         both: list[_ByPod] = []
@@ -455,11 +457,11 @@ def _moments_of(
     side: ComparedRun, keys: set[str], kinds: tuple[str, ...]
 ) -> Iterator[tuple[int, _ByPod]]:
     chosen = (
-        each
-        for each in side.run.decisions()
-        if _kind(each) in kinds and not each.refused and _key(each) in keys
+        decision
+        for decision in side.run.decisions()
+        if _kind(decision) in kinds and not decision.refused and _key(decision) in keys
     )
-    for at_ns, decisions in groupby(chosen, key=lambda each: each.at_ns):
+    for at_ns, decisions in groupby(chosen, key=lambda decision: decision.at_ns):
         by_pod: _ByPod = {}
         for decision in decisions:
             by_pod.setdefault(_key(decision), []).append(decision)

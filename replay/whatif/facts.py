@@ -154,17 +154,17 @@ class RunFacts:
         """Return the sum over the pods and workloads that are chosen."""
         pods = [pod for pod in self.pods.values() if chosen(pod)]
         refused = [pod for pod in self.refused.values() if chosen(pod)]
-        verdicts = [each.verdict for each in self.workloads.values() if chosen(each)]
+        verdicts = [workload.verdict for workload in self.workloads.values() if chosen(workload)]
         counts = DecisionCounts()
         for pod in (*pods, *refused):
             counts.add(pod.counts)
         return Population(
             pods=len(pods),
             bound=sum(bool(pod.waited_ns) for pod in pods),
-            refused=counts.refused_pods + sum(each.refused for each in verdicts),
+            refused=counts.refused_pods + sum(verdict.refused for verdict in verdicts),
             not_created=sum(pod.key not in self.pods for pod in refused)
-            + sum(each.not_created for each in verdicts),
-            unavailable=sum(each.unavailable for each in verdicts),
+            + sum(verdict.not_created for verdict in verdicts),
+            unavailable=sum(verdict.unavailable for verdict in verdicts),
             counts=counts,
             waited_ns=[wait for pod in pods for wait in pod.waited_ns],
             still_waiting_s=[self.still_waiting_ns(pod) / _S for pod in pods if pod.pending],

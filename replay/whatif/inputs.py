@@ -11,11 +11,11 @@ from replay.results.run.manifest import Manifest
 
 def override_differences(a: Manifest, b: Manifest, names: Collection[str] = ()) -> Iterator[str]:
     """Yield a sentence for each override that one run alone has; of `names`, () for all."""
-    mine, theirs = (each.configuration.get("overrides", {}) for each in (a, b))
+    mine, theirs = (manifest.configuration.get("overrides", {}) for manifest in (a, b))
     for name in dict.fromkeys([*mine, *theirs]):
         if names and name not in names:
             continue
-        texts = [_texts(each.get(name, ())) for each in (mine, theirs)]
+        texts = [_texts(overrides.get(name, ())) for overrides in (mine, theirs)]
         for run, own, others in (("A", *texts), ("B", *texts[::-1])):
             for text in own:
                 if text not in others:
@@ -24,7 +24,7 @@ def override_differences(a: Manifest, b: Manifest, names: Collection[str] = ()) 
 
 
 def _texts(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def input_changes(a: Manifest, b: Manifest) -> list[tuple[str, str, str]]:
@@ -42,7 +42,7 @@ def input_changes(a: Manifest, b: Manifest) -> list[tuple[str, str, str]]:
 
 
 def _inputs(manifest: Manifest) -> dict[str, str]:
-    traces = [f"{PurePath(each.path).name} ({each.sha256[:12]})" for each in manifest.traces]
+    traces = [f"{PurePath(trace.path).name} ({trace.sha256[:12]})" for trace in manifest.traces]
     found = {
         "trace": "\n".join(traces),
         "rules": manifest.rules,
@@ -51,7 +51,7 @@ def _inputs(manifest: Manifest) -> dict[str, str]:
     }
     for name, value in (*manifest.configuration.items(), *manifest.models.items()):
         if isinstance(value, Mapping):
-            found |= {f"{name} {key}": _text(each) for key, each in value.items()}
+            found |= {f"{name} {key}": _text(item) for key, item in value.items()}
         else:
             found[name] = _text(value)
     return found
@@ -67,6 +67,6 @@ def _different_lines(one: str, other: str) -> tuple[str, str]:
     if "\n" not in one + other:
         return one, other
     lines = list(unified_diff(one.splitlines(), other.splitlines(), n=0, lineterm=""))[2:]
-    sides = ([each[1:] for each in lines if each.startswith(mark)] for mark in "-+")
+    sides = ([line[1:] for line in lines if line.startswith(mark)] for mark in "-+")
     a, b = ("\n".join(side) for side in sides)
     return a, b

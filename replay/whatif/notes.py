@@ -25,8 +25,8 @@ def compared_notes(run_a: RunDirectory, run_b: RunDirectory) -> Iterator[Compare
 
     A run without a summary has no notes.
     """
-    a = {(each.kind, each.text): each.times for each in run_a.notes()}
-    b = {(each.kind, each.text): each.times for each in run_b.notes()}
+    a = {(note.kind, note.text): note.times for note in run_a.notes()}
+    b = {(note.kind, note.text): note.times for note in run_b.notes()}
     for kind, text in dict.fromkeys([*a, *b]):
         if kind != QUIET:
             yield ComparedNote(kind, text, a.get((kind, text), 0), b.get((kind, text), 0))

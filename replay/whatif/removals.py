@@ -37,19 +37,19 @@ def removals(
     for result in results:
         checked.setdefault(result.place, []).append(result)
     found: dict[tuple[tuple[str, str], ...], Removal] = {}
-    for each in finished:
-        if each.problem:
+    for ended in finished:
+        if ended.problem:
             continue
-        own = checked.get(each.cell.label, [])
-        before = found.get(each.cell.group)
+        own = checked.get(ended.cell.label, [])
+        before = found.get(ended.cell.group)
         failures = [
             result.error or f"{result.name} fails: {result.found}"
             for result in own
             if not result.holds
         ]
-        found[each.cell.group] = Removal(
-            place=", ".join(f"{axis}={value}" for axis, value in each.cell.group),
-            nodes=_removed(folder / CELLS / each.cell.name / RUN),
+        found[ended.cell.group] = Removal(
+            place=", ".join(f"{axis}={value}" for axis, value in ended.cell.group),
+            nodes=_removed(folder / CELLS / ended.cell.name / RUN),
             failures=(*(before.failures if before else ()), *failures),
             is_checked=bool(own) and (before is None or before.is_checked),
         )

@@ -40,9 +40,9 @@ def refuse_unmatched(
     `runs` are read more than once where they have to be.
     """
     conditions = [
-        each
-        for each in assertion.conditions
-        if each.label not in EXACT_LABELS and each.label in labels
+        condition
+        for condition in assertion.conditions
+        if condition.label not in EXACT_LABELS and condition.label in labels
     ]
     runs = list(runs)
     if not conditions or any(_chooses(run, conditions) for run in runs):
@@ -50,7 +50,9 @@ def refuse_unmatched(
     for condition in conditions:
         if not any(_chooses(run, [condition]) for run in runs):
             raise FigureError(f"{assertion.text}: {_problem(condition, runs)}; {ALLOW}")
-    text = ", ".join(f"{each.label}{each.operator}{each.value}" for each in conditions)
+    text = ", ".join(
+        f"{condition.label}{condition.operator}{condition.value}" for condition in conditions
+    )
     raise FigureError(f"{assertion.text}: no pod meets {text} together; {ALLOW}")
 
 
@@ -65,15 +67,15 @@ class MatchedChecks:
 
     def look(self, assertions: Iterable[Assertion], runs: Sequence[RunFacts]) -> None:
         """Look for what the checks choose in further runs."""
-        for each in assertions:
-            if self._problems.get(each.text, _NOT_LOOKED_AT) is None:
+        for assertion in assertions:
+            if self._problems.get(assertion.text, _NOT_LOOKED_AT) is None:
                 continue
             try:
-                refuse_unmatched(each, runs)
+                refuse_unmatched(assertion, runs)
             except FigureError as error:
-                self._problems[each.text] = error
+                self._problems[assertion.text] = error
             else:
-                self._problems[each.text] = None
+                self._problems[assertion.text] = None
 
     def refuse(self) -> None:
         """Raise FigureError for the first check that chose nothing in any of the runs."""
@@ -86,11 +88,11 @@ _NOT_LOOKED_AT = FigureError("no run was looked at")
 
 
 def _chooses(run: RunFacts, conditions: Sequence[LabelCondition]) -> bool:
-    nodes = [each for each in conditions if each.label == "node"]
-    others = [each for each in conditions if each.label != "node"]
-    if not all(_is_node(run, each) for each in nodes):
+    nodes = [condition for condition in conditions if condition.label == "node"]
+    others = [condition for condition in conditions if condition.label != "node"]
+    if not all(_is_node(run, node) for node in nodes):
         return False
-    return not others or any(all(meets(one, each) for each in others) for one in run.described())
+    return not others or any(all(meets(one, other) for other in others) for one in run.described())
 
 
 def _is_node(run: RunFacts, condition: LabelCondition) -> bool:

@@ -93,9 +93,9 @@ def run_sweep(
             ended[cell.name] = FinishedCell(cell=cell, figures=figures)
             report(ended[cell.name], len(ended), len(grid))
     runner = _on_dask(folder, missing, dask) if dask else _locally(folder, missing, workers)
-    for each in runner:
-        ended[each.cell.name] = each
-        report(each, len(ended), len(grid))
+    for finished in runner:
+        ended[finished.cell.name] = finished
+        report(finished, len(ended), len(grid))
     return [ended[cell.name] for cell in grid]
 
 
@@ -238,8 +238,8 @@ class ReplayProcesses:
         """Send SIGTERM to the replays that run; no other one is started."""
         with self._lock:
             self._stopped = True
-            for each in list(self._running):
-                each.terminate()
+            for process in list(self._running):
+                process.terminate()
 
 
 def run_cell(
@@ -378,7 +378,7 @@ class SweepCell:
     @property
     def group(self) -> tuple[tuple[str, str], ...]:
         """Return the place without the seed; figures of a group are averaged."""
-        return tuple(each for each in self.place if each[0] != SEED)
+        return tuple(pair for pair in self.place if pair[0] != SEED)
 
 
 def parse_axis(text: str) -> SweepAxis:

@@ -59,7 +59,7 @@ class SweepRow:
     @property
     def runs(self) -> int:
         """Return the number of runs with figures."""
-        return max((each.count for each in self.figures.values()), default=0)
+        return max((figure.count for figure in self.figures.values()), default=0)
 
     def cells(self, figures: Sequence[str]) -> list[str]:
         """Return the values on the axes, the number of runs, and the figures."""
@@ -79,18 +79,18 @@ class SweepRow:
 def table(finished: Sequence[FinishedCell]) -> list[SweepRow]:
     """Return the rows in the grid's order."""
     groups: dict[tuple[tuple[str, str], ...], list[FinishedCell]] = {}
-    for each in finished:
-        groups.setdefault(each.cell.group, []).append(each)
+    for ended in finished:
+        groups.setdefault(ended.cell.group, []).append(ended)
     return [
         SweepRow(
             place=place,
             figures={
                 name: _summed(values)
-                for name in dict.fromkeys(name for each in group for name in each.figures)
-                if (values := [v for each in group if (v := each.figures.get(name)) is not None])
+                for name in dict.fromkeys(name for ended in group for name in ended.figures)
+                if (values := [v for ended in group if (v := ended.figures.get(name)) is not None])
             },
-            failed=sum(bool(each.problem) for each in group),
-            is_baseline=all(each.cell.is_baseline for each in group),
+            failed=sum(bool(ended.problem) for ended in group),
+            is_baseline=all(ended.cell.is_baseline for ended in group),
         )
         for place, group in groups.items()
     ]
@@ -107,24 +107,24 @@ def markdown(rows: Sequence[SweepRow], figures: Sequence[str]) -> str:
         return ""
     lines = []
     for row in rows:
-        cells = [plain(each) for each in row.cells(figures)]
-        lines.append([f"**{each}**" for each in cells] if row.is_baseline else cells)
-    head = [plain(each) for each in columns(rows, list(map(figure_name, figures)))]
+        cells = [plain(cell) for cell in row.cells(figures)]
+        lines.append([f"**{cell}**" for cell in cells] if row.is_baseline else cells)
+    head = [plain(column) for column in columns(rows, list(map(figure_name, figures)))]
     text = markdown_table(head, lines, numbers=1 + len(figures))
     return text + ("\nIn bold: the baseline.\n" if any(row.is_baseline for row in rows) else "")
 
 
 def cells_csv(finished: Sequence[FinishedCell]) -> str:
     """Return a line for each run: its place, and every figure."""
-    names = list(dict.fromkeys(name for each in finished for name in each.figures))
+    names = list(dict.fromkeys(name for ended in finished for name in ended.figures))
     axes = [axis for axis, _ in finished[0].cell.place] if finished else []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*axes, "cell", "problem", *names])
-    for each in finished:
-        values = ["" if (v := each.figures.get(name)) is None else v for name in names]
-        place = [value for _, value in each.cell.place]
-        writer.writerow([*place, each.cell.name, csv_text(each.problem), *values])
+    for ended in finished:
+        values = ["" if (v := ended.figures.get(name)) is None else v for name in names]
+        place = [value for _, value in ended.cell.place]
+        writer.writerow([*place, ended.cell.name, csv_text(ended.problem), *values])
     return text.getvalue()
 
 
@@ -135,8 +135,15 @@ def table_csv(rows: Sequence[SweepRow]) -> str:
     axes = [axis for axis, _ in rows[0].place] if rows else []
     writer.writerow([*axes, "figure", "mean", "deviation", "least", "most", "runs", "failed"])
     for row in rows:
-        for name, each in row.figures.items():
-            numbers = [each.mean, each.deviation, each.least, each.most, each.count, row.failed]
+        for name, figure in row.figures.items():
+            numbers = [
+                figure.mean,
+                figure.deviation,
+                figure.least,
+                figure.most,
+                figure.count,
+                row.failed,
+            ]
             writer.writerow([*(value for _, value in row.place), name, *numbers])
     return text.getvalue()
 
@@ -160,7 +167,7 @@ def plot(rows: Sequence[SweepRow], figure: str, unit: str) -> str:
     A value is a bar where the scale begins at 0, and a point otherwise.
     """
     found = [(row, row.figures[figure]) for row in rows if figure in row.figures]
-    low, high = _scale([each for _, each in found])
+    low, high = _scale([spread for _, spread in found])
     height = _TOP + _ROW * len(found) + 44
     width = _LEFT + _WIDE + _RIGHT
     label = f"{figure}{', ' + unit if unit else ''}: mean and deviation over the runs at each place"
@@ -211,7 +218,7 @@ def _scale(found: Sequence[FigureSpread]) -> tuple[float, float]:
     """Return the ends of the scale: from 0, unless the values are close together far from 0."""
     if not found:
         return 0.0, 1.0
-    least, most = min(each.least for each in found), max(each.most for each in found)
+    least, most = min(spread.least for spread in found), max(spread.most for spread in found)
     low = 0.0 if least < 0.7 * most or least < 0 else least - 0.3 * (most - least)
     low = min(low, least)
     return low, most if most > low else low + 1.0

@@ -101,7 +101,7 @@ def command(
         chosen = [_arguments(paths, options) for options in (options_a, options_b)]
         _look_at(chosen, folder, checks, force=force)
         path_a, path_b = _runs(chosen, folder, force=force)
-    elif len(paths) == 2 and all((Path(each) / MANIFEST).is_file() for each in paths):
+    elif len(paths) == 2 and all((Path(path) / MANIFEST).is_file() for path in paths):
         path_a, path_b = map(Path, paths)
     else:
         raise click.UsageError("give two run directories, or a trace with --a or --b")
@@ -176,11 +176,11 @@ def show(compared: Compared, output: str) -> None:
         echo_data(compared.to_mapping(), output)
         return
     console = TerminalConsole()
-    paths = (escape(str(each.path)) for each in (compared.run_a, compared.run_b))
+    paths = (escape(str(run.path)) for run in (compared.run_a, compared.run_b))
     console.print("A: {}\nB: {}\n".format(*paths), highlight=False)
     sentences = [*compared.not_judged_lines(), *compared.end_lines()]
-    for each in sentences:
-        console.print(escape(each), highlight=False)
+    for sentence in sentences:
+        console.print(escape(sentence), highlight=False)
     if sentences:
         console.print()
     _print_divergence(compared, console, wide=output == "wide")
@@ -196,8 +196,8 @@ def _print_notes(compared: Compared, console: Console, *, wide: bool) -> None:
         return
     table = plain_table(*right_aligned("A", "B"), "KIND", "NOTE")
     shown = None if wide else NOTES_SHOWN
-    for each in notes[:shown]:
-        table.add_row(f"{each.a:,}", f"{each.b:,}", escape(each.kind), escape(each.text))
+    for note in notes[:shown]:
+        table.add_row(f"{note.a:,}", f"{note.b:,}", escape(note.kind), escape(note.text))
     console.print()
     console.print(table)
     print_left_out(len(notes), shown, console)
@@ -207,8 +207,8 @@ def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> No
     moment, *decisions = compared.divergence_lines()
     console.print(escape(moment), highlight=False)
     reasons = compared.reasons[: None if wide else REASONS_SHOWN]
-    for each in (*decisions, *reasons, *compared.first_decision_lines()):
-        console.print(Padding.indent(console.render_str(escape(each), highlight=False), 2))
+    for line in (*decisions, *reasons, *compared.first_decision_lines()):
+        console.print(Padding.indent(console.render_str(escape(line), highlight=False), 2))
     console.print()
 
 
@@ -236,8 +236,8 @@ def _print_workloads(
         return
     table = plain_table("WORKLOAD", "READY IN A", "READY IN B")
     shown = None if wide else WORKLOADS_SHOWN
-    for each in workloads[:shown]:
-        table.add_row(*map(escape, (each.key, each.text_a, each.text_b)))
+    for workload in workloads[:shown]:
+        table.add_row(*map(escape, (workload.key, workload.text_a, workload.text_b)))
     console.print(table)
     print_left_out(len(workloads), shown, console)
     console.print()
@@ -246,9 +246,9 @@ def _print_workloads(
 def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide: bool) -> None:
     table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
     same = 0
-    for each in figures:
-        if each.is_changed or wide:
-            table.add_row(*map(escape, figure_cells(each)))
+    for figure in figures:
+        if figure.is_changed or wide:
+            table.add_row(*map(escape, figure_cells(figure)))
         else:
             same += 1
     if table.row_count:

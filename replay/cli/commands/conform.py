@@ -24,7 +24,7 @@ from services.rpc.access import ClientTls
 from services.rpc.client import channel, tls_options
 from services.terminal import counted, echo
 
-CONTRACTS = {each.service: each for each in (SCHEDULER, QUEUE, EVICTION)}
+CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -121,13 +121,13 @@ def command(
     found = files_of(files or recorded_files(), version)
     with _Bar(found, quiet=quiet) as bar:
         play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
-    if not any(each.vectors for each in found):
+    if not any(file.vectors for file in found):
         raise ExitError(REFUSED, f"--only {only}: no vector has an id that contains it")
     if output in DATA:
-        echo_data([each.to_mapping() for each in found], output)
+        echo_data([file.to_mapping() for file in found], output)
     else:
         _print(found, show, quiet=quiet)
-    failed = sum(each.failed for each in found)
+    failed = sum(file.failed for file in found)
     if failed:
         raise ExitError(DIFFERS, f"{counted(failed, 'vector')} failed")
 
@@ -156,32 +156,32 @@ def _contract(
 def _print_report(report: ContractReport) -> None:
     """Print a row for each check, then the level that is reached."""
     table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
-    table.rows([(str(each.level), each.check, each.text) for each in report.results])
+    table.rows([(str(result.level), result.check, result.text) for result in report.results])
     echo("", report.sentence)
 
 
 def _print(found: list[FileConformance], show: int, *, quiet: bool) -> None:
     """Print a table and differences for each file; with `quiet` of files that failed alone."""
-    for each in found:
-        if quiet and not each.failed:
+    for file in found:
+        if quiet and not file.failed:
             continue
-        counts = f"{each.passed} passed, {each.failed} failed"
-        echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
+        counts = f"{file.passed} passed, {file.failed} failed"
+        echo(f"{file.path.name}: {file.kind.value} {file.version}, {counts}")
         table = TableWriter(("TOPIC", "PASSED", "FAILED"), write)
         table.rows(
             [
                 (name or "-", f"{topic.passed:,}", f"{topic.failed:,}")
-                for name, topic in sorted(each.topics.items())
+                for name, topic in sorted(file.topics.items())
             ]
         )
-        for difference in each.differences[:show]:
+        for difference in file.differences[:show]:
             echo("", f"{difference.id} ({', '.join(difference.tags)})", f"  {difference.text}")
-        if show and each.failed > show:
-            echo("", f"{each.failed - show:,} more: --show {each.failed} prints all")
+        if show and file.failed > show:
+            echo("", f"{file.failed - show:,} more: --show {file.failed} prints all")
         echo()
     if quiet:
         return
-    passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
+    passed, failed = (sum(getattr(file, name) for file in found) for name in ("passed", "failed"))
     echo(f"{passed} passed, {failed} failed")
 
 
@@ -199,8 +199,8 @@ class _Bar:
             disable=quiet or not console.is_terminal,
         )
         self._tasks = {
-            id(each): self._progress.add_task(each.path.name, total=self._lines(each.path))
-            for each in files
+            id(file): self._progress.add_task(file.path.name, total=self._lines(file.path))
+            for file in files
         }
 
     def __enter__(self) -> _Bar:

@@ -58,14 +58,14 @@ def command(*, output: str) -> None:
     """
     findings = [*_findings()]
     if output in DATA:
-        echo_data([asdict(each) for each in findings], output)
+        echo_data([asdict(finding) for finding in findings], output)
     else:
         table = plain_table("CHECK", "STATE", "FOUND")
-        for each in findings:
-            advice = f"; {each.advice}" if each.advice else ""
-            table.add_row(escape(each.what), each.state, escape(each.found + advice))
+        for finding in findings:
+            advice = f"; {finding.advice}" if finding.advice else ""
+            table.add_row(escape(finding.what), finding.state, escape(finding.found + advice))
         TerminalConsole().print(table)
-    faults = [each.what for each in findings if each.state == FAULT]
+    faults = [finding.what for finding in findings if finding.state == FAULT]
     if faults:
         raise ExitError(FAILED, f"replays do not work here: {', '.join(faults)}")
 

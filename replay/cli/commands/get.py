@@ -50,7 +50,7 @@ def _reporting(
     def report(shown: int) -> None:
         if shown:
             return
-        of_namespace = all(each.resource.namespaced for each in targets(resource, names))
+        of_namespace = all(target.resource.namespaced for target in targets(resource, names))
         if namespace and of_namespace:
             echo(f"No resources found in {namespace} namespace.", err=True)
         else:
@@ -83,11 +83,11 @@ def _selector(text: str) -> LabelSelector:
 
 
 def _resources(_ctx: click.Context, _param: click.Parameter, text: str) -> list[CompletionItem]:
-    return [CompletionItem(each) for each in RESOURCES if each.startswith(text)]
+    return [CompletionItem(name) for name in RESOURCES if name.startswith(text)]
 
 
 def _outputs(_ctx: click.Context, _param: click.Parameter, text: str) -> list[CompletionItem]:
-    return [CompletionItem(each) for each in (*OUTPUTS, *_FORMS) if each.startswith(text)]
+    return [CompletionItem(form) for form in (*OUTPUTS, *_FORMS) if form.startswith(text)]
 
 
 _namespace_option = click.option(
@@ -205,7 +205,7 @@ def command(
         selector=selector,
         fields=fields,
         sort_by=sort_by,
-        label_columns=[name for each in label_columns for name in each.split(",") if name],
+        label_columns=[name for column in label_columns for name in column.split(",") if name],
         shows_labels=show_labels,
         **of_run(moment),
         watch=watch,

@@ -92,7 +92,7 @@ def _bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each bound; the command receives one argument, `bounds`."""
 
     def with_bounds(**values: Any) -> Any:
-        bounds = {each: values.pop(each) for each in _BOUNDS}
+        bounds = {name: values.pop(name) for name in _BOUNDS}
         seconds = {name: value / 1e9 for name, value in bounds.items() if name.endswith("_s")}
         return command(bounds=bounds | seconds, **values)
 

@@ -95,9 +95,9 @@ def _print(report: ComparisonReport, *, wide: bool) -> None:
     echo(f"Recorded: {version}. Rules: {report.rules}. Decisions in order of {report.order}.")
     echo()
     _table(
-        ("DECISION", *(each.value.upper() for each in FindingOutcome)),
+        ("DECISION", *(outcome.value.upper() for outcome in FindingOutcome)),
         [
-            (kind.value, *(f"{report.outcomes[kind, each]:,}" for each in FindingOutcome))
+            (kind.value, *(f"{report.outcomes[kind, outcome]:,}" for outcome in FindingOutcome))
             for kind in DecisionKind
         ],
     )
@@ -124,7 +124,7 @@ def _print(report: ComparisonReport, *, wide: bool) -> None:
             f"{report.logged:,} bindings."
         )
     total = sum(report.outcomes.values())
-    agree, explained, differ, not_judged = (f"{report.of(each):,}" for each in FindingOutcome)
+    agree, explained, differ, not_judged = (f"{report.of(outcome):,}" for outcome in FindingOutcome)
     echo(
         f"{total:,} decisions: {agree} agree, {explained} explained, {differ} differ, "
         f"{not_judged} not judged"
@@ -133,7 +133,9 @@ def _print(report: ComparisonReport, *, wide: bool) -> None:
 
 def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
     """Print what differs; with `wide` also what is explained or owed to something."""
-    findings = [each for each in report.notable if wide or each.outcome is FindingOutcome.DIFFERS]
+    findings = [
+        finding for finding in report.notable if wide or finding.outcome is FindingOutcome.DIFFERS
+    ]
     for finding in findings if wide else findings[:_SHOWN_MAX]:
         _print_finding(finding)
     if not wide and len(findings) > _SHOWN_MAX:
@@ -142,7 +144,7 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
     """Print guessed times, gaps and what is partial; with `wide` all notes of the import."""
-    notes = [each for each in report.notes if wide or each.startswith(_ALWAYS_SHOWN)]
+    notes = [note for note in report.notes if wide or note.startswith(_ALWAYS_SHOWN)]
     for note in notes:
         echo(f"note: {note}")
     if notes:
@@ -175,7 +177,7 @@ def _print_agreement(agreement: FreeRunAgreement) -> None:
     echo()
     _table(
         ("RECORDED BINDINGS", "COUNT"),
-        [(each.value, f"{landed[each]:,}") for each in BindingMatch if landed[each]],
+        [(match.value, f"{landed[match]:,}") for match in BindingMatch if landed[match]],
     )
     _table(
         ("PODS", "IN BOTH", "RECORDED ONLY", "IN THE RUN ONLY"),

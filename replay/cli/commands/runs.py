@@ -85,7 +85,9 @@ def _print_tables() -> None:
     for table in TABLES.values():
         write(f"{table.name}: a row is {table.row}\n")
         columns = TableWriter(("  COLUMN", "TYPE", "MEANING"), write)
-        columns.rows([(f"  {each.name}", each.type, each.meaning) for each in table.columns])
+        columns.rows(
+            [(f"  {column.name}", column.type, column.meaning) for column in table.columns]
+        )
         write("\n")
 
 
@@ -105,7 +107,7 @@ def _cell(value: object) -> str:
         case float() | Decimal():
             return f"{value:.6g}"
         case dict():
-            return ",".join(f"{key}={each}" for key, each in value.items())
+            return ",".join(f"{key}={item}" for key, item in value.items())
         case _:
             return str(value)
 

@@ -130,7 +130,7 @@ def command(
         if name.partition("{")[0] not in FIGURES:
             raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
     checks = dataclasses.replace(checks, allows_no_effect=allows_no_effect)
-    grid = _grid([parse_axis(each) for each in axes], replay)
+    grid = _grid([parse_axis(axis) for axis in axes], replay)
     refuse_folder(output)
     _look_at(grid, checks)
     finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
@@ -169,7 +169,7 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
     for cell in grid:
         replay_command.make_context("replay", list(cell.arguments))
     own = own_values(axes, replay)
-    scales = {each for each in own if each[0] == "scale-nodes"}
+    scales = {place for place in own if place[0] == "scale-nodes"}
     return [
         dataclasses.replace(
             cell,
@@ -184,7 +184,7 @@ def _look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
     """Refuse a grid of which a replay would be refused. Points that differ by seed are one."""
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
-    for cell in {each.group: each for each in reversed(grid)}.values():
+    for cell in {point.group: point for point in reversed(grid)}.values():
         replay.look(cell.command_line, checks, cell.label)
 
 
@@ -203,7 +203,7 @@ def _run(
 
 
 def _refuse_unknown(shown: Sequence[str], finished: Sequence[FinishedCell]) -> None:
-    present = dict.fromkeys(name for each in finished for name in each.figures)
+    present = dict.fromkeys(name for ended in finished for name in ended.figures)
     for name in shown:
         if present and name not in present:
             raise ExitError(REFUSED, f"{name!r} is not a figure; figures are {', '.join(present)}")
@@ -216,8 +216,8 @@ def _checked(
 
     Raises FigureError for a check that chooses nothing in any cell.
     """
-    baselines = {each.cell.seed: each.cell for each in finished if each.cell.is_baseline}
-    compares = any(each.is_change for each in checks.assertions)
+    baselines = {ended.cell.seed: ended.cell for ended in finished if ended.cell.is_baseline}
+    compares = any(assertion.is_change for assertion in checks.assertions)
     if compares and not baselines:
         raise FigureError(".change needs the baseline in the grid, such as scale-nodes=1.0")
 
@@ -226,16 +226,16 @@ def _checked(
         return read_facts(RunDirectory.open(folder / CELLS / cell.name / RUN))
 
     matches = MatchedChecks()
-    ordered = sorted(finished, key=lambda each: each.cell.seed) if compares else finished
-    for each in ordered if checks.assertions else ():
-        if each.problem:
+    ordered = sorted(finished, key=lambda ended: ended.cell.seed) if compares else finished
+    for ended in ordered if checks.assertions else ():
+        if ended.problem:
             for assertion in checks.assertions:
-                yield CheckResult(name=assertion.text, place=each.cell.label, error=each.problem)
+                yield CheckResult(name=assertion.text, place=ended.cell.label, error=ended.problem)
             continue
-        own = read_facts(RunDirectory.open(folder / CELLS / each.cell.name / RUN))
-        other = facts(baselines[each.cell.seed]) if compares else None
+        own = read_facts(RunDirectory.open(folder / CELLS / ended.cell.name / RUN))
+        other = facts(baselines[ended.cell.seed]) if compares else None
         matches.look(checks.assertions, [own] if other is None else [own, other])
-        yield from checks.results_at(each.cell.label, own, other)
+        yield from checks.results_at(ended.cell.label, own, other)
     checks.refuse_unmatched(matches)
 
 
@@ -254,9 +254,11 @@ def _print(rows: Sequence[SweepRow], shown: Sequence[str], console: Console) -> 
 def _print_removals(removed: Sequence[Removal], console: Console) -> None:
     print_rows(
         console,
-        ("AT", "REMOVED NODES", "CHECKS" if any(each.is_checked for each in removed) else ""),
+        ("AT", "REMOVED NODES", "CHECKS" if any(removal.is_checked for removal in removed) else ""),
         removed,
-        lambda each: map(escape, (each.place, ", ".join(each.nodes) or "-", _checks_text(each))),
+        lambda removal: map(
+            escape, (removal.place, ", ".join(removal.nodes) or "-", _checks_text(removal))
+        ),
     )
     if text := sentence(removed):
         console.print(f"\n{escape(text)}", highlight=False)
@@ -267,10 +269,10 @@ def _checks_text(removal: Removal) -> str:
 
 
 def _report_problems(finished: Sequence[FinishedCell]) -> None:
-    failed = [each for each in finished if each.problem]
+    failed = [ended for ended in finished if ended.problem]
     if not failed:
         return
-    problems = [f"{each.cell.label}: {each.problem}" for each in failed[:_PROBLEMS_SHOWN]]
+    problems = [f"{ended.cell.label}: {ended.problem}" for ended in failed[:_PROBLEMS_SHOWN]]
     more = len(failed) - len(problems)
     problems += [f"and {more:,} more"] if more > 0 else []
     raise ExitError(

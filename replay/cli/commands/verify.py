@@ -37,14 +37,14 @@ def command(*, paths: tuple[Path, ...], output: str) -> None:
       reprieve verify runs/today
       reprieve verify runs/* -o json
     """
-    found = [each for path in paths for each in verify(RunDirectory.open(path))]
-    faults = sum(each.verdict in FAULTS for each in found)
+    found = [file for path in paths for file in verify(RunDirectory.open(path))]
+    faults = sum(file.verdict in FAULTS for file in found)
     if output in DATA:
-        echo_data([asdict(each) for each in found], output)
+        echo_data([asdict(file) for file in found], output)
     else:
         table = plain_table("FILE", "STATUS", "REASON")
-        for each in found:
-            table.add_row(escape(each.path), each.verdict, escape(each.problem))
+        for file in found:
+            table.add_row(escape(file.path), file.verdict, escape(file.problem))
         TerminalConsole().print(table)
     if faults:
         runs = ", ".join(map(str, paths))
