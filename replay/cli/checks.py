@@ -107,10 +107,10 @@ class Checks:
 
     def arguments(self) -> list[str]:
         """Return the options that ask for these checks; paths are absolute."""
-        found = [text for assertion in self.assertions for text in ("--assert", assertion.text)]
+        arguments = [text for assertion in self.assertions for text in ("--assert", assertion.text)]
         for name, path in (("--junit", self.junit), ("--summary", self.summary)):
-            found += [name, str(path.absolute())] if path is not None else []
-        return found
+            arguments += [name, str(path.absolute())] if path is not None else []
+        return arguments
 
 
 def raise_failed(results: Iterable[CheckResult]) -> None:

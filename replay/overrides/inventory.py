@@ -69,55 +69,55 @@ class TraceInventory:
 
 def take_inventory(records: Iterable[trace_pb2.Record]) -> TraceInventory:
     """Return the inventory of a whole trace; memory is bounded by its nodes, not by its pods."""
-    found = TraceInventory()
+    inventory = TraceInventory()
     for record in records:
-        if found.start_ns is None:
-            found.start_ns = record.at_ns
+        if inventory.start_ns is None:
+            inventory.start_ns = record.at_ns
         match record.WhichOneof("record"):
             case "header":
-                found.end_ns = record.header.window_end_ns
+                inventory.end_ns = record.header.window_end_ns
             case "template":
-                found.templates = max(found.templates, record.template.id)
-                _note_class(found, record.template.pod)
+                inventory.templates = max(inventory.templates, record.template.id)
+                _note_class(inventory, record.template.pod)
             case "pod_create":
-                found.pods += 1
-                _note_class(found, record.pod_create.pod)
+                inventory.pods += 1
+                _note_class(inventory, record.pod_create.pod)
             case "create" | "update" as case:
-                _note_object(found, getattr(record, case))
-    return found
+                _note_object(inventory, getattr(record, case))
+    return inventory
 
 
-def _note_object(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
+def _note_object(inventory: TraceInventory, message: object_pb2.KubernetesObject) -> None:
     match message.WhichOneof("object"):
         case "pod":
-            found.pods += 1
-            _note_class(found, message.pod)
+            inventory.pods += 1
+            _note_class(inventory, message.pod)
         case "priority_class":
-            found.classes[message.priority_class.metadata.name] = message.priority_class
+            inventory.classes[message.priority_class.metadata.name] = message.priority_class
         case "pod_disruption_budget":
             budget = message.pod_disruption_budget
-            found.budgets[_key(budget.metadata)] = budget
-        case "node" if message.node.metadata.name not in found.nodes:
+            inventory.budgets[_key(budget.metadata)] = budget
+        case "node" if message.node.metadata.name not in inventory.nodes:
             node = message.node
-            found.nodes[node.metadata.name] = node
-            found.allocatable.update(
+            inventory.nodes[node.metadata.name] = node
+            inventory.allocatable.update(
                 resource_amounts(node.status.allocatable or node.status.capacity)
             )
         case kind if kind in CONTROLLERS:
-            _note_workload(found, message)
+            _note_workload(inventory, message)
 
 
-def _note_workload(found: TraceInventory, message: object_pb2.KubernetesObject) -> None:
+def _note_workload(inventory: TraceInventory, message: object_pb2.KubernetesObject) -> None:
     field_name, template = message.WhichOneof("object") or "", pod_template(message)
     if template is None:
         return
-    _note_class_name(found, template.spec)
+    _note_class_name(inventory, template.spec)
     held = getattr(message, field_name)
     kind, key = WORKLOAD_KINDS[field_name], _key(held.metadata)
     selector = meta_pb2.LabelSelector(match_labels=template.metadata.labels)
     if field_name not in ("replication_controller", "cron_job") and held.spec.HasField("selector"):
         selector = held.spec.selector
-    found.workloads.setdefault(
+    inventory.workloads.setdefault(
         (kind, key),
         Workload(
             kind=kind,
@@ -136,19 +136,19 @@ def _key(meta: meta_pb2.ObjectMeta) -> str:
 
 def resource_amounts(quantities: Mapping[str, str]) -> dict[str, int]:
     """Return quantities as integers, "cpu" in millicores; invalid quantities are 0."""
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for name, text in quantities.items():
         try:
-            found[name] = fields.resources({name: text}, name)[name]
+            amounts[name] = fields.resources({name: text}, name)[name]
         except FieldError:
-            found[name] = 0
-    return found
+            amounts[name] = 0
+    return amounts
 
 
-def _note_class(found: TraceInventory, pod: pod_pb2.Pod) -> None:
-    _note_class_name(found, pod.spec)
+def _note_class(inventory: TraceInventory, pod: pod_pb2.Pod) -> None:
+    _note_class_name(inventory, pod.spec)
 
 
-def _note_class_name(found: TraceInventory, spec: pod_pb2.PodSpec) -> None:
+def _note_class_name(inventory: TraceInventory, spec: pod_pb2.PodSpec) -> None:
     if spec.priority_class_name:
-        found.classes.setdefault(spec.priority_class_name, None)
+        inventory.classes.setdefault(spec.priority_class_name, None)

@@ -319,7 +319,7 @@ class Overrides:
 
         Every other problem is left to a call with all of them.
         """
-        found = []
+        effective = []
         for assignment in assignments:
             try:
                 resolve([assignment])
@@ -329,8 +329,8 @@ class Overrides:
                 continue
             except OverrideError:
                 pass
-            found.append(assignment)
-        return found
+            effective.append(assignment)
+        return effective
 
     def kubelet(self, text: str, *, evicts: bool) -> str:
         """Return the kubelets' configuration with assignments, "" for their defaults.

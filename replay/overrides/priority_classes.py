@@ -124,16 +124,16 @@ def _with_pod(
 def _with_object(
     record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
 ) -> trace_pb2.Record:
-    given = getattr(record, case)
-    is_named = given.HasField("pod") or given.HasField("priority_class")
-    if not is_named and pod_template(given) is None:
+    recorded = getattr(record, case)
+    is_named = recorded.HasField("pod") or recorded.HasField("priority_class")
+    if not is_named and pod_template(recorded) is None:
         return record
     changed = copy.deepcopy(record)
     message: object_pb2.KubernetesObject = getattr(changed, case)
     if message.HasField("priority_class"):
-        found = changes.get(message.priority_class.metadata.name)
-        if found is not None:
-            _redefine(message.priority_class, found)
+        change = changes.get(message.priority_class.metadata.name)
+        if change is not None:
+            _redefine(message.priority_class, change)
         return changed
     template = pod_template(message)
     spec = message.pod.spec if template is None else template.spec

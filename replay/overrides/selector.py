@@ -71,9 +71,9 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
 
 def existing_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
     """Return the existing values of a selector's labels, or else the keys of all labels."""
-    found = list(labels)
+    of_objects = list(labels)
     keys = {requirement.key for requirement in selector.requirements}
-    values = {f"{key}={of_object[key]}" for of_object in found for key in keys & set(of_object)}
+    values = {f"{key}={held[key]}" for held in of_objects for key in keys & set(held)}
     if values:
         return shown_names(values, "")
-    return f"the labels {shown_names({key for of_object in found for key in of_object}, '(none)')}"
+    return f"the labels {shown_names({key for held in of_objects for key in held}, '(none)')}"

@@ -109,15 +109,17 @@ def _class(
     for system in SYSTEM_CLASSES:
         if system.name == given.value:
             return NewClass(name=system.name, value=system.value)
-    found, change = inventory.classes.get(given.value), classes.get(given.value, ClassChange())
-    value = change.value if found is None or change.value is not None else found.value
+    recorded, change = inventory.classes.get(given.value), classes.get(given.value, ClassChange())
+    value = change.value if recorded is None or change.value is not None else recorded.value
     if value is None:
         names = [name for name, created in inventory.classes.items() if created is not None]
         raise given.refused(
             f"{unknown_name('PriorityClass', given.value, names)}; --set "
             f"priorityClass.{given.value}.value=NUMBER makes one"
         )
-    policy = change.preemption_policy or (found.preemption_policy if found is not None else "")
+    policy = change.preemption_policy or (
+        recorded.preemption_policy if recorded is not None else ""
+    )
     return NewClass(name=given.value, value=value, preemption_policy=policy)
 
 
@@ -180,9 +182,9 @@ class _WorkloadChanges:
         if made is None:
             self._last += 1
             made = self._made[create.template_id, new.name] = self._last
-            own = trace_pb2.Template(id=made, pod=template)
-            _assign(own.pod.spec, new)
-            yield trace_pb2.Record(at_ns=record.at_ns, template=own)
+            copy_ = trace_pb2.Template(id=made, pod=template)
+            _assign(copy_.pod.spec, new)
+            yield trace_pb2.Record(at_ns=record.at_ns, template=copy_)
         changed.pod_create.template_id = made
         if not create.life.usage_id and create.template_id in self._profiles:
             changed.pod_create.life.usage_id = self._profiles[create.template_id]

@@ -47,13 +47,13 @@ class Moment:
 
     def pod(self, key: str) -> pod_pb2.Pod | None:
         """Return a pod by namespace/name, None where it does not exist."""
-        found: pod_pb2.Pod | None = self.objects.get(("Pod", *_split(key)))
-        return found
+        pod: pod_pb2.Pod | None = self.objects.get(("Pod", *_split(key)))
+        return pod
 
     def node(self, name: str) -> node_pb2.Node | None:
         """Return a node, None where it does not exist."""
-        found: node_pb2.Node | None = self.objects.get(("Node", "", name))
-        return found
+        node: node_pb2.Node | None = self.objects.get(("Node", "", name))
+        return node
 
 
 def moment_of(name: str, run: RunDirectory, start_ns: int, offset_ns: int) -> Moment:

@@ -97,13 +97,13 @@ class Compared:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
-        found = self.divergence
+        first = self.divergence
         divergence = None
-        if found is not None:
+        if first is not None:
             divergence = {
-                "same": found.same,
-                "a": _decision(found.a, self.facts_a),
-                "b": _decision(found.b, self.facts_b),
+                "same": first.same,
+                "a": _decision(first.a, self.facts_a),
+                "b": _decision(first.b, self.facts_b),
                 "effect": self.effect.to_mapping() if self.effect is not None else None,
                 "flipped_by": list(self.reasons),
             }
@@ -129,8 +129,8 @@ class Compared:
             columns = ("Priority class", "Namespace", "Effect in B", "Pods")
             rows = [_group_cells(group) for group in changed[:GROUPS_SHOWN]]
             lines += [markdown_table(columns, rows, numbers=1)]
-            left = len(changed) - GROUPS_SHOWN
-            lines += [f"and {left:,} more groups of pods\n"] if left > 0 else []
+            more = len(changed) - GROUPS_SHOWN
+            lines += [f"and {more:,} more groups of pods\n"] if more > 0 else []
         else:
             lines += ["No pod was affected.\n"]
         workloads = self.comparison.workloads
@@ -140,8 +140,8 @@ class Compared:
                 for workload in workloads[:WORKLOADS_SHOWN]
             ]
             lines += [markdown_table(("Workload", "Ready in A", "Ready in B"), cells)]
-            left = len(workloads) - WORKLOADS_SHOWN
-            lines += [f"and {counted(left, 'more workload')}\n"] if left > 0 else []
+            more = len(workloads) - WORKLOADS_SHOWN
+            lines += [f"and {counted(more, 'more workload')}\n"] if more > 0 else []
         figures = [figure for figure in self.comparison.figures if figure.is_changed]
         if figures:
             rows = [tuple(map(plain, figure_cells(figure))) for figure in figures]
@@ -157,8 +157,8 @@ class Compared:
             return []
         rows = [(plain(note.text), f"{note.a:,}", f"{note.b:,}") for note in notes[:NOTES_SHOWN]]
         lines = [markdown_table(("Note", "A", "B"), rows, numbers=2)]
-        left = len(notes) - NOTES_SHOWN
-        return [*lines, f"and {left:,} more notes"] if left > 0 else lines
+        more = len(notes) - NOTES_SHOWN
+        return [*lines, f"and {more:,} more notes"] if more > 0 else lines
 
 
 def _group_cells(group: PodGroup) -> tuple[str, ...]:

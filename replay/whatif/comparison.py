@@ -179,7 +179,7 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
 def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
     """Return the workloads that changed or were not whole: changed ones first, then worst first."""
     worst = worst_first(workload.verdict for workload in (a.workloads | b.workloads).values())
-    found = []
+    changes = []
     for key in (verdict.key for verdict in worst):
         one, other = (facts.workloads.get(key) for facts in (a, b))
         change = WorkloadChange(
@@ -190,8 +190,8 @@ def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
             text_b=other.verdict.sentence(b.start_ns) if other else "-",
         )
         if change.is_changed or (change.b is not None and not change.b.was_whole):
-            found.append(change)
-    return sorted(found, key=lambda change: not change.is_changed)
+            changes.append(change)
+    return sorted(changes, key=lambda change: not change.is_changed)
 
 
 def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:

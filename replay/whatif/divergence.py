@@ -233,13 +233,13 @@ def _of_objects(a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision) -> It
     """
     side = a if first is a.decision else b
     offset_ns = first.at_ns - side.facts.start_ns
-    found = False
+    is_found = False
     for until_ns, is_before in ((offset_ns - 1, True), (offset_ns, False)):
         moment_a, moment_b = (
             moment_of(run.name, run.run, run.facts.start_ns, until_ns) for run in (a, b)
         )
         for decision in (first, b.decision if side is a else a.decision):
-            if decision is None or found:
+            if decision is None or is_found:
                 continue
             ref = decision.observed.object
             if ref.kind == "Node":
@@ -249,9 +249,9 @@ def _of_objects(a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision) -> It
             else:
                 texts = given_differences(moment_a, moment_b, _key(decision))
             for text in texts:
-                found = True
+                is_found = True
                 yield text
-        if found:
+        if is_found:
             return
 
 
@@ -270,9 +270,9 @@ def _known(
     reasons: Iterable[str], a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision
 ) -> list[str]:
     """Return reasons; where there are none, that the cause is not known, and what inputs differ."""
-    found = list(reasons)
-    if found:
-        return found
+    sentences = list(reasons)
+    if sentences:
+        return sentences
     observed = first.observed
     key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
     manifests = a.run.manifest(), b.run.manifest()
@@ -311,18 +311,18 @@ def _only_preemption(
 
 def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decision) -> Iterator[str]:
     """Yield how preemption for one pod differs between the runs."""
-    found = []
+    explanations = []
     for side in (a, b):
         offset_ns = max(0, pivot.at_ns - start_ns(side.run))
         try:
-            found.append(
+            explanations.append(
                 explain(side.run, ExplainQuery(pod=_key(pivot), offset_ns=offset_ns), top=_ALL)
             )
         except RunError as error:
             yield f"It cannot be explained in {side.name}: {error}."
             return
     yield from _priority_differences(a, b, _key(pivot))
-    yield from preemption_differences(found[0].preemption, found[1].preemption)
+    yield from preemption_differences(explanations[0].preemption, explanations[1].preemption)
 
 
 def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanation:
@@ -334,8 +334,8 @@ def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanatio
 
 def _scheduling(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
     if a.node and b.node and a.node != b.node and a.decision == b.decision == "scheduled":
-        found = [_missing(a.node, b, "B"), _missing(b.node, a, "A")]
-        missing = [sentence for sentence in found if sentence]
+        sentences = [_missing(a.node, b, "B"), _missing(b.node, a, "A")]
+        missing = [sentence for sentence in sentences if sentence]
         yield from missing or _scores(a, b)
         return
     if a.decision == "scheduled" or b.decision == "scheduled":

@@ -122,9 +122,9 @@ class _EffectSearch:
     def first(self) -> Effect | None:
         pods = self._pods_by_effect()
         for kind in EFFECTS:
-            found = self._workload(kind) if kind in _WORSE else self._pod(kind, pods.get(kind, []))
-            if found is not None:
-                return found
+            effect = self._workload(kind) if kind in _WORSE else self._pod(kind, pods.get(kind, []))
+            if effect is not None:
+                return effect
         return None
 
     # Workloads
@@ -210,11 +210,11 @@ class _EffectSearch:
         return self._a.facts.pods | self._b.facts.pods
 
     def _pods_by_effect(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        keys: dict[str, list[str]] = {}
         for key in self._all_pods():
             for kind in self._kinds_of(key):
-                found.setdefault(kind, []).append(key)
-        return found
+                keys.setdefault(kind, []).append(key)
+        return keys
 
     def _kinds_of(self, key: str) -> Iterator[str]:
         """Yield the effects on a pod."""
@@ -240,8 +240,8 @@ class _EffectSearch:
             return None
         if kind == ONLY_IN_ONE:
             return self._only_pod(keys)
-        wanted = _DECISIONS[kind]
-        for offset_ns, of_a, of_b in _instants(self._a, self._b, set(keys), wanted):
+        decisions = _DECISIONS[kind]
+        for offset_ns, of_a, of_b in _instants(self._a, self._b, set(keys), decisions):
             if offset_ns > self._end_ns:
                 return None
             changed = [
@@ -313,12 +313,12 @@ class _EffectSearch:
         moments: tuple[Moment, Moment],
     ) -> Iterator[str]:
         """Yield why both runs decided otherwise about one pod at one time."""
-        found = list(given_differences(*moments, key))
-        if not found:
+        reasons = list(given_differences(*moments, key))
+        if not reasons:
             a, b = replace(self._a, decision=one), replace(self._b, decision=other)
-            found = divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
-        yield from found
-        yield from (override for override in self._overrides() if override not in found)
+            reasons = divergence_reasons(Divergence(a=one, b=other, same=0), a, b)
+        yield from reasons
+        yield from (override for override in self._overrides() if override not in reasons)
 
     def _because(
         self,
@@ -328,13 +328,13 @@ class _EffectSearch:
         moments: tuple[Moment, Moment],
     ) -> Iterator[str]:
         """Yield what differs about a pod that run `side` lost, or about its preemptor or node."""
-        found: list[str] = []
+        reasons: list[str] = []
         if loss is not None and _kind(loss) in ("evicted", "oom_killed"):
-            found += self._of_usage(side, loss)
+            reasons += self._of_usage(side, loss)
         if loss is not None and loss.observed.HasField("preempted"):
             by = loss.observed.preempted.by
-            found += self._of_preemptor(f"{by.namespace}/{by.name}", moments)
-        yield from found or given_differences(*moments, key)
+            reasons += self._of_preemptor(f"{by.namespace}/{by.name}", moments)
+        yield from reasons or given_differences(*moments, key)
         yield from self._overrides()
 
     def _of_usage(self, side: ComparedRun, loss: trace_pb2.Decision) -> list[str]:

@@ -191,17 +191,17 @@ def all_figures(run: RunFacts) -> dict[str, float | None]:
 
 def read_facts(run: RunDirectory) -> RunFacts:
     """Read a run. Raises RunError where its files are missing or broken."""
-    found, workloads = RunFacts(), WorkloadTally()
+    facts, workloads = RunFacts(), WorkloadTally()
     for recorded in run.object_rounds():
         for event in recorded.events:
             workloads.object_changed(event)
-    by_uid = _read_rounds(run, found, workloads)
+    by_uid = _read_rounds(run, facts, workloads)
     preempted: set[str] = set()
     for decision in run.decisions():
         observed = decision.observed
         pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
         if kind == "refused":
-            pod = _note_refused(found, observed, workloads)
+            pod = _note_refused(facts, observed, workloads)
         if decision.refused or pod is None or kind is None:
             continue
         pod.counts.count(kind, observed)
@@ -213,11 +213,11 @@ def read_facts(run: RunDirectory) -> RunFacts:
                 preempted.add(observed.object.uid)
             case "removed":
                 pod.deletions += observed.removed.cause in _DELETIONS
-    for pod in found.pods.values():
+    for pod in facts.pods.values():
         pod.deletions += pod.terminates and pod.uid not in preempted
-    for verdict in workloads.verdicts(found.end_ns):
-        found.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
-    return found
+    for verdict in workloads.verdicts(facts.end_ns):
+        facts.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
+    return facts
 
 
 def missing_pods(run: RunDirectory, key: str) -> dict[int, int]:

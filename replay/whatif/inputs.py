@@ -32,18 +32,18 @@ def input_changes(a: Manifest, b: Manifest) -> list[tuple[str, str, str]]:
 
     Of a configuration file, the lines that only one of them has.
     """
-    found = []
+    changes = []
     inputs_a, inputs_b = _inputs(a), _inputs(b)
     for name in dict.fromkeys([*inputs_a, *inputs_b]):
         one, other = inputs_a.get(name, ""), inputs_b.get(name, "")
         if one != other:
-            found.append((name, *_different_lines(one, other)))
-    return found
+            changes.append((name, *_different_lines(one, other)))
+    return changes
 
 
 def _inputs(manifest: Manifest) -> dict[str, str]:
     traces = [f"{PurePath(trace.path).name} ({trace.sha256[:12]})" for trace in manifest.traces]
-    found = {
+    inputs = {
         "trace": "\n".join(traces),
         "rules": manifest.rules,
         "seed": str(manifest.seed),
@@ -51,10 +51,10 @@ def _inputs(manifest: Manifest) -> dict[str, str]:
     }
     for name, value in (*manifest.configuration.items(), *manifest.models.items()):
         if isinstance(value, Mapping):
-            found |= {f"{name} {key}": _text(item) for key, item in value.items()}
+            inputs |= {f"{name} {key}": _text(item) for key, item in value.items()}
         else:
-            found[name] = _text(value)
-    return found
+            inputs[name] = _text(value)
+    return inputs
 
 
 def _text(value: object) -> str:

@@ -36,24 +36,24 @@ def removals(
     checked: dict[str, list[CheckResult]] = {}
     for result in results:
         checked.setdefault(result.place, []).append(result)
-    found: dict[tuple[tuple[str, str], ...], Removal] = {}
+    by_group: dict[tuple[tuple[str, str], ...], Removal] = {}
     for ended in finished:
         if ended.problem:
             continue
         own = checked.get(ended.cell.label, [])
-        before = found.get(ended.cell.group)
+        before = by_group.get(ended.cell.group)
         failures = [
             result.error or f"{result.name} fails: {result.found}"
             for result in own
             if not result.holds
         ]
-        found[ended.cell.group] = Removal(
+        by_group[ended.cell.group] = Removal(
             place=", ".join(f"{axis}={value}" for axis, value in ended.cell.group),
             nodes=_removed(folder / CELLS / ended.cell.name / RUN),
             failures=(*(before.failures if before else ()), *failures),
             is_checked=bool(own) and (before is None or before.is_checked),
         )
-    rows = list(found.values())
+    rows = list(by_group.values())
     return rows if any(row.nodes for row in rows) else []
 
 

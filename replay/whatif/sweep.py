@@ -315,10 +315,10 @@ def run_into(
 def finished_figures(path: Path) -> dict[str, float | None] | None:
     """Return the figures of a finished cell, None for a cell that is still to be run."""
     try:
-        found = orjson.loads(read_file(path / FIGURES))
+        figures = orjson.loads(read_file(path / FIGURES))
     except (OSError, orjson.JSONDecodeError):
         return None
-    return {str(name): None if value is None else float(value) for name, value in found.items()}
+    return {str(name): None if value is None else float(value) for name, value in figures.items()}
 
 
 class GridError(ValueError):
@@ -390,10 +390,10 @@ def parse_axis(text: str) -> SweepAxis:
         raise GridError(f"--over {text}: {head!r} is not an option of replay")
     if head in _OURS:
         raise GridError(f"--over {text}: --{head} is set by the sweep itself")
-    found = tuple(itertools.chain.from_iterable(map(_expanded, values.split(","))))
-    if len(set(found)) != len(found):
+    texts = tuple(itertools.chain.from_iterable(map(_expanded, values.split(","))))
+    if len(set(texts)) != len(texts):
         raise GridError(f"--over {text}: a value is given twice")
-    return SweepAxis(name=head, values=found)
+    return SweepAxis(name=head, values=texts)
 
 
 def cells(axes: Sequence[SweepAxis], common: Sequence[str]) -> Iterator[SweepCell]:

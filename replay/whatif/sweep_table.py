@@ -68,11 +68,11 @@ class SweepRow:
 
     def spread(self, figure: str) -> str:
         """Return a figure as text, "-" where no run has it; with the runs that do, if not all."""
-        found = self.figures.get(figure)
-        if found is None:
+        spread = self.figures.get(figure)
+        if spread is None:
             return "-"
-        return found.text(5) + (
-            f" ({found.count} of {self.runs})" if found.count < self.runs else ""
+        return spread.text(5) + (
+            f" ({spread.count} of {self.runs})" if spread.count < self.runs else ""
         )
 
 
@@ -166,9 +166,9 @@ def plot(rows: Sequence[SweepRow], figure: str, unit: str) -> str:
 
     A value is a bar where the scale begins at 0, and a point otherwise.
     """
-    found = [(row, row.figures[figure]) for row in rows if figure in row.figures]
-    low, high = _scale([spread for _, spread in found])
-    height = _TOP + _ROW * len(found) + 44
+    spreads = [(row, row.figures[figure]) for row in rows if figure in row.figures]
+    low, high = _scale([spread for _, spread in spreads])
+    height = _TOP + _ROW * len(spreads) + 44
     width = _LEFT + _WIDE + _RIGHT
     label = f"{figure}{', ' + unit if unit else ''}: mean and deviation over the runs at each place"
     parts = [
@@ -177,9 +177,9 @@ def plot(rows: Sequence[SweepRow], figure: str, unit: str) -> str:
         f'<rect class="ground" width="{width}" height="{height}"/>',
         f'<text class="title" x="16" y="28">{escape(label)}</text>',
     ]
-    for index, (row, summed) in enumerate(found):
+    for index, (row, summed) in enumerate(spreads):
         parts += _bar(row, summed, _TOP + index * _ROW, low, high)
-    base = _TOP + _ROW * len(found) + 4
+    base = _TOP + _ROW * len(spreads) + 4
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_LEFT + _WIDE}" y1="{base}" y2="{base}"/>')
     for value, x in ((low, _LEFT), (high, _LEFT + _WIDE)):
         parts.append(f'<text x="{x}" y="{base + 20}" text-anchor="middle">{value:,.4g}</text>')
@@ -214,11 +214,11 @@ def _open(width: int, height: int, label: str) -> str:
     )
 
 
-def _scale(found: Sequence[FigureSpread]) -> tuple[float, float]:
+def _scale(spreads: Sequence[FigureSpread]) -> tuple[float, float]:
     """Return the ends of the scale: from 0, unless the values are close together far from 0."""
-    if not found:
+    if not spreads:
         return 0.0, 1.0
-    least, most = min(spread.least for spread in found), max(spread.most for spread in found)
+    least, most = min(spread.least for spread in spreads), max(spread.most for spread in spreads)
     low = 0.0 if least < 0.7 * most or least < 0 else least - 0.3 * (most - least)
     low = min(low, least)
     return low, most if most > low else low + 1.0

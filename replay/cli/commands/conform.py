@@ -118,16 +118,16 @@ def command(
         raise ExitError(REFUSED, "--version: give FILE; the bundled vectors have several versions")
     addresses = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
     endpoints = Endpoints(addresses={k: v for k, v in addresses.items() if v}, tls=tls)
-    found = files_of(files or recorded_files(), version)
-    with _Bar(found, quiet=quiet) as bar:
-        play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
-    if not any(file.vectors for file in found):
+    played = files_of(files or recorded_files(), version)
+    with _Bar(played, quiet=quiet) as bar:
+        play(played, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
+    if not any(file.vectors for file in played):
         raise ExitError(REFUSED, f"--only {only}: no vector has an id that contains it")
     if output in DATA:
-        echo_data([file.to_mapping() for file in found], output)
+        echo_data([file.to_mapping() for file in played], output)
     else:
-        _print(found, show, quiet=quiet)
-    failed = sum(file.failed for file in found)
+        _print(played, show, quiet=quiet)
+    failed = sum(file.failed for file in played)
     if failed:
         raise ExitError(DIFFERS, f"{counted(failed, 'vector')} failed")
 
@@ -160,9 +160,9 @@ def _print_report(report: ContractReport) -> None:
     echo("", report.sentence)
 
 
-def _print(found: list[FileConformance], show: int, *, quiet: bool) -> None:
+def _print(files: list[FileConformance], show: int, *, quiet: bool) -> None:
     """Print a table and differences for each file; with `quiet` of files that failed alone."""
-    for file in found:
+    for file in files:
         if quiet and not file.failed:
             continue
         counts = f"{file.passed} passed, {file.failed} failed"
@@ -181,7 +181,7 @@ def _print(found: list[FileConformance], show: int, *, quiet: bool) -> None:
         echo()
     if quiet:
         return
-    passed, failed = (sum(getattr(file, name) for file in found) for name in ("passed", "failed"))
+    passed, failed = (sum(getattr(file, name) for file in files) for name in ("passed", "failed"))
     echo(f"{passed} passed, {failed} failed")
 
 

@@ -200,17 +200,19 @@ def _collector(environment: Mapping[str, str]) -> Finding:
 
     what = "collector"
     try:
-        found = collector_of(Signal.TRACES, environment)
+        collector = collector_of(Signal.TRACES, environment)
     except TelemetryError as error:
         return Finding(what=what, state=FAULT, found=str(error))
-    if found is None:
+    if collector is None:
         text = "OTEL_EXPORTER_OTLP_ENDPOINT is not set: spans are written to files"
         return Finding(what=what, state=OK, found=text)
-    parts = urlsplit(found.endpoint if "//" in found.endpoint else f"//{found.endpoint}")
+    parts = urlsplit(
+        collector.endpoint if "//" in collector.endpoint else f"//{collector.endpoint}"
+    )
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 4317), timeout=5):
-            return Finding(what=what, state=OK, found=f"{found.endpoint} accepts connections")
+            return Finding(what=what, state=OK, found=f"{collector.endpoint} accepts connections")
     except OSError as error:
         advice = "start it, or unset OTEL_EXPORTER_OTLP_ENDPOINT: a replay that loses spans fails"
-        text = f"{found.endpoint}: {error.strerror or error}"
+        text = f"{collector.endpoint}: {error.strerror or error}"
         return Finding(what=what, state=FAULT, found=text, advice=advice)

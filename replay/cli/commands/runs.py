@@ -298,11 +298,11 @@ def explain_command(
         raise click.UsageError("--at and --attempt cannot be combined")
     directory, pod = _explained(run, (pod, *others))
     query = ExplainQuery(pod=pod, namespace=namespace, **of_run(moment), attempt=attempt or 0)
-    found = explain(directory, query, top=top, address=scheduler, tls=tls)
+    explanation = explain(directory, query, top=top, address=scheduler, tls=tls)
     if output in DATA:
-        echo_data(found.to_mapping(), output)
+        echo_data(explanation.to_mapping(), output)
     else:
-        print_explanation(found, TerminalConsole())
+        print_explanation(explanation, TerminalConsole())
 
 
 def _explained(run: Path | None, arguments: Sequence[str]) -> tuple[RunDirectory, str]:

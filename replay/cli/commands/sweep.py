@@ -232,10 +232,10 @@ def _checked(
             for assertion in checks.assertions:
                 yield CheckResult(name=assertion.text, place=ended.cell.label, error=ended.problem)
             continue
-        own = read_facts(RunDirectory.open(folder / CELLS / ended.cell.name / RUN))
+        facts_here = read_facts(RunDirectory.open(folder / CELLS / ended.cell.name / RUN))
         other = facts(baselines[ended.cell.seed]) if compares else None
-        matches.look(checks.assertions, [own] if other is None else [own, other])
-        yield from checks.results_at(ended.cell.label, own, other)
+        matches.look(checks.assertions, [facts_here] if other is None else [facts_here, other])
+        yield from checks.results_at(ended.cell.label, facts_here, other)
     checks.refuse_unmatched(matches)
 
 

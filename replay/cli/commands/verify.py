@@ -37,16 +37,16 @@ def command(*, paths: tuple[Path, ...], output: str) -> None:
       reprieve verify runs/today
       reprieve verify runs/* -o json
     """
-    found = [file for path in paths for file in verify(RunDirectory.open(path))]
-    faults = sum(file.verdict in FAULTS for file in found)
+    files = [file for path in paths for file in verify(RunDirectory.open(path))]
+    faults = sum(file.verdict in FAULTS for file in files)
     if output in DATA:
-        echo_data([asdict(file) for file in found], output)
+        echo_data([asdict(file) for file in files], output)
     else:
         table = plain_table("FILE", "STATUS", "REASON")
-        for file in found:
+        for file in files:
             table.add_row(escape(file.path), file.verdict, escape(file.problem))
         TerminalConsole().print(table)
     if faults:
         runs = ", ".join(map(str, paths))
-        counts = f"{faults:,} of {len(found):,} files"
+        counts = f"{faults:,} of {len(files):,} files"
         raise ExitError(DIFFERS, f"{runs}: {counts} are not those of the run's end, see STATUS")
