@@ -66,12 +66,12 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each bound on what is read; the bounds of the process are set to them."""
 
-    def with_bounds(bounds: Bounds, **values: Any) -> Any:
-        set_bounds(bounds)
+    def with_bounds(bounds_on_reading: Bounds, **values: Any) -> Any:
+        set_bounds(bounds_on_reading)
         return command(**values)
 
     functools.update_wrapper(with_bounds, command)
-    return takes("bounds", Bounds)(with_bounds)
+    return takes("bounds_on_reading", Bounds)(with_bounds)
 
 
 def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:

@@ -198,20 +198,8 @@ def _check_resource(run: RunFacts, resource: str) -> None:
 
 def label_value(one: Described, label: str) -> str | int:
     """Return the value of a label, one of POD_LABELS; "" where there is none."""
-    match label:
-        case "priority":
-            return one.priority
-        case "class":
-            return one.priority_class
-        case "namespace":
-            return one.namespace
-        case "name":
-            return one.name
-        case "node":
-            return one.node
-        case "workload":
-            return one.workload
-    return one.kind
+    value: str | int = getattr(one, "priority_class" if label == "class" else label)
+    return value
 
 
 def meets(one: Described, condition: LabelCondition) -> bool:

@@ -6,9 +6,9 @@ value that differs at that moment, and where none does, there is no sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from replay.results.durations import simulated
 from replay.results.run.cluster import ClusterObjects, ObjectKey
@@ -25,6 +25,7 @@ from services.rpc.kube.fields import time_ns
 from services.rpc.kube.spec import PodSpecInterner
 from services.terminal import counted
 
+_Value = TypeVar("_Value")
 _NAMED = 3
 """Pods that a sentence names."""
 _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -99,14 +100,7 @@ def pod_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
             yield from _missing(a, b, key)
         return
     yield from _termination(a, b, key)
-    yield from _priority(one, other, key)
-    yield from _requests(one, other, key)
-    yield from _limits(one, other, key)
-    for name in _nodes(one, other):
-        yield from node_differences(a, b, name)
-    for owner in _owners(a, one.metadata):
-        yield from _controller(a, b, owner)
-    yield from _budgets(a, b, one)
+    yield from _given(a, b, key, allowed=True)
     if one.spec.node_name != other.spec.node_name:
         places = (side.spec.node_name or "no node" for side in (one, other))
         yield "{} has {} in A and {} in B.".format(key, *places)
@@ -120,21 +114,30 @@ def given_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
         if key in moment.refused and key not in other.refused:
             yield from _admission(a, b, _split(key)[0])
             yield f"In {moment.name} admission refused {key}: {moment.refused[key]}."
-    one, other_pod = a.pod(key), b.pod(key)
-    if one is not None and other_pod is not None:
-        yield from _priority(one, other_pod, key)
-        yield from _requests(one, other_pod, key)
-        yield from _limits(one, other_pod, key)
-    either = one or other_pod
+    # What a budget allows follows from decisions of this very moment.
+    yield from _given(a, b, key, allowed=False)
+
+
+def _given(a: Moment, b: Moment, key: str, *, allowed: bool) -> Iterator[str]:
+    """Yield differences of a pod's spec, its node, its controller and its budgets.
+
+    allowed: also in how many disruptions a budget allows.
+    """
+    one, other = a.pod(key), b.pod(key)
+    if one is not None and other is not None:
+        mine, theirs = one.spec.priority, other.spec.priority
+        if mine != theirs:
+            yield f"The priority of {key} is {mine:,} in A and {theirs:,} in B."
+        yield from _requests(one, other, key)
+        yield from _limits(one, other, key)
+    either = one or other
     if either is None:
         return
-    holder = a if one is not None else b
-    for name in _nodes(one, other_pod):
+    for name in _nodes(one, other):
         yield from node_differences(a, b, name)
-    for owner in _owners(holder, either.metadata):
+    for owner in _owners(a if one is not None else b, either.metadata):
         yield from _controller(a, b, owner)
-    # What a budget allows follows from decisions of this very moment.
-    yield from _budgets(a, b, either, allowed=False)
+    yield from _budgets(a, b, either, allowed=allowed)
 
 
 def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
@@ -145,10 +148,9 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
             yield f"{'A' if one is None else 'B'} has no node {name}."
         return
     statuses = [_conditions(side) for side in (one, other)]
-    for type_ in dict.fromkeys(["Ready", *statuses[0], *statuses[1]]):
-        mine, theirs = (status.get(type_, "not set") for status in statuses)
-        if mine != theirs:
-            yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
+    types = dict.fromkeys(["Ready", *statuses[0], *statuses[1]])
+    for type_, mine, theirs in _different(*statuses, "not set", types):
+        yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
     taints = [[f"{t.key}:{t.effect}" for t in side.spec.taints] for side in (one, other)]
     for run, own, others in (("A", *taints), ("B", *taints[::-1])):
         only = [taint for taint in own if taint not in others]
@@ -156,10 +158,22 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
             yield f"Only in {run} node {name} has the taint {', '.join(only)}."
     if one.spec.unschedulable != other.spec.unschedulable:
         yield f"Node {name} is cordoned only in {'A' if one.spec.unschedulable else 'B'}."
-    for resource in sorted({*one.status.allocatable, *other.status.allocatable}):
-        mine, theirs = (side.status.allocatable.get(resource, "0") for side in (one, other))
+    allocatable = (side.status.allocatable for side in (one, other))
+    for resource, mine, theirs in _different(*allocatable, "0"):
+        yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
+
+
+def _different(
+    one: Mapping[str, _Value],
+    other: Mapping[str, _Value],
+    absent: _Value,
+    names: Iterable[str] = (),
+) -> Iterator[tuple[str, _Value, _Value]]:
+    """Yield each name with another value in A than in B, and both; `names` are their order."""
+    for name in names or sorted({*one, *other}):
+        mine, theirs = one.get(name, absent), other.get(name, absent)
         if mine != theirs:
-            yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
+            yield name, mine, theirs
 
 
 def node_pod_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
@@ -204,12 +218,9 @@ def _limits(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
         for pod in (one, other)
     ]
     for name in (container for container in limits[0] if container in limits[1]):
-        mine, theirs = (of_pod[name] for of_pod in limits)
-        for resource in sorted({*mine, *theirs}):
-            if mine.get(resource) != theirs.get(resource):
-                amounts = (amounts_of.get(resource, "none") for amounts_of in (mine, theirs))
-                text = "The {} limit of container {} of {} is {} in A and {} in B."
-                yield text.format(resource, name, key, *amounts)
+        for resource, mine, theirs in _different(limits[0][name], limits[1][name], "none"):
+            text = f"is {mine} in A and {theirs} in B."
+            yield f"The {resource} limit of container {name} of {key} {text}"
 
 
 def _missing(a: Moment, b: Moment, key: str) -> Iterator[str]:
@@ -273,12 +284,6 @@ def _termination(a: Moment, b: Moment, key: str) -> Iterator[str]:
         yield f"{key} terminates since {simulated(max(0, other))} in B, and not in A."
 
 
-def _priority(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
-    mine, theirs = one.spec.priority, other.spec.priority
-    if mine != theirs:
-        yield f"The priority of {key} is {mine:,} in A and {theirs:,} in B."
-
-
 def _nodes(*pods: pod_pb2.Pod | None) -> list[str]:
     names = (pod.spec.node_name for pod in pods if pod is not None)
     return [name for name in dict.fromkeys(names) if name]
@@ -305,11 +310,9 @@ def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod, *, allowed: bool = True) ->
 def _requests(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
     interner = PodSpecInterner()
     amounts = [pod_requests(interner.spec(side.spec)) for side in (one, other)]
-    for resource in sorted({*amounts[0], *amounts[1]}):
-        mine, theirs = (of_pod.get(resource, 0) for of_pod in amounts)
-        if mine != theirs:
-            unit = "m" if resource == "cpu" else ""
-            yield f"{key} requests {mine:,}{unit} {resource} in A and {theirs:,}{unit} in B."
+    for resource, mine, theirs in _different(*amounts, 0):
+        unit = "m" if resource == "cpu" else ""
+        yield f"{key} requests {mine:,}{unit} {resource} in A and {theirs:,}{unit} in B."
 
 
 def _conditions(node: node_pb2.Node) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from replay.cli.parameters import (
 from replay.errors import RunError
 from replay.options import FOLDER
 from replay.results.run.files import MANIFEST, next_folder
-from replay.results.summary.table import escape, plain_table, print_left_out, right_aligned
+from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
 from replay.whatif.compared import (
     GROUPS_SHOWN,
@@ -40,7 +40,7 @@ from replay.whatif.compared import (
     figure_cells,
     group_effects,
 )
-from replay.whatif.comparison import FigureChange, PodGroup, WorkloadChange
+from replay.whatif.comparison import FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
 from services.terminal import counted
@@ -175,7 +175,7 @@ def show(compared: Compared, output: str) -> None:
     if output in DATA:
         echo_data(compared.to_mapping(), output)
         return
-    console = TerminalConsole()
+    console, wide = TerminalConsole(), output == "wide"
     paths = (escape(str(run.path)) for run in (compared.run_a, compared.run_b))
     console.print("A: {}\nB: {}\n".format(*paths), highlight=False)
     sentences = [*compared.not_judged_lines(), *compared.end_lines()]
@@ -183,24 +183,24 @@ def show(compared: Compared, output: str) -> None:
         console.print(escape(sentence), highlight=False)
     if sentences:
         console.print()
-    _print_divergence(compared, console, wide=output == "wide")
-    _print_groups(compared.comparison.groups, console, wide=output == "wide")
-    _print_workloads(compared.comparison.workloads, console, wide=output == "wide")
-    _print_figures(compared.comparison.figures, console, wide=output == "wide")
-    _print_notes(compared, console, wide=output == "wide")
-
-
-def _print_notes(compared: Compared, console: Console, *, wide: bool) -> None:
-    notes = list(compared_notes(compared.run_a, compared.run_b))
-    if not notes:
-        return
-    table = plain_table(*right_aligned("A", "B"), "KIND", "NOTE")
-    shown = None if wide else NOTES_SHOWN
-    for note in notes[:shown]:
-        table.add_row(f"{note.a:,}", f"{note.b:,}", escape(note.kind), escape(note.text))
+    _print_divergence(compared, console, wide=wide)
+    _print_groups(compared.comparison.groups, console, wide=wide)
+    print_rows(
+        console,
+        ("WORKLOAD", "READY IN A", "READY IN B"),
+        compared.comparison.workloads,
+        lambda workload: map(escape, (workload.key, workload.text_a, workload.text_b)),
+        None if wide else WORKLOADS_SHOWN,
+    )
     console.print()
-    console.print(table)
-    print_left_out(len(notes), shown, console)
+    _print_figures(compared.comparison.figures, console, wide=wide)
+    print_rows(
+        console,
+        (*right_aligned("A", "B"), "KIND", "NOTE"),
+        list(compared_notes(compared.run_a, compared.run_b)),
+        lambda note: (f"{note.a:,}", f"{note.b:,}", escape(note.kind), escape(note.text)),
+        None if wide else NOTES_SHOWN,
+    )
 
 
 def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
@@ -209,49 +209,27 @@ def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> No
     reasons = compared.reasons[: None if wide else REASONS_SHOWN]
     for line in (*decisions, *reasons, *compared.first_decision_lines()):
         console.print(Padding.indent(console.render_str(escape(line), highlight=False), 2))
-    console.print()
 
 
 def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool) -> None:
+    def cells(group: PodGroup) -> Iterator[str]:
+        names = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
+        yield from map(escape, names)
+        yield "\n".join(map(escape, group_effects(group, named=wide)))
+
     changed = [group for group in groups if group.counts]
+    columns = ("PRIORITY CLASS", "NAMESPACE", *right_aligned("PODS"), "EFFECT IN B")
+    print_rows(console, columns, changed, cells, None if wide else GROUPS_SHOWN)
     if not changed:
-        console.print("No pod was affected.\n", highlight=False)
-        return
-    table = plain_table("PRIORITY CLASS", "NAMESPACE", *right_aligned("PODS"), "EFFECT IN B")
-    shown = None if wide else GROUPS_SHOWN
-    for group in changed[:shown]:
-        cells = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
-        effects = map(escape, group_effects(group, named=wide))
-        table.add_row(*map(escape, cells), "\n".join(effects))
-    console.print(table)
-    print_left_out(len(changed), shown, console)
-    console.print()
-
-
-def _print_workloads(
-    workloads: tuple[WorkloadChange, ...], console: Console, *, wide: bool
-) -> None:
-    """Print the verdicts of both runs; changed ones come first."""
-    if not workloads:
-        return
-    table = plain_table("WORKLOAD", "READY IN A", "READY IN B")
-    shown = None if wide else WORKLOADS_SHOWN
-    for workload in workloads[:shown]:
-        table.add_row(*map(escape, (workload.key, workload.text_a, workload.text_b)))
-    console.print(table)
-    print_left_out(len(workloads), shown, console)
-    console.print()
+        console.print("\nNo pod was affected.", highlight=False)
 
 
 def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide: bool) -> None:
-    table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
-    same = 0
-    for figure in figures:
-        if figure.is_changed or wide:
+    shown = [figure for figure in figures if figure.is_changed or wide]
+    if shown:
+        table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
+        for figure in shown:
             table.add_row(*map(escape, figure_cells(figure)))
-        else:
-            same += 1
-    if table.row_count:
         console.print(table)
-    if same:
+    if same := len(figures) - len(shown):
         console.print(f"{counted(same, 'figure')} identical.", highlight=False)
