@@ -170,19 +170,19 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     first = first_of(divergence, a.facts.start_ns, b.facts.start_ns)
     for side, decision in ((a, one), (b, other)):
         if decision is not None and decision is first and decision.observed.HasField("evicted"):
-            return _known(_eviction(side, b if side is a else a, decision), a, b, first)
+            return _or_unknown(_eviction(side, b if side is a else a, decision), a, b, first)
         if decision is not None and decision is first and decision.observed.HasField("oom_killed"):
-            return _known(_oom_kill(side, b if side is a else a, decision), a, b, first)
+            return _or_unknown(_oom_kill(side, b if side is a else a, decision), a, b, first)
     if _is_pressure(first):
         differences = [*_threshold_differences(a, b), *_usage_differences(a, b)]
-        return _known(differences or _of_use(a, b, first), a, b, first)
+        return _or_unknown(differences or _of_use(a, b, first), a, b, first)
     if one is not None and other is not None and _are_one_attempt(one, other, a, b):
         try:
             found_a, found_b = _explained(a, one), _explained(b, other)
         except RunError as error:
             return [f"It cannot be explained: {error}."]
         return list(_scheduling(found_a, found_b))
-    return [*_context(a, b, one, other), *_known(_of_objects(a, b, first), a, b, first)]
+    return [*_context(a, b, one, other), *_or_unknown(_of_objects(a, b, first), a, b, first)]
 
 
 def _context(
@@ -266,7 +266,7 @@ def _of_node(
         yield from override_differences(*manifests, ("fail", "drain", "apply"))
 
 
-def _known(
+def _or_unknown(
     reasons: Iterable[str], a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision
 ) -> list[str]:
     """Return reasons; where there are none, that the cause is not known, and what inputs differ."""

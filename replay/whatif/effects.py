@@ -188,7 +188,7 @@ class _EffectSearch:
         if key in losses:
             at_ns = losses[key].at_ns - side.facts.start_ns
             since = f"At {simulated(at_ns)} {side.name}" if at_ns != at else side.name
-            yield f"{since} {_told(losses[key])}."
+            yield f"{since} {_decided(losses[key])}."
         else:
             yield f"{side.name} {_state(here, key)}; {there.name} {_state(there, key)}."
         yield from self._because(key, side, losses.get(key), moments)
@@ -278,7 +278,7 @@ class _EffectSearch:
     ) -> Effect:
         moments = self._moments(offset_ns)
         texts = [
-            _told(decision) if decision is not None else _state(moment, key)
+            _decided(decision) if decision is not None else _state(moment, key)
             for moment, decision in zip(moments, (one, other), strict=True)
         ]
         reasons: Iterable[str] = ()
@@ -401,7 +401,7 @@ def _state(moment: Moment, key: str) -> str:
     return text if _is_ready(moment, key) else f"{text}, not ready"
 
 
-def _told(decision: trace_pb2.Decision) -> str:
+def _decided(decision: trace_pb2.Decision) -> str:
     """Return a decision as the end of a sentence, with the scheduler's reason where it failed."""
     message = decision.observed.failed_scheduling.message.split(" no new claims")[0]
     text = sentence_of(decision)

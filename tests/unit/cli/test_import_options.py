@@ -72,7 +72,7 @@ def test_nodes_are_made_of_the_size_that_is_asked_for(tmp_path: Path) -> None:
         (("--nodes-from", "none.yaml"), "does not exist"),
     ],
 )
-def test_an_option_that_means_nothing_is_refused(
+def test_a_malformed_value_of_an_option_is_refused(
     tmp_path: Path, options: tuple[str, ...], problem: str
 ) -> None:
     """With an example of what does."""

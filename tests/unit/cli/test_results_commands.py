@@ -188,7 +188,7 @@ _NOTHING = "No resources found"
         (("po", "-n", "other", "-o", "custom-columns=N:.metadata.name"), f"{_NOTHING} in other"),
     ],
 )
-def test_that_nothing_is_there_is_said_beside_the_output(
+def test_no_resources_found_is_on_standard_error(
     run: str, arguments: tuple[str, ...], said: str
 ) -> None:
     """As kubectl words it, on standard error, and the command succeeds."""

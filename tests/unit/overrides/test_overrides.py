@@ -113,7 +113,7 @@ def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None
     assert taken == list(trace())
 
 
-def test_setting_min_available_takes_max_unavailable_away() -> None:
+def test_min_available_replaces_max_unavailable() -> None:
     """They exclude each other in a PodDisruptionBudget."""
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):
         specs = [r.create.pod_disruption_budget.spec for r in changed(key) if "budget" in str(r)]
@@ -142,7 +142,7 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
         ("colour", "write KEY=VALUE"),
     ],
 )
-def test_an_override_that_cannot_be_made_says_what_there_is(key: str, told: str) -> None:
+def test_an_override_without_a_target_names_what_exists(key: str, told: str) -> None:
     """In a sentence that names the option."""
     assert told in refusal(key)
     assert refusal(key).startswith(f"--set {key}")
@@ -154,7 +154,7 @@ def test_a_field_that_is_set_twice_is_refused() -> None:
         changed("priorityClass.batch.value=1", "priorityClass.batch.value=2")
 
 
-def test_dropped_nodes_go_and_their_pods_come_pending() -> None:
+def test_pods_of_dropped_nodes_become_pending() -> None:
     """By a label selector."""
     records = changed(drop="zone in (b), !gpu")
     assert nodes(records) == ["n0", "n2", "n4", "n6", "n8"]
@@ -193,7 +193,7 @@ def test_a_smaller_cluster_is_part_of_a_larger_one() -> None:
     assert nodes(changed(scale="=8")) == nodes(changed(scale="0.8"))
 
 
-def test_clones_have_names_of_their_own_and_stand_behind_their_originals() -> None:
+def test_cloned_nodes_follow_their_originals_under_new_names() -> None:
     """The same names each time, with a hostname label to match, in a trace that is in order."""
     records = changed(scale="+15")
     names = nodes(records)
@@ -212,7 +212,7 @@ def test_a_scale_that_changes_nothing_is_refused() -> None:
     assert "write 0.8, 1.5, +10, -10 or =5" in refusal(scale="many")
 
 
-def test_arrivals_ask_for_as_much_as_is_wanted_and_never_end() -> None:
+def test_arrivals_request_the_target_and_never_end() -> None:
     """Pods are drawn again, each with a name of its own; all come at the beginning."""
     records = changed(arrivals="cpu=0.5", seed=3)
     made = pods(records)
@@ -229,7 +229,7 @@ def test_fewer_arrivals_leave_pods_out() -> None:
     assert len(pods(changed(arrivals="cpu=0.025"))) == 1
 
 
-def test_arrivals_ask_for_what_pods_ask_for_as_a_whole() -> None:
+def test_arrivals_count_the_requests_of_whole_pods() -> None:
     """Pod-level requests stand for those of the containers, as the scheduler has it."""
 
     def larger() -> Iterator[trace_pb2.Record]:
@@ -307,7 +307,7 @@ def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -
         ("memory 1Gi", "write a selector, a resource and a value"),
     ],
 )
-def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> None:
+def test_a_usage_rule_without_a_pod_names_what_exists(usage: str, told: str) -> None:
     """In a sentence that names the option."""
     assert told in refusal(usage=usage)
     assert refusal(usage=usage).startswith(f"--usage {usage!r}")

@@ -36,7 +36,7 @@ def test_failed_checks_come_first() -> None:
     assert checks_markdown([]) == ""
 
 
-def test_markdown_shows_marks_and_obeys_none() -> None:
+def test_markdown_escapes_marks_of_names() -> None:
     """No markup, table cell, link, mention or second line."""
     wild = "a|b\n<img src=x> [x](http://y) @team #12 `c` **d** &amp; www.x"
     shown = plain(wild)

@@ -40,7 +40,7 @@ def test_runs_that_begin_at_other_times_are_compared_from_their_beginnings(tmp_p
     assert first_divergence(a, b) is None
 
 
-def test_runs_part_at_another_node_another_pod_and_another_time(tmp_path: Path) -> None:
+def test_runs_diverge_at_another_node_another_pod_and_another_time(tmp_path: Path) -> None:
     """After the decisions that are the same."""
     a = run(tmp_path / "a", bound("x", "n1"), bound("y", "n1", at_ns=7))
     for number, other in enumerate(
@@ -53,7 +53,7 @@ def test_runs_part_at_another_node_another_pod_and_another_time(tmp_path: Path) 
         assert sentence_of(found.b) == sentence_of(other)
 
 
-def test_a_run_that_decides_no_further_parts_from_one_that_does(tmp_path: Path) -> None:
+def test_a_run_that_ends_early_diverges_at_the_next_decision_of_the_other(tmp_path: Path) -> None:
     """In a sentence that names the pod."""
     a = run(tmp_path / "a", bound("x", "n1"))
     found = first_divergence(a, run(tmp_path / "b", bound("x", "n1"), bound("y", "n1")))
