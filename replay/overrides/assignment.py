@@ -67,6 +67,12 @@ WORKLOADS = (
 )
 
 
+_OBJECTS = {
+    target.value: target
+    for target in (OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS)
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One `--set`, whose argument is `text`.
@@ -143,17 +149,10 @@ def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
         return OverrideTarget.KUBELET, rest, head
     name, last, field = rest.rpartition(".")
     if dot and last and name and field:
-        match head:
-            case "priorityClass":
-                return OverrideTarget.PRIORITY_CLASS, name, field
-            case "pdb":
-                return OverrideTarget.BUDGET, name, field
-            case "plugin":
-                return OverrideTarget.SCHEDULER, name, f"plugin.{field}"
-            case _ if target := next(
-                (workload for workload in WORKLOADS if workload.value == head), None
-            ):
-                return target, name, field
+        if head == "plugin":
+            return OverrideTarget.SCHEDULER, name, f"plugin.{field}"
+        if head in _OBJECTS:
+            return _OBJECTS[head], name, field
     raise OverrideError(f"--set {text}: {key!r} is not one of {', '.join(_FORMS)}")
 
 

@@ -10,13 +10,8 @@ from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.whatif.ci import code, figure_name, figure_text, markdown_table, plain
 from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
-from replay.whatif.divergence import (
-    ComparedRun,
-    Divergence,
-    divergence_reasons,
-    first_divergence,
-    sentence_of,
-)
+from replay.whatif.decisions import sentence_of
+from replay.whatif.divergence import ComparedRun, Divergence, divergence_reasons, first_divergence
 from replay.whatif.effects import Effect, changes_cluster, first_effect
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.notes import compared_notes

@@ -6,30 +6,30 @@ Pods pair by namespace and name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.workloads.verdict import WorkloadVerdict, worst_first
-from replay.whatif.facts import RunFacts, all_figures
+from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
 _SAMPLES = 5
 WAITED_LONGER, WAITED_SHORTER = "waited longer", "waited shorter"
 """Of pods that were bound in both runs: the time until their bindings."""
 STILL_LONGER, STILL_SHORTER = "still waiting longer", "still waiting shorter"
 """Of pods without a node when the first of both runs ends: the time until then; 0 with a node."""
+_MORE_OFTEN: Mapping[str, Callable[[PodFacts], int]] = {
+    "preempted": lambda pod: pod.counts.preempted,
+    "evicted": lambda pod: pod.counts.evicted.total(),
+    "OOM-killed": lambda pod: pod.counts.decisions["oom_killed"],
+    "deleted": lambda pod: pod.deletions,
+}
+"""How often something happened to a pod."""
 EFFECTS = (
     "moved",
     "got a node",
     "got no node",
-    "preempted more often",
-    "preempted less often",
-    "evicted more often",
-    "evicted less often",
-    "OOM-killed more often",
-    "OOM-killed less often",
-    "deleted more often",
-    "deleted less often",
+    *(f"{name} {change} often" for name in _MORE_OFTEN for change in ("more", "less")),
     WAITED_LONGER,
     WAITED_SHORTER,
     STILL_LONGER,
@@ -209,15 +209,9 @@ def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
         yield PodEffect("moved")
     elif bool(one.node) != bool(other.node):
         yield PodEffect("got a node" if other.node else "got no node")
-    if change := other.counts.preempted - one.counts.preempted:
-        yield PodEffect("preempted more often" if change > 0 else "preempted less often")
-    if change := other.counts.evicted.total() - one.counts.evicted.total():
-        yield PodEffect("evicted more often" if change > 0 else "evicted less often")
-    killed = "oom_killed"
-    if change := other.counts.decisions[killed] - one.counts.decisions[killed]:
-        yield PodEffect("OOM-killed more often" if change > 0 else "OOM-killed less often")
-    if change := other.deletions - one.deletions:
-        yield PodEffect("deleted more often" if change > 0 else "deleted less often")
+    for name, counts in _MORE_OFTEN.items():
+        if change := counts(other) - counts(one):
+            yield PodEffect(f"{name} {'more' if change > 0 else 'less'} often")
     if one.waited_ns and other.waited_ns:
         change_ns = sum(other.waited_ns) - sum(one.waited_ns)
         yield from _changed(WAITED_LONGER, WAITED_SHORTER, change_ns)

@@ -25,6 +25,7 @@ from replay.whatif.causes import (
     node_pod_differences,
     pod_differences,
 )
+from replay.whatif.decisions import identity
 from replay.whatif.facts import RunFacts
 from replay.whatif.inputs import input_changes, override_differences
 from replay.world.loop.replay import ReplayEnd
@@ -67,77 +68,10 @@ def start_ns(run: RunDirectory) -> int:
     return next((round_.at_ns for round_ in run.rounds()), 0)
 
 
-def sentence_of(decision: trace_pb2.Decision) -> str:
-    """Return a decision as the end of a sentence, such as "bound default/web-0 to node-1"."""
-    observed = decision.observed
-    key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
-    match observed.WhichOneof("observed"):
-        case "scheduled":
-            text = f"bound {key} to {observed.scheduled.node_name}"
-        case "nominated":
-            victims = [f"{victim.namespace}/{victim.name}" for victim in observed.nominated.victims]
-            node = observed.nominated.node_name
-            text = f"nominated {key} for {node}" if node else f"cleared the nomination of {key}"
-            text += f", to preempt {', '.join(victims)}" if victims else ""
-        case "preempted":
-            by = observed.preempted.by
-            text = f"preempted {key} for {by.namespace}/{by.name}"
-        case "evicted":
-            text = f"evicted {key} on {observed.evicted.node_name}"
-        case "oom_killed":
-            text = f"OOM-killed container {observed.oom_killed.container} of {key}"
-        case "failed_scheduling":
-            text = f"found no node for {key}"
-        case "condition_changed":
-            change = observed.condition_changed
-            text = f"set {change.type} of node {key} to {change.status}"
-        case "node_drain":
-            drain = observed.node_drain
-            text = f"{drain.step.lower()} node {key}"
-            text += f" ({drain.message})" if drain.message else ""
-        case "removed":
-            text = f"removed {key} ({observed.removed.cause})"
-        case "refused":
-            text = f"refused to create {key}: {observed.refused.message}"
-        case case:
-            text = f"{'created' if case == 'made' else case} {key}"
-    return f"{text} (refused: {decision.refused})" if decision.refused else text
-
-
 def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
     begin_ns = start_ns(run)
     for decision in run.decisions():
         yield identity(decision, begin_ns), decision
-
-
-def identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
-    """Return what two runs' decisions are compared by; `begin_ns` is the run's beginning."""
-    observed = decision.observed
-    case = observed.WhichOneof("observed")
-    named = (observed.object.kind, observed.object.namespace, observed.object.name)
-    return (decision.at_ns - begin_ns, case, named, _detail(observed, case), bool(decision.refused))
-
-
-def _detail(observed: trace_pb2.Observed, case: str | None) -> Hashable:
-    match case:
-        case "scheduled":
-            return observed.scheduled.node_name
-        case "nominated":
-            victims = tuple((v.namespace, v.name) for v in observed.nominated.victims)
-            return observed.nominated.node_name, victims
-        case "preempted":
-            return observed.preempted.node_name, observed.preempted.by.name
-        case "evicted":
-            return observed.evicted.node_name, observed.evicted.signal
-        case "oom_killed":
-            return observed.oom_killed.container, observed.oom_killed.limit_of
-        case "finished":
-            return observed.finished.phase
-        case "condition_changed":
-            return observed.condition_changed.type, observed.condition_changed.status
-        case "node_drain":
-            return observed.node_drain.step
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,8 @@ from typing import Any
 from replay.results.durations import simulated
 from replay.results.workloads.verdict import Shortfall, WorkloadVerdict, worst_first
 from replay.whatif.causes import Moment, given_differences, moment_of
-from replay.whatif.divergence import (
-    ComparedRun,
-    Divergence,
-    divergence_reasons,
-    identity,
-    sentence_of,
-)
+from replay.whatif.decisions import identity, sentence_of
+from replay.whatif.divergence import ComparedRun, Divergence, divergence_reasons
 from replay.whatif.facts import PodFacts, missing_pods
 from replay.whatif.inputs import override_differences
 from replay.world.api.conditions import is_ready

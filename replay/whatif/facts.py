@@ -70,36 +70,16 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
-    """A workload, with what conditions on pods ask of it: it has neither a name nor a node."""
+    """A workload, with the labels of its pods; conditions on names and nodes do not select it."""
 
     verdict: WorkloadVerdict
+    namespace: str
+    kind: str
+    workload: str
+    priority: int
+    priority_class: str
     name: str = ""
     node: str = ""
-
-    @property
-    def priority(self) -> int:
-        """Return the priority of its pods."""
-        return self.verdict.priority
-
-    @property
-    def priority_class(self) -> str:
-        """Return the class of its pods."""
-        return self.verdict.priority_class
-
-    @property
-    def namespace(self) -> str:
-        """Return its namespace."""
-        return self.verdict.namespace
-
-    @property
-    def kind(self) -> str:
-        """Return its kind."""
-        return self.verdict.kind
-
-    @property
-    def workload(self) -> str:
-        """Return its own name."""
-        return self.verdict.name
 
 
 Described = PodFacts | WorkloadFacts
@@ -216,7 +196,14 @@ def read_facts(run: RunDirectory) -> RunFacts:
     for pod in facts.pods.values():
         pod.deletions += pod.terminates and pod.uid not in preempted
     for verdict in workloads.verdicts(facts.end_ns):
-        facts.workloads[verdict.key] = WorkloadFacts(verdict=verdict)
+        facts.workloads[verdict.key] = WorkloadFacts(
+            verdict=verdict,
+            namespace=verdict.namespace,
+            kind=verdict.kind,
+            workload=verdict.name,
+            priority=verdict.priority,
+            priority_class=verdict.priority_class,
+        )
     return facts
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from replay.results.run.directory import RunDirectory
-from replay.whatif.divergence import first_divergence, sentence_of
+from replay.whatif.decisions import sentence_of
+from replay.whatif.divergence import first_divergence
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
