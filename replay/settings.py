@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import click
+import yaml
 
-from replay.errors import RunError
+from replay.bounds import yaml_value
+from replay.errors import RunError, TraceError
 from replay.options import DURATION, FOLDER, STORED, TEXT_FILE, ParsedParam, option
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest
 from replay.world.kubelet.annotations import UsageRule
@@ -24,6 +26,7 @@ from replay.world.models import MODELS, ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.version import package_version
 from services.telemetry.span import Sampling
@@ -261,6 +264,25 @@ class ReplaySettings:
             budget_status=_RECORDED if models.recorded_budget_status else "computed",
             model_values=tuple(f"{name}={model.shown(models)}" for name, model in MODELS.items()),
         )
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """Return the schedulerName of each profile of the scheduler's configuration, in its order.
+
+        The default, also for a file without profiles, is default-scheduler. A file that cannot be
+        read counts as one without profiles: the scheduler refuses it.
+        """
+        try:
+            document = yaml_value(self.kube_scheduler_configuration or "", "")
+        except (yaml.YAMLError, TraceError):
+            return (DEFAULT_SCHEDULER,)
+        profiles = document.get("profiles") if isinstance(document, dict) else None
+        names = [
+            str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
+            for profile in (profiles if isinstance(profiles, list) else ())
+            if isinstance(profile, dict)
+        ]
+        return tuple(dict.fromkeys(names)) or (DEFAULT_SCHEDULER,)
 
     @property
     def scheduler(self) -> scheduler_pb2.SchedulerConfig:

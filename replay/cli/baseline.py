@@ -13,7 +13,6 @@ import yaml
 
 from replay.bounds import yaml_value
 from replay.cli.errors import ExitError
-from replay.cli.progress import profile_names
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.whatif.sweep import SEED, SweepAxis, SweepCell
 from reprieve.trace.v1beta1 import trace_pb2
@@ -94,7 +93,7 @@ def _same_records(plain: ReplayRequest, changed: ReplayRequest) -> bool:
         return False
     if not (plain.overrides.changes_records or changed.overrides.changes_records):
         return True
-    names = profile_names(plain.settings.kube_scheduler_configuration)
+    names = plain.settings.scheduler_names
 
     def read() -> Iterator[trace_pb2.Record]:
         return plain.trace.records(names)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-import yaml
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -17,24 +15,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from replay.bounds import yaml_value
 from replay.cli.console import TerminalConsole
-from replay.cli.errors import LOOP, ExitError, refusing
-from replay.cli.traces import TraceArguments
-from replay.errors import RunError, TraceError
-from replay.overrides.errors import OverrideError
-from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
 from replay.results.summary.tally import Tally
-from replay.runner import FinishedReplay, look_at_replay, run_replay
-from replay.settings import ReplaySettings
 from replay.trace.reading import watched
 from replay.world.api.cluster import Cluster
-from replay.world.loop.replay import LoopError
 from reprieve.trace.v1beta1.trace_pb2 import Record
-from services.kube.pod import DEFAULT_SCHEDULER
 from services.kube.time import SECOND_NS
-from services.telemetry.collector import TelemetryError
 
 _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
@@ -193,62 +180,3 @@ def _done(share: float | None, wall_s: float) -> str:
         return f"{text} · "
     left_s = round(wall_s * (1 - share) / share)
     return f"{text}, {simulated(left_s * SECOND_NS)} left · "
-
-
-RecordFilter = Callable[[Iterator[Record]], Iterator[Record]]
-
-
-def play(
-    settings: ReplaySettings,
-    trace: TraceArguments,
-    overrides: Overrides,
-    *,
-    quiet: bool,
-    through: RecordFilter = iter,
-) -> FinishedReplay:
-    """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
-    progress = Progress(until_ns=settings.until_ns, quiet=quiet)
-    with refusing(RunError, TelemetryError, OverrideError), progress:
-
-        def records() -> Iterator[Record]:
-            return progress.follow(through(plan.records(settings.seed)))
-
-        names = profile_names(settings.kube_scheduler_configuration)
-        plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
-        settings = dataclasses.replace(settings, usage=plan.usage)
-        if plan.removed_nodes:
-            changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
-            settings = dataclasses.replace(settings, overrides=changes)
-        try:
-            return run_replay(settings, records, progress, progress.print, progress.compiling)
-        except LoopError as error:
-            raise ExitError(LOOP, str(error)) from error
-
-
-def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
-    """Look at a replay that is to run later. Raises ExitError where it would be refused."""
-    names = profile_names(settings.kube_scheduler_configuration)
-    with refusing(RunError, TelemetryError, OverrideError):
-        plan = overrides.plan(lambda: trace.records(names), settings.until_ns)
-        look_at_replay(settings, lambda: plan.records(settings.seed))
-
-
-def profile_names(configuration: str | None) -> tuple[str, ...]:
-    """Return the schedulerName of each profile of a KubeSchedulerConfiguration, in its order.
-
-    The default, also for a file without profiles, is default-scheduler. A file that cannot be read
-    counts as one without profiles: the scheduler refuses it.
-    """
-    try:
-        document = yaml_value(configuration or "", "")
-    except (yaml.YAMLError, TraceError):
-        return (DEFAULT_SCHEDULER,)
-    profiles = document.get("profiles") if isinstance(document, dict) else None
-    if not isinstance(profiles, list):
-        return (DEFAULT_SCHEDULER,)
-    names = [
-        str(profile.get("schedulerName") or DEFAULT_SCHEDULER)
-        for profile in profiles
-        if isinstance(profile, dict)
-    ]
-    return tuple(dict.fromkeys(names)) or (DEFAULT_SCHEDULER,)

@@ -42,6 +42,9 @@ class NodePlan:
     removed: Mapping[str, None] = field(default_factory=dict)
     clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.clones)
+
 
 ORDERS = ("hash", *(order.value for order in NodeOrder))
 """The values of --scale-order."""

@@ -16,6 +16,7 @@ import click
 
 from replay.options import STORED, long_name, option
 from replay.overrides.applied import Release, apply_releases, parse_apply, refuse_invalid_releases
+from replay.overrides.arrivals import ArrivalTarget, arrivals_only, parse_arrivals
 from replay.overrides.assignment import (
     WORKLOADS,
     Assignment,
@@ -46,11 +47,8 @@ from replay.overrides.nodes import (
 from replay.overrides.priority_classes import ClassChange, change_classes, class_changes
 from replay.overrides.timed import after_header, at_times
 from replay.overrides.usage import (
-    ArrivalTarget,
-    arrivals_only,
     has_usage,
     leave_pods_out,
-    parse_arrivals,
     parse_usage,
     refuse_unmatched,
     with_other_pods,
@@ -97,23 +95,22 @@ class OverridePlan:
 
     def records(self, seed: int) -> Records:
         """Return the changed trace; `seed` is that of the order of arrivals."""
+        arrivals = self.arrivals
+        # Each change sees what those before it have made of the trace.
+        changes: tuple[tuple[object, Callable[[Records], Records]], ...] = (
+            (self.workloads, lambda trace: change_workloads(trace, self.workloads, self.inventory)),
+            (self.classes, lambda trace: change_classes(trace, self.classes)),
+            (self.budgets, lambda trace: change_budgets(trace, self.budgets)),
+            (self.nodes, lambda trace: change_nodes(trace, self.nodes)),
+            (arrivals, lambda trace: arrivals_only(trace, arrivals, seed) if arrivals else trace),
+            (self.releases, lambda trace: apply_releases(trace, self.releases, self.start_ns)),
+            (self.actions, lambda trace: at_times(trace, self.actions)),
+            (self.assumes_no_usage, lambda trace: after_header(trace, issues=(_NO_OTHER_USAGE,))),
+        )
         records = self.read()
-        if self.workloads:
-            records = change_workloads(records, self.workloads, self.inventory)
-        if self.classes:
-            records = change_classes(records, self.classes)
-        if self.budgets:
-            records = change_budgets(records, self.budgets)
-        if self.nodes.removed or self.nodes.clones:
-            records = change_nodes(records, self.nodes)
-        if self.arrivals is not None:
-            records = arrivals_only(records, self.arrivals, seed)
-        if self.releases:
-            records = apply_releases(records, self.releases, self.start_ns)
-        if self.actions:
-            records = at_times(records, self.actions)
-        if self.assumes_no_usage:
-            records = after_header(records, issues=(_NO_OTHER_USAGE,))
+        for is_needed, change in changes:
+            if is_needed:
+                records = change(records)
         return records
 
 
@@ -262,7 +259,7 @@ class Overrides:
             classes,
         )
         nodes = self._node_plan(inventory, read)
-        if (nodes.removed or nodes.clones) and (self.arrivals or self.drains or self.failures):
+        if nodes and (self.arrivals or self.drains or self.failures):
             inventory = take_inventory(change_nodes(read(), nodes))
         for event in (*self.drains, *self.failures):
             refuse_late(event.option, event.at_ns, inventory, until_ns)

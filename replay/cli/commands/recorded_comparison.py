@@ -9,7 +9,8 @@ from typing import Any
 
 from replay.cli.errors import DIFFERS, ExitError, refusing_traces
 from replay.cli.parameters import DATA, echo_data, shows, write
-from replay.cli.progress import counted, play, profile_names
+from replay.cli.play import play
+from replay.cli.progress import counted
 from replay.cli.traces import TraceArguments
 from replay.compare.comparison import ComparisonReport, Finding, FindingOutcome
 from replay.compare.free_run import BindingMatch, FreeRunAgreement, RecordedOutcomes, has_outcomes
@@ -39,7 +40,7 @@ def compare_trace(
     A trace with outcomes but without recorded states is compared only with a free run, which judges
     no decision. Raises ExitError where a decision differs or nothing can be compared.
     """
-    names = profile_names(settings.kube_scheduler_configuration)
+    names = settings.scheduler_names
     with refusing_traces():
         has_states = recorded_content(trace.paths, trace.format) is RecordedContent.STATES
         if not has_states and not has_outcomes(trace.records(names)):

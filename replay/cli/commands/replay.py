@@ -14,7 +14,7 @@ from replay.cli.console import TerminalConsole
 from replay.cli.early import labelled, refuse_unknown
 from replay.cli.errors import SPANS_LOST, ExitError, refusing
 from replay.cli.parameters import MOMENT, output_option, quiet_option, shows
-from replay.cli.progress import look_at, play
+from replay.cli.play import look_at, play
 from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
 from replay.errors import RunError

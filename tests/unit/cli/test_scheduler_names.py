@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli.progress import profile_names
 from replay.cli.traces import TraceArguments
+from replay.settings import ReplaySettings
 from tests.unit.importers.builders import kinds, line, make_pod
 
 
@@ -25,7 +25,7 @@ from tests.unit.importers.builders import kinds, line, make_pod
 )
 def test_each_profile_has_a_name(text: str, names: tuple[str, ...]) -> None:
     """A file that says nothing, or that the scheduler will refuse, names the default."""
-    assert profile_names(text) == names
+    assert ReplaySettings(kube_scheduler_configuration=text).scheduler_names == names
 
 
 def test_a_recording_is_imported_for_the_schedulers_that_are_served(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Plays a trace on the command line, or looks at a replay that is to run later."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from replay.cli.errors import LOOP, ExitError, refusing
+from replay.cli.progress import Progress
+from replay.cli.traces import TraceArguments
+from replay.errors import RunError
+from replay.overrides.errors import OverrideError
+from replay.overrides.overrides import OverridePlan, Overrides
+from replay.runner import FinishedReplay, look_at_replay, run_replay
+from replay.settings import ReplaySettings
+from replay.world.loop.replay import LoopError
+from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.telemetry.collector import TelemetryError
+
+RecordFilter = Callable[[Iterator[Record]], Iterator[Record]]
+
+
+def play(
+    settings: ReplaySettings,
+    trace: TraceArguments,
+    overrides: Overrides,
+    *,
+    quiet: bool,
+    through: RecordFilter = iter,
+) -> FinishedReplay:
+    """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
+    progress = Progress(until_ns=settings.until_ns, quiet=quiet)
+    with refusing(RunError, TelemetryError, OverrideError), progress:
+
+        def records() -> Iterator[Record]:
+            return progress.follow(through(plan.records(settings.seed)))
+
+        plan = _plan(settings, trace, overrides)
+        settings = dataclasses.replace(settings, usage=plan.usage)
+        if plan.removed_nodes:
+            changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
+            settings = dataclasses.replace(settings, overrides=changes)
+        try:
+            return run_replay(settings, records, progress, progress.print, progress.compiling)
+        except LoopError as error:
+            raise ExitError(LOOP, str(error)) from error
+
+
+def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
+    """Look at a replay that is to run later. Raises ExitError where it would be refused."""
+    with refusing(RunError, TelemetryError, OverrideError):
+        plan = _plan(settings, trace, overrides)
+        look_at_replay(settings, lambda: plan.records(settings.seed))
+
+
+def _plan(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> OverridePlan:
+    names = settings.scheduler_names
+    return overrides.plan(lambda: trace.records(names), settings.until_ns)
