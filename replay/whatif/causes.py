@@ -149,7 +149,7 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
         return
     statuses = [_conditions(side) for side in (one, other)]
     types = dict.fromkeys(["Ready", *statuses[0], *statuses[1]])
-    for type_, mine, theirs in _different(*statuses, "not set", types):
+    for type_, mine, theirs in _different(statuses, "not set", types):
         yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
     taints = [[f"{t.key}:{t.effect}" for t in side.spec.taints] for side in (one, other)]
     for run, own, others in (("A", *taints), ("B", *taints[::-1])):
@@ -159,17 +159,15 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
     if one.spec.unschedulable != other.spec.unschedulable:
         yield f"Node {name} is cordoned only in {'A' if one.spec.unschedulable else 'B'}."
     allocatable = (side.status.allocatable for side in (one, other))
-    for resource, mine, theirs in _different(*allocatable, "0"):
+    for resource, mine, theirs in _different(allocatable, "0"):
         yield f"Node {name} has {mine} {resource} in A and {theirs} in B."
 
 
 def _different(
-    one: Mapping[str, _Value],
-    other: Mapping[str, _Value],
-    absent: _Value,
-    names: Iterable[str] = (),
+    sides: Iterable[Mapping[str, _Value]], absent: _Value, names: Iterable[str] = ()
 ) -> Iterator[tuple[str, _Value, _Value]]:
     """Yield each name with another value in A than in B, and both; `names` are their order."""
+    one, other = sides
     for name in names or sorted({*one, *other}):
         mine, theirs = one.get(name, absent), other.get(name, absent)
         if mine != theirs:
@@ -218,7 +216,7 @@ def _limits(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
         for pod in (one, other)
     ]
     for name in (container for container in limits[0] if container in limits[1]):
-        for resource, mine, theirs in _different(limits[0][name], limits[1][name], "none"):
+        for resource, mine, theirs in _different((of_pod[name] for of_pod in limits), "none"):
             text = f"is {mine} in A and {theirs} in B."
             yield f"The {resource} limit of container {name} of {key} {text}"
 
@@ -310,7 +308,7 @@ def _budgets(a: Moment, b: Moment, pod: pod_pb2.Pod, *, allowed: bool = True) ->
 def _requests(one: pod_pb2.Pod, other: pod_pb2.Pod, key: str) -> Iterator[str]:
     interner = PodSpecInterner()
     amounts = [pod_requests(interner.spec(side.spec)) for side in (one, other)]
-    for resource, mine, theirs in _different(*amounts, 0):
+    for resource, mine, theirs in _different(amounts, 0):
         unit = "m" if resource == "cpu" else ""
         yield f"{key} requests {mine:,}{unit} {resource} in A and {theirs:,}{unit} in B."
 
