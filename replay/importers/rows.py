@@ -5,7 +5,7 @@ Importers therefore collect record drafts, which are sorted on disk, so that mem
 
 Rows are read and records sorted by Python's own csv and sqlite3, not by DuckDB, which makes the
 tables of a run: a refusal names the line of a row, which DuckDB's readers do not report, and
-records come one by one, which costs 0.5 ms each there and 3 us here; in batches both cost the same.
+records come one by one, which costs 0.5 ms each there and 3 us here (in batches 2.3 us there).
 """
 
 from __future__ import annotations
