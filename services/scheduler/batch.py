@@ -6,7 +6,7 @@ which holds each reason once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
@@ -71,32 +71,30 @@ class QueueAnswer(NamedTuple):
 
 
 class Batch:
-    """Operations for the queue, in order: what a round brings, or what commits decisions."""
+    """Operations for the queue, in order: what a round brings, or what commits `entries`.
+
+    `awaited` is the decision whose effects the next attempt must see, if there is one.
+    """
 
     def __init__(
         self, encoder: StepEncoder, operations: Iterable[queue_pb2.Operation] = ()
     ) -> None:
         self.operations = [*operations]
         self._encoder = encoder
-        self._entries: list[BatchEntry] = []
+        self.entries: list[BatchEntry] = []
+        self.awaited: Decision | None = None
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._reasons: dict[WhyFailed, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[BatchEntry]:
-        return iter(self._entries)
 
     @property
     def all_bound(self) -> bool:
         """Return whether every decision binds its pod."""
-        return all(isinstance(entry.decision.verdict, Binding) for entry in self._entries)
+        return all(isinstance(entry.decision.verdict, Binding) for entry in self.entries)
 
     @property
-    def last(self) -> Decision | None:
-        """Return the last decision."""
-        return self._entries[-1].decision if self._entries else None
+    def awaits_effects(self) -> bool:
+        """Return whether `awaited` was not taken back; it is the last."""
+        return bool(self.entries) and self.entries[-1].decision is self.awaited
 
     def add(
         self,
@@ -115,7 +113,7 @@ class Batch:
         for step in steps:
             self.operations.append(self._encoder.operation(step, at_ns))
             self._run = None
-        self._entries.append(BatchEntry(decision, at_ns, begin, wall_ns, answers))
+        self.entries.append(BatchEntry(decision, at_ns, begin, wall_ns, answers))
 
     def _add_unschedulable(self, step: CommitUnschedulable, at_ns: int) -> Place:
         run = self._run
@@ -138,9 +136,9 @@ class Batch:
 
         It applied the first `operations`, and of the next one the first `pods`.
         """
-        kept = [entry for entry in self._entries if entry.begin < (operations, pods)]
-        taken_back = [entry.decision for entry in self._entries[len(kept) :]]
-        self._entries = kept
+        kept = [entry for entry in self.entries if entry.begin < (operations, pods)]
+        taken_back = [entry.decision for entry in self.entries[len(kept) :]]
+        self.entries = kept
         return taken_back
 
 

@@ -24,7 +24,7 @@ from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
 from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
-from services.scheduler.ahead.heads import ForeseenHeads, QueueView
+from services.scheduler.ahead.heads import ForeseenHeads
 from services.scheduler.ahead.windows import read_window
 from services.scheduler.batch import Batch
 from services.scheduler.core.decisions import Decision
@@ -178,9 +178,12 @@ class SchedulerSession:
                 decision, answers = self.core.decide(head, self.at_ns), ()
             batch.add(decision, self.at_ns, perf_counter_ns() - began, answers)
             size += outcome_bytes(decision, answers)
-            if self.runner.is_due or size > _ANSWER_BYTES or self.core.awaits_effects(decision):
+            if self.core.awaits_effects(decision):
+                batch.awaited = decision
                 break
-            if len(batch) % YIELD_EVERY == 0:
+            if self.runner.is_due or size > _ANSWER_BYTES:
+                break
+            if len(batch.entries) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         return batch
 
@@ -198,17 +201,17 @@ class SchedulerSession:
         self._check_heads()
         self.core.undo(answer.taken_back)
         if answer.exchange_ns is not None:
-            decided = len(batch) + len(answer.taken_back)
+            decided = len(batch.entries) + len(answer.taken_back)
             outcomes.phases.add(name="queueExchange", wall_ns=answer.exchange_ns, pods=decided)
             outcomes.queue_exchanges += 1
         outcomes.ClearField("next_wakeup_ns")
         if answer.wakeup_ns is not None:
             outcomes.next_wakeup_ns = answer.wakeup_ns
-        outcomes.awaits_effects = batch.last is not None and self.core.awaits_effects(batch.last)
+        outcomes.awaits_effects = batch.awaits_effects
         if self._metrics is not None:
-            for entry in batch:
+            for entry in batch.entries:
                 self._metrics.absorb(entry.decision, entry.wall_ns, entry.at_ns)
-        return put_outcomes(batch, outcomes)
+        return put_outcomes(batch.entries, outcomes)
 
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session."""
@@ -227,16 +230,17 @@ class SchedulerSession:
     def state(self) -> SessionState:
         """Return the session's own state between rounds."""
         heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        view = self._heads_of.view
-        return SessionState(self.at_ns, heads, uids, view.wakeup_ns, view.cycle, view.is_empty)
+        queue = self._heads_of
+        return SessionState(self.at_ns, heads, uids, queue.wakeup_ns, queue.cycle, queue.is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
         """Restore another session's own state; the core is restored already."""
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
         self.intake.uids.update(state.uids)
         self.at_ns, self._heads = state.at_ns, state.heads
-        shown = len(state.heads) if state.heads or state.is_empty else None
-        self._heads_of.view = QueueView(shown, state.wakeup_ns, state.cycle)
+        queue = self._heads_of
+        queue.shown = len(state.heads) if state.heads or state.is_empty else None
+        queue.wakeup_ns, queue.cycle = state.wakeup_ns, state.cycle
 
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ session with an error and never leads to another decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from reprieve.queue.v1beta1 import queue_pb2
 from services.scheduler.batch import Batch, QueueAnswer
@@ -40,31 +40,25 @@ class Queue(Protocol):
         """Apply operations of which none may be refused. Raises UnavailableError, also later."""
 
 
-class QueueView(NamedTuple):
-    """What is known of the queue after what it was sent last.
+class ForeseenHeads:
+    """A queue's session that is asked only for what does not follow from its last answer.
 
-    `shown` is the number of heads that it has, and None where only the queue knows them. They are
+    `shown` is the number of heads that the queue has, and None where only it knows them. They are
     all that may be popped, unless it showed as many as it was asked for. `wakeup_ns` is when
     another pod may become one, None where no pod waits for that. `cycle` is that of the last pop.
     """
 
-    shown: int | None = 0
-    wakeup_ns: int | None = None
-    cycle: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no pod waits."""
-        return self.shown == 0 and self.wakeup_ns is None
-
-
-class ForeseenHeads:
-    """A queue's session that is asked only for what does not follow from its last answer."""
-
     def __init__(self, queue: Queue, core: Scheduler) -> None:
         self._queue = queue
         self._core = core
-        self.view = QueueView()
+        self.shown: int | None = 0
+        self.wakeup_ns: int | None = None
+        self.cycle = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no pod waits in the queue."""
+        return self.shown == 0 and self.wakeup_ns is None
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
         """Commit a batch as the queue's session does, without an exchange if that is possible."""
@@ -73,24 +67,24 @@ class ForeseenHeads:
             answer = await self._queue.commit(batch, heads_max)
         else:
             await self._queue.post(batch.operations)
-        last = batch.last
-        cycle = last.head.pop.cycle if last is not None else self.view.cycle
-        self.view = QueueView(len(answer.heads), answer.wakeup_ns, cycle)
+        if batch.entries:
+            self.cycle = batch.entries[-1].decision.head.pop.cycle
+        self.shown, self.wakeup_ns = len(answer.heads), answer.wakeup_ns
         return answer
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
         """Send a part of a round: what it leaves in the queue is not known."""
         await self._queue.post(operations)
-        self.view = QueueView(None, None, self.view.cycle)
+        self.shown = self.wakeup_ns = None
 
     def _foreseen(self, batch: Batch, heads_max: int) -> QueueAnswer | None:
         """Return the answer to a batch where it follows."""
-        if self.view.wakeup_ns is not None:
+        if self.wakeup_ns is not None:
             return None
-        if batch.last is not None:
-            empties = self.view.shown == len(batch) < heads_max and batch.all_bound
+        if batch.entries:
+            empties = self.shown == len(batch.entries) < heads_max and batch.all_bound
             return NOTHING_WAITS if empties else None
-        if self.view.shown != 0 or not self._queue.foreseeable_heads:
+        if self.shown != 0 or not self._queue.foreseeable_heads:
             return None
         return self._after_adding(batch.operations, heads_max)
 
@@ -119,6 +113,6 @@ class ForeseenHeads:
         return QueueAnswer(
             [
                 Head(PopId(uid, cycle), 1, at_ns, at_ns)
-                for cycle, (uid, at_ns) in enumerate(order, self.view.cycle + 1)
+                for cycle, (uid, at_ns) in enumerate(order, self.cycle + 1)
             ]
         )

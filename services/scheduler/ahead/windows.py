@@ -22,10 +22,11 @@ class ForeseenRound(NamedTuple):
     """A round that follows if all pods of the one before, at `before_ns`, are bound.
 
     `confirmed` are the world's patches of those pods. One whose node is set and empty confirms a
-    binding, to whatever node was chosen.
+    binding, to whatever node was chosen; `bound` are the uids of those.
     """
 
     before_ns: int
+    bound: Sequence[str]
     confirmed: Sequence[PatchPod]
     brought: RoundInput
 
@@ -35,8 +36,7 @@ class ForeseenRound(NamedTuple):
             return False
         if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):
             return False
-        bound = [change.patch.pod.uid for change in self.confirmed if _confirms(change)]
-        return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
+        return self.bound == [outcome.pop.uid for outcome in outcomes.outcomes]
 
     def after(self, outcomes: scheduler_pb2.RoundOutcomes) -> RoundInput:
         """Return the round's input, with the confirmations of `outcomes` before its events."""
@@ -48,7 +48,9 @@ class ForeseenRound(NamedTuple):
             nodes[pop.uid] = outcome.bind.node_name
         confirmed = [_with_node(c, nodes) if _confirms(c) else c for c in self.confirmed]
         changes = [TimedChange(self.before_ns, change) for change in confirmed]
-        return self.brought._replace(answers=answers, changes=[*changes, *self.brought.changes])
+        brought = self.brought
+        changes += brought.changes
+        return RoundInput(brought.at_ns, answers, changes, brought.pods_max)
 
 
 def read_window(
@@ -76,7 +78,8 @@ def read_window(
             confirmed.append(change)
         changes = intake.read_events(round_.events, since_ns, round_.at_ns, f"{field}.round.events")
         brought = RoundInput(round_.at_ns, (), changes, round_.max_pods or ALL_PODS)
-        rounds.append(ForeseenRound(since_ns, confirmed, brought))
+        bound = [change.patch.pod.uid for change in confirmed if _confirms(change)]
+        rounds.append(ForeseenRound(since_ns, bound, confirmed, brought))
         since_ns = round_.at_ns
     return rounds
 
