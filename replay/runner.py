@@ -36,6 +36,7 @@ from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
 from replay.sessions import Services, open_services
 from replay.settings import ReplaySettings
+from replay.world.ahead.look_ahead import LookAhead
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
@@ -208,6 +209,7 @@ class _Attempt:
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
         )
+        self._ahead = LookAhead(self.replay, scheduler)
         restore(self.replay, point)
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
@@ -224,7 +226,7 @@ class _Attempt:
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, self.recorder.tally)
             self._growth.look(now_ns, self.replay.stop_ns)
-            if self._checkpointer.is_due and not self.replay.stream.is_ahead:
+            if self._checkpointer.is_due and not self._ahead.is_open:
                 self._checkpointer.save(now_ns, self.replay, self.recorder)
 
         limits = Limits(until_ns=self._settings.until_ns, progress=report)
@@ -246,8 +248,8 @@ class _Attempt:
             spans=self.delivery,
             span_choice=str(self._settings.sampling),
             services=self._settings.services,
-            messages=self.replay.stream.messages,
-            windows_ended=self.replay.windows.ended,
+            messages=self.replay.stream.messages - self._ahead.rounds_ahead,
+            windows_ended=self._ahead.ended,
         )
 
 

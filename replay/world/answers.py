@@ -63,12 +63,10 @@ class SentObjects(Protocol):
         """Return namespace/name of a budget that guards a pod, "" for none or a terminating pod."""
 
 
-def check_outcomes(
-    outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects, *, is_followed: bool
-) -> None:
+def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects) -> None:
     """Check a scheduler's response to the round at `at_ns`, and fill in absent times.
 
-    `is_followed`: another round of its window was sent. Raises AnswerError.
+    Raises AnswerError.
     """
     place: int | None = None
     try:
@@ -84,12 +82,19 @@ def check_outcomes(
             raise _InvalidFieldError(
                 "more", "is set, but no pod was taken: the round would not end"
             )
-        if outcomes.goes_on and not is_followed:
-            raise _InvalidFieldError("goes_on", "is set, but no round of a window follows")
         _enum(scheduler_pb2.MayWait.values(), outcomes.may_wait, "may_wait")
     except _InvalidFieldError as error:
         path = error.path if place is None else f"outcomes[{place}].{error.path}"
         raise AnswerError("scheduler", path, str(error)) from None
+
+
+def check_goes_on(outcomes: scheduler_pb2.RoundOutcomes, *, is_followed: bool) -> None:
+    """Check that a response announces another round only where one was sent. Raises AnswerError.
+
+    `is_followed`: another round of the same window was sent.
+    """
+    if outcomes.goes_on and not is_followed:
+        raise AnswerError("scheduler", "goes_on", "is set, but no round of a window follows")
 
 
 def check_results(

@@ -17,7 +17,7 @@ from tests.e2e.commands import reprieve
 _STATE = (int, str, tuple, list, dict, set, frozenset, deque)
 """The types of state that a part may keep in itself; other objects are parts or connections."""
 _FOLLOWS = {
-    "_source._coming": "the trace is read again from its beginning",
+    "source._coming": "the trace is read again from its beginning",
     "stream.last_events": "an instant's own, for the text of an endless one",
 }
 """What changes and is made again, with the reason."""

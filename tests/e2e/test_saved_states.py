@@ -14,6 +14,7 @@ from replay.cli.main import command
 from replay.recovery import Checkpointer
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.state_codec import dump, dump_parts, load, restore_parts
+from replay.world.ahead.look_ahead import LookAhead
 from replay.world.api.cluster import Cluster
 from replay.world.loop.replay import Replay
 from tests.torture.kill_traces import KINDS, replay_of
@@ -42,6 +43,7 @@ def test_every_state_of_a_replay_survives(
         services, options = made[-1]
         data = dump_parts(replay)
         restored = Replay(*services, **{**options, "cluster": Cluster()})
+        LookAhead(restored, services[0])
         restore_parts(restored, data)
         assert dump_parts(restored) == data
         position = dump(RecorderPosition, recorder.position())

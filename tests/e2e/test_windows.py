@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.runner import FinishedReplay
-from replay.world.loop import rounds, windows
-from replay.world.loop.windows import Windows
+from replay.world.ahead import look_ahead, windows
+from replay.world.ahead.windows import Windows
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
@@ -188,7 +188,7 @@ def test_windows_change_no_decision(
         patched.setattr(SchedulerService, "takes_windows", False)
         alone = run(here, workload(seed), folder / "alone", rules=rules, models=models)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rounds, "_check_foreseen", _check)
+        patched.setattr(look_ahead, "_check_foreseen", _check)
         if cut:
             _cut_at_random(patched, seed)
         together = run(

@@ -176,7 +176,7 @@ def _with_status(replay: Replay, job: Job) -> Job:
     """Return a Job with the status that its controller would have written."""
     made = Job()
     made.CopyFrom(job)
-    for state in controller_of(replay._controllers, Workloads)._jobs.of(""):
+    for state in controller_of(replay.controllers, Workloads)._jobs.of(""):
         if state.message.metadata.uid != job.metadata.uid:
             continue
         status = made.status

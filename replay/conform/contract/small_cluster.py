@@ -7,7 +7,7 @@ from typing import Any
 
 from replay.conform.contract.checks import CheckError, ContractClient, only
 from replay.results.run.decision_log import one_by_one
-from replay.world.answers import check_outcomes
+from replay.world.answers import check_goes_on, check_outcomes
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
@@ -209,4 +209,5 @@ def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     sent_objects = _SentObjects(sent)
     for index, outcomes in enumerate(answer.outcomes):
         is_followed = index + 1 < len(rounds)
-        check_outcomes(outcomes, rounds[index].at_ns, sent_objects, is_followed=is_followed)
+        check_outcomes(outcomes, rounds[index].at_ns, sent_objects)
+        check_goes_on(outcomes, is_followed=is_followed)

@@ -10,8 +10,8 @@ the events of one object do not depend on changes of others.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from replay.world.api import conditions
 from replay.world.api.covering_budgets import CoveringBudgets
@@ -30,21 +30,10 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.kube.fields import set_time
 
+StatusWriter = Callable[[int, PodRecord, conditions.Write | None], scheduler_pb2.Event]
 _Replicated = (
     workloads_pb2.ReplicaSetSpec | workloads_pb2.DeploymentSpec | workloads_pb2.StatefulSetSpec
 )
-
-
-class Urgency(IntEnum):
-    """How soon an event must be sent to the scheduler; greater is more urgent.
-
-    STATUS: a confirmed binding, or a change of a status that ends neither a pod nor a nomination.
-    CHANGE: any other event. PENDING: an event of a pod without a node, or of a new pod.
-    """
-
-    STATUS = 1
-    CHANGE = 2
-    PENDING = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,9 +81,11 @@ class Changed:
 class Cluster:
     """All objects of the simulated cluster.
 
-    `events` are those of the next round, `urgency` is that of the most urgent of them, None without
-    any. `orphans` are the pods without a controller, by namespace. `births` counts the pods that
-    each owner has ever had, except those that had ended when they were created, and adopted ones.
+    `events` are those of the next round. `watch` is called with each of them, its pod (None: it is
+    about another object) and whether it ends the pod's nomination; `write_status` writes a pod's
+    status and makes its event. `orphans` are the pods without a controller, by namespace. `births`
+    counts the pods that each owner has ever had, except those that had ended when they were
+    created, and adopted ones.
     `scales` holds the replicas of controllers other than ReplicaSets, by UID.
     `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all pods that
     have ended and still exist. `enlisted` counts how often a pod became pending, `tried` the
@@ -117,7 +108,6 @@ class Cluster:
     births: dict[str, int]
     pending: dict[str, PodRecord]
     events: list[scheduler_pb2.Event]
-    urgency: Urgency | None
     changed: Changed
     snapshot_version: int
     tried: int
@@ -143,7 +133,8 @@ class Cluster:
         self.births = {}
         self.pending = {}
         self.events = []
-        self.urgency = None
+        self.watch: Callable[[scheduler_pb2.Event, PodRecord | None, bool], None] = _ignore
+        self.write_status: StatusWriter = write_status
         self.changed = Changed()
         self.snapshot_version = 0
         self.tried = 0
@@ -167,18 +158,18 @@ class Cluster:
             self._place(pod)
         else:
             self._enlist(pod)
-        self._add_event(event, Urgency.PENDING)
+        self._add_event(event, pod)
         self._pod_changed(pod)
 
     def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
         """Apply the Binding subresource."""
         pod.message.spec.node_name = node_name
-        event = _written(now_ns, pod, conditions.scheduled)
+        event = self.write_status(now_ns, pod, conditions.scheduled)
         event.patch.node_name = node_name
         self._delist(pod)
         self._place(pod)
         nominated = bool(pod.message.status.nominated_node_name)
-        self._add_event(event, Urgency.CHANGE if nominated else Urgency.STATUS)
+        self._add_event(event, pod, ends_nomination=nominated)
         self._pod_changed(pod)
 
     def status_changed(
@@ -193,16 +184,12 @@ class Cluster:
 
         `nomination_ended`: the status no longer nominates a pending pod.
         """
-        event = _written(now_ns, pod, write)
+        event = self.write_status(now_ns, pod, write)
         if pod.is_terminal:
             self.ended[pod.uid] = pod
             self._delist(pod)
             self._leave(pod)
-        ends = pod.is_terminal or nomination_ended
-        urgency = Urgency.CHANGE if ends else Urgency.STATUS
-        if pod.is_terminating and not pod.node_name:
-            urgency = Urgency.PENDING
-        self._add_event(event, urgency)
+        self._add_event(event, pod, ends_nomination=nomination_ended)
         self._pod_changed(pod)
 
     def deletion_requested(
@@ -215,7 +202,7 @@ class Cluster:
         event = status_event(now_ns, pod.message)
         event.patch.deletion_ns = deletion_ns
         self._delist(pod)
-        self._add_event(event, _urgency(pod))
+        self._add_event(event, pod)
         self._pod_changed(pod)
 
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
@@ -244,7 +231,9 @@ class Cluster:
             self._enlist(pod)
         elif not pod.is_terminal:
             self._snapshot_changed()
-        self._event(now_ns, _urgency(pod)).update.pod.CopyFrom(pod.message)
+        event = scheduler_pb2.Event(at_ns=now_ns)
+        event.update.pod.CopyFrom(pod.message)
+        self._add_event(event, pod)
         self._pod_changed(pod)
 
     def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
@@ -262,7 +251,7 @@ class Cluster:
         self._leave(pod)
         if pod.node_name:
             drop(self.pods_by_node, pod.node_name, pod.uid)
-        self._event(now_ns, _urgency(pod)).remove.CopyFrom(pod.object_ref())
+        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=pod.object_ref()), pod)
         self._pod_changed(pod)
 
     def has_pod(self, uid: str) -> bool:
@@ -319,8 +308,9 @@ class Cluster:
         if not node.metadata.HasField("creation_timestamp"):
             set_time(node.metadata.creation_timestamp, now_ns)
         stamp(node.metadata, stored)
-        event = self._event(now_ns)
+        event = scheduler_pb2.Event(at_ns=now_ns)
         (event.add if stored is None else event.update).node.CopyFrom(node)
+        self._add_event(event)
         self.changed.nodes[name] = None
         self._snapshot_changed()
 
@@ -328,10 +318,17 @@ class Cluster:
         """Remove a node; its pods stay."""
         node = self.nodes.pop(name)
         self.changed.nodes[name] = None
-        self._event(now_ns).remove.CopyFrom(
-            meta_pb2.ObjectReference(kind="Node", name=name, uid=node.metadata.uid)
-        )
+        ref = meta_pb2.ObjectReference(kind="Node", name=name, uid=node.metadata.uid)
+        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
         self._snapshot_changed()
+
+    # Ticks
+
+    def tick(self, now_ns: int) -> None:
+        """Add the event that the time has come for which the scheduler asked."""
+        event = scheduler_pb2.Event(at_ns=now_ns)
+        event.tick.SetInParent()
+        self._add_event(event)
 
     # Other objects
 
@@ -341,35 +338,36 @@ class Cluster:
         stored = self.budgets.get(key)
         self.budgets[key] = budget
         stamp(budget.metadata, stored)
-        event = self._event(now_ns)
+        event = scheduler_pb2.Event(at_ns=now_ns)
         (event.add if stored is None else event.update).pod_disruption_budget.CopyFrom(budget)
+        self._add_event(event)
 
     def remove_budget(self, now_ns: int, key: str) -> None:
         """Remove a disruption budget; an unknown one is accepted."""
         budget = self.budgets.pop(key, None)
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
-            self._event(now_ns).remove.CopyFrom(ref)
+            self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
 
     def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
         """Add or replace an object that only the scheduler reads."""
-        event = self._event(now_ns)
+        event = scheduler_pb2.Event(at_ns=now_ns)
         sent = event.add if is_new else event.update
         sent.CopyFrom(message)
         content = getattr(sent, sent.WhichOneof("object") or "")
         key = _other_key(content.DESCRIPTOR.name, content.metadata)
         self._others[key] = changes = 1 + (0 if is_new else self._others.get(key, 0))
         content.metadata.resource_version = str(changes)
+        self._add_event(event)
 
     def remove_other(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         """Remove an object that only the scheduler reads."""
         self._others.pop(_other_key(ref.kind, ref), None)
-        self._event(now_ns).remove.CopyFrom(ref)
+        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
 
     def take_events(self) -> list[scheduler_pb2.Event]:
         """Return the events of the next round; later ones belong to the round after it."""
         events, self.events = self.events, []
-        self.urgency = None
         return events
 
     def take_changed(self) -> Changed:
@@ -433,28 +431,28 @@ class Cluster:
             if pod.uid in self.pods:
                 self.owned.count(pod)
 
-    def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
-        event = scheduler_pb2.Event(at_ns=now_ns)
-        self._add_event(event, urgency)
-        return event
-
-    def _add_event(self, event: scheduler_pb2.Event, urgency: Urgency) -> None:
+    def _add_event(
+        self,
+        event: scheduler_pb2.Event,
+        pod: PodRecord | None = None,
+        *,
+        ends_nomination: bool = False,
+    ) -> None:
         self.events.append(event)
-        if self.urgency is None or urgency > self.urgency:
-            self.urgency = urgency
+        self.watch(event, pod, ends_nomination)
 
 
-def _written(now_ns: int, pod: PodRecord, write: conditions.Write | None) -> scheduler_pb2.Event:
-    """Change a pod's status and return its event, which is the foreseen one if there is one."""
-    message = pod.message
-    if pod.foreseen:
-        event = pod.foreseen.popleft()
-        message.status.CopyFrom(event.patch.status)
-        message.metadata.resource_version = event.patch.resource_version
-        return event
+def write_status(
+    now_ns: int, pod: PodRecord, write: conditions.Write | None
+) -> scheduler_pb2.Event:
+    """Write a pod's status (None: it has been written) and return the event that patches it."""
     if write is not None:
-        write(now_ns, message)
-    return status_event(now_ns, message)
+        write(now_ns, pod.message)
+    return status_event(now_ns, pod.message)
+
+
+def _ignore(_event: scheduler_pb2.Event, _pod: PodRecord | None, _ends_nomination: bool) -> None:
+    """Watch nothing."""
 
 
 def _other_key(
@@ -469,7 +467,3 @@ def replicas(spec: _Replicated) -> int:
     Source: kubernetes v1.34 pkg/apis/apps/v1/defaults.go, SetDefaults_Deployment and others.
     """
     return spec.replicas if spec.HasField("replicas") else 1
-
-
-def _urgency(pod: PodRecord) -> Urgency:
-    return Urgency.CHANGE if pod.node_name else Urgency.PENDING

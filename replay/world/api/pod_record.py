@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -45,8 +44,7 @@ class PodRecord:
     containers run and are not ready yet. `removal` is the cause
     of its removal, "" for none yet. `tried_at` is the snapshot's version at its last scheduling
     attempt. `crashes` counts restarts since the last reset of the backoff. `containers` are those
-    that were killed alone, by name; all others run since `running_ns`. `foreseen` are the events of
-    its next changes that have already been sent to the scheduler.
+    that were killed alone, by name; all others run since `running_ns`.
     """
 
     uid: str
@@ -65,7 +63,6 @@ class PodRecord:
     tried_at: int = -1
     crashes: int = 0
     containers: dict[str, ContainerRun] = field(default_factory=dict)
-    foreseen: deque[scheduler_pb2.Event] | None = None
     _ref: meta_pb2.ObjectReference | None = None
 
     @property

@@ -1,1 +1,1 @@
-"""The replay's loop: instants, rounds and windows, their inputs and their outcomes."""
+"""The replay's loop: instants and rounds, their inputs and their outcomes."""

@@ -9,8 +9,7 @@ instant.
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -24,13 +23,12 @@ from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
+from replay.world.loop.records import RecordSource
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, RoundStream, SchedulerBackend
-from replay.world.loop.windows import Windows
 from replay.world.models import Models
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 
@@ -100,32 +98,23 @@ class Replay:
             journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
         )
         self.cluster, self.timeline, self.journal = state.cluster, state.timeline, state.journal
+        self.admission, self.models = state.admission, models
         self._costs = SchedulingCosts(state)
-        lifecycle = PodLifecycle(state)
-        self._controllers = ControllerManager(
+        self.lifecycle = PodLifecycle(state)
+        self.controllers = ControllerManager(
             self.cluster,
-            controllers_in_order(state, lifecycle, eviction, usage=usage, kubelet=kubelet),
+            controllers_in_order(state, self.lifecycle, eviction, usage=usage, kubelet=kubelet),
         )
-        self._outcomes = OutcomeExecutor(state, lifecycle, self._costs)
+        self._outcomes = OutcomeExecutor(state, self.lifecycle, self._costs)
         self.stream = RoundStream(
             scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
         )
-        self._inputs = RecordFeed(state, lifecycle, self._controllers)
-        self.windows = Windows(
-            state,
-            lifecycle,
-            self._inputs,
-            concerns=self._controllers.concerns,
-            wakeup_ns=self._controllers.wakeup_ns,
-        )
-        self._sends_windows = not (
-            models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns
-        )
+        self.inputs = RecordFeed(state, self.lifecycle, self.controllers)
         self._wakeup_ns = None
         self._version = (0, 0)
         self._unchanged_since_ns = 0
         self.stop_ns = None
-        self._source = _RecordSource()
+        self.source = RecordSource()
         self.now_ns = 0
         self.instants = 0
 
@@ -140,21 +129,21 @@ class Replay:
         `records` are those of the whole trace, also where the replay goes on from a checkpoint.
         Raises LoopError and AnswerError.
         """
-        source = self._source
+        source = self.source
         source.read(records)
         if limits.until_ns is not None:
             limits = replace(limits, until_ns=limits.until_ns + source.first_ns)
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
-                self.stream.finish()
+                self.stream.finish(self.cluster.take_events())
                 ending = Ending(
                     at_ns=self.now_ns,
                     start_ns=source.first_ns,
                     is_finished=end is ReplayEnd.FINISHED,
                     is_cut=end is ReplayEnd.WINDOW,
                 )
-                self._controllers.conclude(ending)
+                self.controllers.conclude(ending)
                 if self.cluster.pending and not self.cluster.nodes:
                     self.journal.note("no-nodes", _NO_NODES)
                 return end
@@ -162,7 +151,7 @@ class Replay:
             self._instant(at_ns, source)
             limits.progress(at_ns, self.cluster)
 
-    def _next_instant(self, source: _RecordSource, limits: Limits) -> tuple[int | None, ReplayEnd]:
+    def _next_instant(self, source: RecordSource, limits: Limits) -> tuple[int | None, ReplayEnd]:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         self.stop_ns = stop_ns
@@ -194,78 +183,66 @@ class Replay:
         """
         return self.now_ns - self._unchanged_since_ns >= PATIENCE_NS
 
-    def _instant(self, now_ns: int, source: _RecordSource) -> None:
+    def _instant(self, now_ns: int, source: RecordSource) -> None:
+        """Play one instant: rounds, each with what is due and what follows from the one before.
+
+        A round without news for the scheduler lets a node be stepped, or ends the instant.
+        """
         self.instants += 1
         without_progress = 0
         for number in itertools.count():
             if without_progress >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             is_busy = self._costs.is_busy(now_ns)
-            wakeup_ns = self._wakeup_ns
-            tick = wakeup_ns is not None and wakeup_ns <= now_ns and not is_busy
-            self.stream.begin(now_ns, number, tick=tick)
+            self.stream.begin(now_ns, number)
+            if self._wakeup_ns is not None and self._wakeup_ns <= now_ns and not is_busy:
+                self.cluster.tick(now_ns)
             self._take_due(now_ns, source)
-            self._controllers.reconcile(now_ns)
-            urgency = self.cluster.urgency
-            if is_busy:
-                self.stream.hold(self.cluster.take_events(), urgency)
-            elif self.stream.must_send(urgency):
-                self._carry_out(now_ns, source)
+            self.controllers.reconcile(now_ns)
+            if not is_busy and self.stream.must_send(self.cluster.events):
+                self._carry_out(now_ns)
                 without_progress += not self.stream.awaits_effects
                 continue
-            else:
-                self.stream.defer(self.cluster.take_events())
             without_progress += 1
-            if not self._controllers.settle(now_ns) and self.timeline.next_ns() != now_ns:
+            if not self.controllers.settle(now_ns) and self.timeline.next_ns() != now_ns:
                 break
         version = (self.cluster.snapshot_version, self.cluster.enlisted)
         if self._version != version:
             self._version, self._unchanged_since_ns = version, now_ns
 
-    def _take_due(self, now_ns: int, source: _RecordSource) -> None:
-        """Take what is due: records, then actions."""
-        for record in source.take_due(now_ns):
-            self._inputs.feed(now_ns, record)
-            self._send_ahead()
-        for action in self.timeline.take_due(now_ns):
-            self._act(now_ns, action)
-            self._send_ahead()
-
-    def _send_ahead(self) -> None:
-        """Send a part of a long round's events, so that the scheduler can begin with them."""
-        busy = self._costs.is_busy(self.now_ns)
-        if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not busy:
-            self.stream.send(self.cluster.take_events())
-
-    def _act(self, now_ns: int, action: Action) -> None:
-        if action.kind is ActionKind.CYCLE:
-            answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
-            self.stream.add_late_answers(now_ns, answers)
-        else:
-            self._controllers.act(now_ns, action)
-
-    def _carry_out(self, now_ns: int, source: _RecordSource) -> None:
-        """End the round: carry out its outcomes, whose effects belong to the next one."""
-        window = self._window(now_ns, source) if self.stream.may_look_ahead else ()
-        parts = self.stream.outcomes(
-            self.cluster.take_events(),
-            window,
-            meanwhile=lambda: self.windows.read_ahead(source.ahead()),
-        )
-        for outcomes in parts:
-            if not self.stream.is_ahead:
-                self.windows.close(self.stream.left)
-            ready = self._costs.ready(now_ns, outcomes.outcomes)
-            self.stream.add_answers(now_ns, self._outcomes.apply(now_ns, ready))
+    def _carry_out(self, now_ns: int) -> None:
+        """Send the round and carry out its outcomes, whose effects belong to the next one."""
+        for outcomes in self.stream.outcomes(self.cluster.take_events()):
+            self._apply(now_ns, self._costs.ready(now_ns, outcomes.outcomes))
             self._wakeup_ns = (
                 outcomes.next_wakeup_ns if outcomes.HasField("next_wakeup_ns") else None
             )
 
-    def _window(self, now_ns: int, source: _RecordSource) -> Sequence[Foreseen]:
-        """Return the rounds that will follow the one that is about to be sent."""
-        if not self._sends_windows:
-            return ()
-        return self.windows.foresee(now_ns, source.ahead(), self.stop_ns)
+    def _apply(self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]) -> None:
+        """Carry out outcomes; the next round answers them, before its first event."""
+        answers = self._outcomes.apply(now_ns, outcomes)
+        waiting = self.cluster.events[:1]
+        self.stream.add_answers(waiting[0].at_ns if waiting else now_ns, answers)
+
+    def _take_due(self, now_ns: int, source: RecordSource) -> None:
+        """Take what is due: records, then actions."""
+        for record in source.take_due(now_ns):
+            self.inputs.feed(now_ns, record)
+            self._send_part(now_ns)
+        for action in self.timeline.take_due(now_ns):
+            self._act(now_ns, action)
+            self._send_part(now_ns)
+
+    def _send_part(self, now_ns: int) -> None:
+        """Send a part of a long round's events, so that the scheduler can begin with them."""
+        if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not self._costs.is_busy(now_ns):
+            self.stream.send_part(self.cluster.take_events())
+
+    def _act(self, now_ns: int, action: Action) -> None:
+        if action.kind is ActionKind.CYCLE:
+            self._apply(now_ns, self._costs.due(action.key))
+        else:
+            self.controllers.act(now_ns, action)
 
     def _loop_text(self, now_ns: int) -> str:
         events = self.stream.last_events
@@ -296,44 +273,3 @@ def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayE
     if until_ns is not None and (not window_end_ns or until_ns <= window_end_ns):
         return until_ns, ReplayEnd.UNTIL
     return window_end_ns or None, ReplayEnd.WINDOW
-
-
-class _RecordSource:
-    """The trace's records in order; records read ahead are kept until their time."""
-
-    _taken: int
-    first_ns: int
-    window_end_ns: int
-
-    def __init__(self) -> None:
-        self._records: Iterator[trace_pb2.Record] = iter(())
-        self._coming: deque[trace_pb2.Record] = deque()
-        self._taken = 0
-        self.first_ns = 0
-        self.window_end_ns = 0
-
-    def read(self, records: Iterable[trace_pb2.Record]) -> None:
-        """Read a trace from its beginning; records that were taken before are skipped."""
-        self._records = itertools.islice(records, self._taken, None)
-        if not self._taken:
-            self.first_ns = self.next_ns() or 0
-
-    def next_ns(self) -> int | None:
-        if not self._coming:
-            next(self.ahead(), None)
-        return self._coming[0].at_ns if self._coming else None
-
-    def ahead(self) -> Iterator[trace_pb2.Record]:
-        """Yield the next records, which are taken later; none may be taken meanwhile."""
-        yield from self._coming
-        for record in self._records:
-            self._coming.append(record)
-            yield record
-
-    def take_due(self, now_ns: int) -> Iterator[trace_pb2.Record]:
-        while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
-            record = self._coming.popleft()
-            self._taken += 1
-            if record.HasField("header"):
-                self.window_end_ns = record.header.window_end_ns
-            yield record

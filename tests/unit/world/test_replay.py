@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from replay.world.ahead.look_ahead import LookAhead
 from replay.world.loop import replay as loop
 from replay.world.loop.replay import Limits, LoopError, Replay, ReplayEnd
 from replay.world.models import Models
@@ -72,12 +73,18 @@ def header(*, window_end_ns: int = 0) -> trace_pb2.Record:
 
 
 def play(
-    script: Script, records: Iterable[trace_pb2.Record], *, until_ns: int | None = None
+    script: Script,
+    records: Iterable[trace_pb2.Record],
+    *,
+    until_ns: int | None = None,
+    looks_ahead: bool = False,
 ) -> tuple[FakeScheduler, Replay, ReplayEnd]:
     """Play records and return the scheduler, the replay, and why it ended."""
     scheduler = FakeScheduler(script)
     models = Models(pod_gc_ns=0)
     replay = Replay(scheduler, None, models=models, sink=lambda _entry: None, observer=Silent())
+    if looks_ahead:
+        LookAhead(replay, scheduler)
     end = replay.run(iter(records), Limits(until_ns=until_ns))
     return scheduler, replay, end
 
@@ -333,70 +340,3 @@ def test_every_tick_comes_first_in_its_round() -> None:
     scheduler, _, _ = play(tick_script(30), records)
     kinds = [each.WhichOneof("event") for each in scheduler.rounds[2].events]
     assert (scheduler.rounds[2].at_ns, kinds) == (30 * S, ["tick", "add"])
-
-
-def patient(script: Script, may_wait: scheduler_pb2.MayWait.ValueType) -> Script:
-    """Return the script of a scheduler that lets the world keep some things to itself."""
-
-    def answer(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        outcomes = script(round_)
-        outcomes.may_wait = may_wait
-        return outcomes
-
-    return answer
-
-
-STATUS, ALL = scheduler_pb2.MAY_WAIT_STATUS, scheduler_pb2.MAY_WAIT_ALL
-
-
-def test_what_may_wait_is_sent_with_what_comes_next_at_its_own_time() -> None:
-    """The binding and the pod's start wait for the next pod."""
-    records = [create(make_node()), create_pod(make_pod("a")), at(9 * S, create_pod(make_pod("b")))]
-    scheduler, replay, _ = play(patient(bind_all, STATUS), records)
-    second = scheduler.rounds[1]
-    assert (second.at_ns, second.round) == (9 * S, 0)
-    assert [each.at_ns for each in second.answers] == [0]
-    times = [each.at_ns for each in second.events]
-    assert times == sorted(times)
-    assert (times[0], times[-1]) == (0, 9 * S)
-    assert [each.WhichOneof("event") for each in second.events][-1] == "add"
-    assert replay.rounds == 2
-
-
-def test_what_still_waits_at_the_end_is_sent_without_a_round() -> None:
-    """So that the history is whole."""
-    scheduler, replay, _ = play(
-        patient(bind_all, ALL), [create(make_node()), create_pod(make_pod())]
-    )
-    assert [each.events_only for each in scheduler.rounds] == [False, True]
-    assert [each.HasField("patch") for each in scheduler.rounds[1].events] == [True, True]
-    assert replay.rounds == 1
-
-
-@pytest.mark.parametrize(("may_wait", "rounds"), [(STATUS, [0, 5]), (ALL, [0])])
-def test_a_node_that_goes_waits_only_where_no_pod_waits(
-    may_wait: scheduler_pb2.MayWait.ValueType, rounds: list[int]
-) -> None:
-    """Where a pod waits, room may have come or gone."""
-    records = [create(make_node()), create_pod(make_pod()), at(5, delete("Node", "n"))]
-    scheduler, _, _ = play(patient(bind_all, may_wait), records)
-    assert [each.at_ns for each in scheduler.rounds if not each.events_only] == rounds
-
-
-def test_a_refused_answer_does_not_wait() -> None:
-    """The scheduler must take the pod back."""
-
-    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        twice = [bind(uid, "n", cycle=cycle) for uid in added(round_) for cycle in (1, 2)]
-        return scheduler_pb2.RoundOutcomes(outcomes=twice)
-
-    scheduler, replay, _ = play(patient(script, ALL), [create(make_node()), create_pod(make_pod())])
-    assert [bool(each.answers) for each in scheduler.rounds] == [False, True]
-    assert replay.rounds == 2
-
-
-def test_a_tick_does_not_wait() -> None:
-    """The scheduler has asked for it."""
-    records = [create_pod(make_pod()), at(45 * S, create_pod(make_pod("late")))]
-    scheduler, _, _ = play(patient(tick_script(30), STATUS), records)
-    assert 30 in ticks(scheduler)

@@ -1,14 +1,15 @@
-"""Windows: rounds of later instants that no decision can change, sent ahead to the scheduler.
+"""Windows: rounds of later instants that no decision can change.
 
-Only these steps are foreseen: the creation of pods without a node, an owner or a budget, and the
-start and the end of such pods, including those of the window itself, which count as bound in the
-round in which they are created. Anything else ends a window. No step is carried out before its
-time: only its events are made, and the same events are recorded at its time.
+Foreseeable steps are a closed list: the creation of pods without a node, an owner or a budget, and
+the start and the end of such pods, including those of the window itself, which count as bound in
+the round in which they are created. Each of them follows from the trace, the timeline and the
+models alone, as long as every pod is bound; whichever node a pod gets, it starts and ends at the
+same time. Anything else ends a window, as its time or its event may depend on a decision: a node's
+change, a deletion, an update, usage and evictions, a controller's pod, a quota, a budget.
 
-This is conservative look-ahead: the scheduler goes from round to round for as long as every pod is
-bound, and rounds beyond that are dropped.
-Source: K. M. Chandy, J. Misra, Asynchronous distributed simulation via a sequence of parallel
-computations, 1981.
+No step is carried out before its time: only its event is made, with the functions of the world that
+make it at its time, on a draft of the pod. The cluster then takes the drafted event in place of
+making it again, so that what was sent ahead and what is recorded are one object.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from replay.world.api import conditions
+from replay.world.api.cluster import write_status
 from replay.world.api.pod_record import PodRecord, status_event
 from replay.world.controller import NEVER_NS
 from replay.world.kubelet.container_ends import ending, finish_ns, restarts
-from replay.world.kubelet.pod_lifecycle import AdmittedPod, PodLifecycle
-from replay.world.loop.inputs import RecordFeed
+from replay.world.kubelet.pod_lifecycle import AdmittedPod
+from replay.world.loop.replay import Replay
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE
-from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.kube.v1beta1 import pod_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.parts import PART_BYTES
 
@@ -63,74 +65,119 @@ class _Instant(NamedTuple):
     steps: list[tuple[ActionKind, PodRecord | None]]
 
 
-class Windows:
-    """Makes the window of a round.
+class _Draft(NamedTuple):
+    """A pod as it will be after its foreseen steps, and the events of those to come."""
 
-    `concerns` returns whether a controller may act on a pod, `wakeup_ns` when one would act if more
-    pods had ended by a time. `ended` counts the windows by the reason of their end.
+    message: pod_pb2.Pod
+    events: deque[scheduler_pb2.Event]
+
+
+class Windows:
+    """Makes the window of a round: one window at a time, from `foresee` to `close`.
+
+    `ended` counts the windows by the reason of their end.
     """
 
     _steps_planned: int
-    _ended: int
+    _pods_ended: int
     _until_ns: int
     _size: int
     _rounds_max: int
     _end_reason: str
     ended: Counter[str]
 
-    def __init__(
-        self,
-        state: WorldState,
-        lifecycle: PodLifecycle,
-        inputs: RecordFeed,
-        *,
-        concerns: Callable[[PodRecord], bool],
-        wakeup_ns: Callable[[int, int], int],
-    ) -> None:
-        self._cluster = state.cluster
-        self._timeline = state.timeline
-        self._lifecycle = lifecycle
-        self._inputs = inputs
-        self._concerns = concerns
-        self._wakeup_ns = wakeup_ns
-        self._drafts: dict[str, pod_pb2.Pod] = {}
-        self._drafted: list[PodRecord] = []
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._cluster = replay.cluster
+        self._controllers = replay.controllers
+        self._lifecycle = replay.lifecycle
+        models = replay.models
+        self._may_open = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
+        self._drafts: dict[str, _Draft] = {}
         self._planned: list[_PlannedStep] = []
         self._steps_planned = 0
         self._names: set[str] = set()
-        self._ended = 0
+        self._pods_ended = 0
         self._until_ns = 0
         self._size = 0
         self._rounds_max = FIRST_ROUNDS
         self._end_reason = END
         self.ended = Counter()
+        replay.cluster.write_status = self._write_status
 
-    def foresee(
-        self, now_ns: int, records: Iterator[trace_pb2.Record], until_ns: int | None
-    ) -> list[scheduler_service_pb2.Foreseen]:
-        """Return the rounds that will follow the one that is about to be sent.
-
-        `records` are the next records of the trace; nothing after `until_ns` is foreseen.
-        """
-        bound = self._cluster.pending.values()
-        rounds_max = min(self._rounds_max, ROUNDS_MAX)
-        self._rounds_max = max(1, self._rounds_max)
-        if not rounds_max or len(bound) > PODS_MAX or not all(map(self._is_foreseeable, bound)):
+    def foresee(self, now_ns: int) -> list[Foreseen]:
+        """Return the rounds that will follow the one of `now_ns`, which is about to be sent."""
+        if not self._may_open:
             return []
-        self._drafts, self._planned, self._names, self._ended = {}, [], set(), 0
-        self._until_ns = NEVER_NS if until_ns is None else until_ns + 1
+        pending = self._cluster.pending.values()
+        rounds_max = min(self._rounds_max, ROUNDS_MAX)
+        # After a window that was run in vain, one round is sent alone before the next window.
+        self._rounds_max = max(1, self._rounds_max)
+        if not rounds_max or not self._are_foreseeable(pending):
+            return []
+        stop_ns = self._replay.stop_ns
+        self._drafts, self._planned, self._names, self._pods_ended = {}, [], set(), 0
+        self._until_ns = NEVER_NS if stop_ns is None else stop_ns + 1
         self._end_reason = END
-        window: list[scheduler_service_pb2.Foreseen] = []
-        events: list[scheduler_pb2.Event] = []
-        confirmations = self._bind(now_ns, bound)
+        window: list[Foreseen] = []
         count = size = 0
-        for instant in self._instants(records):
+        for foreseen in self._rounds(now_ns, self._bind(now_ns, pending)):
+            size += foreseen.ByteSize()
+            if size > PART_BYTES:
+                self._end_reason = FULL
+                break
+            window.append(foreseen)
+            count += len(foreseen.confirmations) + len(foreseen.round.events)
+            if len(window) >= rounds_max or count >= EVENTS_MAX:
+                self._end_reason = FULL
+                break
+        self._size = len(window)
+        return window
+
+    def read_ahead(self) -> None:
+        """Admit pods of the trace that the next window will need.
+
+        It is done while the scheduler works on a window.
+        """
+        for record in itertools.islice(self._replay.source.ahead(), 2 * self._size):
+            match record.WhichOneof("record"):
+                case "template":
+                    self._replay.inputs.add_template(record.template)
+                case "pod_create":
+                    self._replay.inputs.admit_ahead(record.at_ns, record)
+                case _:
+                    return
+
+    def close(self, rounds_not_run: int) -> None:
+        """End the present window, if there is one.
+
+        Windows grow while they are run as a whole, and shrink where rounds are not run.
+        """
+        if self._size:
+            self.ended[NOT_BOUND if rounds_not_run else self._end_reason] += 1
+            if rounds_not_run:
+                self._rounds_max = (self._size - rounds_not_run) // 2
+            else:
+                self._rounds_max = max(self._rounds_max, 2 * self._size)
+        self._size = 0
+        self._drafts = {}
+
+    # Which instants can be foreseen
+
+    def _rounds(self, now_ns: int, confirmations: list[scheduler_pb2.Event]) -> Iterator[Foreseen]:
+        """Yield one foreseen round after the other, up to the first that cannot be foreseen.
+
+        Only new pods begin a round: the events of other instants wait for the next one. The
+        confirmations of a round's bindings are sent with the round after it.
+        """
+        events: list[scheduler_pb2.Event] = []
+        for instant in self._instants():
             pods = self._new_pods(instant) if instant.at_ns > now_ns else None
             if pods is None:
-                break
+                return
             if instant.at_ns >= self._until_ns:
                 self._end_reason = END
-                break
+                return
             events += [admitted.event for admitted in pods]
             events += [
                 self._step(instant.at_ns, kind, pod)
@@ -139,58 +186,18 @@ class Windows:
             ]
             if len(confirmations) + len(events) >= EVENTS_PER_MESSAGE:
                 self._end_reason = FULL
-                break
-            if not pods:
-                continue
-            foreseen = scheduler_service_pb2.Foreseen(confirmations=confirmations)
-            foreseen.round.at_ns = instant.at_ns
-            foreseen.round.events.extend(events)
-            size += foreseen.ByteSize()
-            if size > PART_BYTES:
-                self._end_reason = FULL
-                break
-            window.append(foreseen)
-            count += len(confirmations) + len(events)
-            if len(window) >= rounds_max or count >= EVENTS_MAX:
-                self._end_reason = FULL
-                break
-            confirmations = self._bind(instant.at_ns, [admitted.pod for admitted in pods])
-            events = []
-        self._size = len(window)
-        return window
+                return
+            if pods:
+                foreseen = Foreseen(confirmations=confirmations)
+                foreseen.round.at_ns = instant.at_ns
+                foreseen.round.events.extend(events)
+                yield foreseen
+                confirmations = self._bind(instant.at_ns, [admitted.pod for admitted in pods])
+                events = []
 
-    def read_ahead(self, records: Iterator[trace_pb2.Record]) -> None:
-        """Admit pods of the trace that the next window will need."""
-        for record in itertools.islice(records, 2 * self._size):
-            match record.WhichOneof("record"):
-                case "template":
-                    self._inputs.add_template(record.template)
-                case "pod_create":
-                    self._inputs.admit_ahead(record.at_ns, record)
-                case _:
-                    return
-
-    def close(self, left: int) -> None:
-        """End the last window, of which the scheduler did not run `left` rounds.
-
-        Windows grow while they are run as a whole, and shrink where rounds are left.
-        """
-        if self._size:
-            self.ended[NOT_BOUND if left else self._end_reason] += 1
-            if left:
-                self._rounds_max = (self._size - left) // 2
-            else:
-                self._rounds_max = max(self._rounds_max, 2 * self._size)
-        self._size = 0
-        for pod in self._drafted:
-            pod.foreseen = None
-        self._drafted = []
-
-    # Which instants can be foreseen
-
-    def _instants(self, records: Iterator[trace_pb2.Record]) -> Iterator[_Instant]:
+    def _instants(self) -> Iterator[_Instant]:
         """Yield the next instants; steps planned meanwhile are in those that follow."""
-        planned = self._timeline.ahead()
+        records, planned = self._replay.source.ahead(), self._replay.timeline.ahead()
         record, action = next(records, None), next(planned, None)
         while True:
             times = [] if record is None else [record.at_ns]
@@ -225,9 +232,9 @@ class Windows:
         for record in instant.records:
             match record.WhichOneof("record"):
                 case "template":
-                    self._inputs.add_template(record.template)
+                    self._replay.inputs.add_template(record.template)
                 case "pod_create":
-                    admitted = self._inputs.admit_ahead(instant.at_ns, record)
+                    admitted = self._replay.inputs.admit_ahead(instant.at_ns, record)
                     if admitted is None or not self._is_foreseeable(admitted.pod):
                         self._end_reason = NOT_FORESEEABLE
                         return None
@@ -248,14 +255,18 @@ class Windows:
     def _is_step_foreseeable(self, at_ns: int, kind: ActionKind, pod: PodRecord | None) -> bool:
         if pod is None or pod.is_terminating or pod.eviction is not None:
             return False
-        if self._concerns(pod):
+        if self._controllers.concerns(pod):
             return False
         if kind is ActionKind.START:
             is_ready_at_once = self._lifecycle.readiness.delay_ns(pod) == 0
             return finish_ns(pod.life, at_ns) != at_ns and is_ready_at_once
-        self._ended += 1
-        self._until_ns = min(self._until_ns, self._wakeup_ns(at_ns, self._ended))
+        self._pods_ended += 1
+        acts_ns = self._controllers.wakeup_ns(at_ns, self._pods_ended)
+        self._until_ns = min(self._until_ns, acts_ns)
         return not restarts(pod) and at_ns < self._until_ns
+
+    def _are_foreseeable(self, pods: Collection[PodRecord]) -> bool:
+        return len(pods) <= PODS_MAX and all(map(self._is_foreseeable, pods))
 
     def _is_foreseeable(self, pod: PodRecord) -> bool:
         """Return whether the events after the binding of a new pod can be foreseen."""
@@ -267,13 +278,18 @@ class Windows:
             and not status.HasField("start_time")
             and finish_ns(pod.life, self._lifecycle.start_delay_ns(0, pod)) != 0
             and self._lifecycle.readiness.delay_ns(pod) == 0
-            and not self._concerns(pod)
+            and not self._controllers.concerns(pod)
         )
 
     # Their events
 
     def _bind(self, now_ns: int, pods: Iterable[PodRecord]) -> list[scheduler_pb2.Event]:
-        """Return the events of pods after their binding, in the order of their scheduling."""
+        """Return the events of pods after their binding, in the order of their scheduling.
+
+        The order is that of PrioritySort, upstream's only plugin that sorts the queue: it is the
+        world's one assumption about how the scheduler decides. A scheduler with another order
+        stops, as for every other result, and the window was foreseen in vain.
+        """
         order = sorted(pods, key=lambda pod: -pod.priority)
         events = []
         for pod in order:
@@ -305,11 +321,21 @@ class Windows:
         """Return the event of a pod's later step, and keep it for the time of the step."""
         draft = self._drafts.get(pod.uid)
         if draft is None:
-            draft = self._drafts[pod.uid] = pod_pb2.Pod()
-            draft.CopyFrom(pod.message)
-            self._drafted.append(pod)
-        write(at_ns, draft)
-        event = status_event(at_ns, draft)
-        pod.foreseen = pod.foreseen or deque()
-        pod.foreseen.append(event)
+            draft = self._drafts[pod.uid] = _Draft(pod_pb2.Pod(), deque())
+            draft.message.CopyFrom(pod.message)
+        write(at_ns, draft.message)
+        event = status_event(at_ns, draft.message)
+        draft.events.append(event)
+        return event
+
+    def _write_status(
+        self, now_ns: int, pod: PodRecord, write: conditions.Write | None
+    ) -> scheduler_pb2.Event:
+        """Write a pod's status, which has been drafted where its step was foreseen."""
+        draft = self._drafts.get(pod.uid)
+        if draft is None or not draft.events:
+            return write_status(now_ns, pod, write)
+        event = draft.events.popleft()
+        pod.message.status.CopyFrom(event.patch.status)
+        pod.message.metadata.resource_version = event.patch.resource_version
         return event

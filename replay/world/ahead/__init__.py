@@ -1,0 +1,1 @@
+"""Look-ahead: events that wait, and rounds that are sent ahead, to save exchanges."""

@@ -1,0 +1,190 @@
+"""Look-ahead: what the world does to save exchanges with the scheduler. No decision depends on it.
+
+`LookAhead(replay, scheduler)` puts itself between a replay and its scheduler. The loop, the cluster
+and the controllers work without it, and then send each round at its own time
+(tests/e2e/test_plain_loop.py compares the decision logs). It does two things:
+
+**Events wait** (docs/decisions/0005). After a round the scheduler says which events cannot lead to
+a decision in its present state (`MayWait`). A round that holds nothing else is not sent; its events
+keep their order and their times and are sent with the next round that must be.
+
+**Rounds are sent ahead** (docs/decisions/0017). While no pod is pending, a message carries the
+rounds of later instants, too: a window. This is conservative look-ahead, as in parallel
+discrete-event simulation: a process may be sent what happens up to a time before which nothing can
+change it, so that nothing is ever rolled back. windows.py has the closed list of steps that no
+decision can change, and foresees them without carrying them out. A window assumes that every pod is
+bound in the round in which it is created. The scheduler stops after the first round with another
+result, and the rounds after that are sent again at their own times. When the time of a foreseen
+round comes, the loop makes the same round and sends it as ever; it is held against the foreseen one
+and goes no further, since its outcomes are under way.
+
+Source: K. M. Chandy, J. Misra, Asynchronous distributed simulation via a sequence of parallel
+computations, 1981.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+from replay.world.ahead.windows import Windows
+from replay.world.answers import check_goes_on
+from replay.world.api.pod_record import PodRecord
+from replay.world.loop.replay import Replay
+from replay.world.loop.rounds import EVENTS_PER_MESSAGE
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
+
+
+class Urgency(IntEnum):
+    """How soon an event must be sent to the scheduler; greater is more urgent.
+
+    STATUS: a binding, or a change of a status that ends neither a pod nor a nomination. CHANGE: any
+    other event. NOW: a tick, a new pod, and a change of a pod without a node.
+    """
+
+    STATUS = 1
+    CHANGE = 2
+    NOW = 3
+
+
+_MAY_WAIT = {
+    scheduler_pb2.MAY_WAIT_STATUS: Urgency.STATUS,
+    scheduler_pb2.MAY_WAIT_ALL: Urgency.CHANGE,
+}
+
+
+class WindowedScheduler(Protocol):
+    """A service that schedules, and may run rounds of later instants without being asked again."""
+
+    @property
+    def takes_windows(self) -> bool:
+        """Return whether rounds of later instants may be sent ahead."""
+
+    def send_round(self, round_: scheduler_pb2.Round, window: Sequence[Foreseen] = ()) -> None:
+        """Send a round or a further part of one, and the rounds that will follow it."""
+
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
+        """Return the outcomes of the first round sent whose outcomes were not returned yet."""
+
+
+class LookAhead:
+    """A replay's scheduler, to which fewer messages are sent than the replay has rounds.
+
+    `rounds_ahead` counts the rounds that needed no message of their own.
+    """
+
+    _may_wait: Urgency | None
+    _urgency: Urgency | None
+    _ahead: deque[Foreseen]
+    rounds_ahead: int
+
+    def __init__(self, replay: Replay, scheduler: WindowedScheduler) -> None:
+        self._scheduler = scheduler
+        self._replay = replay
+        self._stream = replay.stream
+        self._windows = Windows(replay)
+        self._may_wait = None
+        self._urgency = None
+        self._ahead = deque()
+        self.rounds_ahead = 0
+        replay.stream.scheduler = self
+        replay.stream.may_wait = self.may_wait
+        replay.cluster.watch = self._watch
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a window is under way: the next round has been sent already."""
+        return bool(self._ahead)
+
+    @property
+    def ended(self) -> Counter[str]:
+        """Return the number of windows by the reason of their end."""
+        return self._windows.ended
+
+    # Events that may wait
+
+    def may_wait(self) -> bool:
+        """Return whether everything that is not sent yet may be sent with a later round."""
+        return (
+            self._may_wait is not None
+            and (self._urgency is None or self._urgency <= self._may_wait)
+            and not self._stream.has_refusals
+            and len(self._replay.cluster.events) < EVENTS_PER_MESSAGE
+        )
+
+    def _watch(
+        self, event: scheduler_pb2.Event, pod: PodRecord | None, ends_nomination: bool
+    ) -> None:
+        """Keep the urgency of the most urgent event that is not sent yet."""
+        if self._urgency is not Urgency.NOW:
+            urgency = _urgency(event, pod, ends_nomination=ends_nomination)
+            self._urgency = max(self._urgency or urgency, urgency)
+
+    # The scheduler, as the loop sees it
+
+    def send_round(self, round_: scheduler_pb2.Round) -> None:
+        """Send a round, unless it was sent ahead; with it, the rounds that can be foreseen."""
+        if round_.events:  # They were all; a message that continues a round has none.
+            self._urgency = None
+        if self._ahead:
+            self.rounds_ahead += 1
+            _check_foreseen(self._ahead.popleft(), round_)
+            return
+        window = self._windows.foresee(round_.at_ns) if self._is_foreseeable(round_) else ()
+        self._scheduler.send_round(round_, window)
+        if window:
+            self._ahead.extend(window)
+            self._windows.read_ahead()
+
+    def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
+        """Return the outcomes of the first round whose outcomes were not returned yet.
+
+        Raises AnswerError.
+        """
+        outcomes = self._scheduler.receive_outcomes()
+        check_goes_on(outcomes, is_followed=bool(self._ahead))
+        if not outcomes.goes_on:
+            self._windows.close(len(self._ahead))
+            self._ahead.clear()
+        # A round with pods left is continued, and only its last part says what may wait.
+        self._may_wait = None if outcomes.more else _MAY_WAIT.get(outcomes.may_wait)
+        return outcomes
+
+    def _is_foreseeable(self, round_: scheduler_pb2.Round) -> bool:
+        """Return whether rounds after this one may be sent with it.
+
+        No pod waited after the last round, so that only pods created since can.
+        """
+        return (
+            self._scheduler.takes_windows
+            and self._may_wait is Urgency.CHANGE
+            and self._stream.is_answered
+            and not round_.events_only
+        )
+
+
+def _urgency(
+    event: scheduler_pb2.Event, pod: PodRecord | None, *, ends_nomination: bool
+) -> Urgency:
+    """Return how soon an event must be sent; the contract's MayWait states the rule."""
+    if pod is None:
+        return Urgency.NOW if event.HasField("tick") else Urgency.CHANGE
+    if event.HasField("patch") and not event.patch.HasField("deletion_ns"):
+        if pod.is_terminating and not pod.node_name:
+            return Urgency.NOW
+        return Urgency.CHANGE if ends_nomination or pod.is_terminal else Urgency.STATUS
+    is_new = event.HasField("add")
+    return Urgency.NOW if is_new or not pod.node_name else Urgency.CHANGE
+
+
+def _check_foreseen(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
+    """Assert that a round is the one that was sent ahead; the scheduler has decided it already."""
+    events, sent = len(round_.events), len(foreseen.confirmations) + len(foreseen.round.events)
+    if (round_.at_ns, events) != (foreseen.round.at_ns, sent):
+        raise AssertionError(
+            f"the round at {round_.at_ns} ns with {events} events is not the one that was sent "
+            f"ahead, at {foreseen.round.at_ns} ns with {sent} events"
+        )
