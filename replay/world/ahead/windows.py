@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from replay.world.ahead.admitted import AdmittedAhead
 from replay.world.api import conditions
 from replay.world.api.cluster import write_status
 from replay.world.api.pod_record import PodRecord, status_event
@@ -91,6 +92,7 @@ class Windows:
         self._cluster = replay.cluster
         self._controllers = replay.controllers
         self._lifecycle = replay.lifecycle
+        self._admitted = AdmittedAhead(replay.inputs, replay.lifecycle, replay.admission)
         models = replay.models
         self._may_open = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
         self._drafts: dict[str, _Draft] = {}
@@ -144,7 +146,7 @@ class Windows:
                 case "template":
                     self._replay.inputs.add_template(record.template)
                 case "pod_create":
-                    self._replay.inputs.admit_ahead(record.at_ns, record)
+                    self._admitted.admit(record.at_ns, record)
                 case _:
                     return
 
@@ -234,7 +236,7 @@ class Windows:
                 case "template":
                     self._replay.inputs.add_template(record.template)
                 case "pod_create":
-                    admitted = self._replay.inputs.admit_ahead(instant.at_ns, record)
+                    admitted = self._admitted.admit(instant.at_ns, record)
                     if admitted is None or not self._is_foreseeable(admitted.pod):
                         self._end_reason = NOT_FORESEEABLE
                         return None

@@ -102,16 +102,24 @@ class PodLifecycle(Controller):
         fields.conditions(message.status.conditions)
 
     def create(
-        self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife, *, recorded: bool = False
+        self,
+        now_ns: int,
+        message: pod_pb2.Pod,
+        life: trace_pb2.PodLife,
+        *,
+        recorded: bool = False,
+        admitted: AdmittedPod | None = None,
     ) -> RefusedPod | None:
         """Admit and store a pod; return why it is refused, None where it is stored.
 
-        recorded: a controller creates it as in the recording, where it was not refused.
+        recorded: a controller creates it as in the recording, where it was not refused. admitted:
+        what admission has made of it already.
         """
         if self.is_taken(message):
             return RefusedPod(f"pod {_name(message)} exists already", by_admission=False)
         try:
-            self.store(now_ns, self.admitted(now_ns, message, life, recorded=recorded))
+            admitted = admitted or self.admitted(now_ns, message, life, recorded=recorded)
+            self.store(now_ns, admitted)
         except (AdmissionError, FieldError) as error:
             return RefusedPod.of(message.metadata.name, error)
         return None

@@ -6,6 +6,7 @@ Observations of the recorded cluster are skipped: they are for comparisons only.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from replay.hashing import object_uid
@@ -26,25 +27,24 @@ _RESIZED = (
 )
 
 
-class _RequestedPod(NamedTuple):
-    """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID."""
+class RequestedPod(NamedTuple):
+    """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID.
+
+    `admitted` is what admission has made of it already, None before.
+    """
 
     message: pod_pb2.Pod
     life: trace_pb2.PodLife
     features: tuple[str, ...]
     without_uid: tuple[str, str, str] | None
-
-
-class _AdmittedRecord(NamedTuple):
-    """A record whose pod was admitted ahead of its time."""
-
-    record: trace_pb2.Record
-    requested: _RequestedPod
-    admitted: AdmittedPod
+    admitted: AdmittedPod | None = None
 
 
 class RecordFeed:
-    """Feeds a trace's records to a cluster."""
+    """Feeds a trace's records to a cluster.
+
+    `request` returns the pod of a record, None where its template is not in the trace.
+    """
 
     _templates: dict[int, pod_pb2.Pod]
     _template_features: dict[int, tuple[str, ...]]
@@ -63,7 +63,7 @@ class RecordFeed:
         self._template_features = {}
         self._template_usage = {}
         self._uids_made = Counter()
-        self._admitted_ahead: dict[int, _AdmittedRecord] = {}
+        self.request: Callable[[trace_pb2.Record], RequestedPod | None] = self._requested_pod
 
     def add_template(self, template: trace_pb2.Template) -> None:
         """Add a template, which only later records refer to."""
@@ -90,43 +90,15 @@ class RecordFeed:
                     self._template_usage[record.usage.template_id] = record.usage.id
                 self._controllers.read(now_ns, record)
 
-    def admit_ahead(self, at_ns: int, record: trace_pb2.Record) -> AdmittedPod | None:
-        """Return the pod that a record will create, None for one that will be refused.
-
-        The cluster is not changed; `feed` stores this pod at the record's time. Records are
-        admitted in their order; another call for the same record returns the same pod.
-        """
-        ahead = self._admitted_ahead.get(id(record))
-        if ahead is not None:
-            return ahead.admitted
-        try:
-            requested = self._requested_pod(record.pod_create)
-            if requested is None or self._lifecycle.is_taken(requested.message):
-                return None
-            if self._admission.quotas.covers(requested.message.metadata.namespace):
-                return None
-            admitted = self._lifecycle.admitted(at_ns, requested.message, requested.life)
-        except (AdmissionError, FieldError):
-            return None
-        self._admitted_ahead[id(record)] = _AdmittedRecord(record, requested, admitted)
-        return admitted
-
     def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
-        ahead = self._admitted_ahead.pop(id(record), None)
-        requested: _RequestedPod | None
-        if ahead is not None:
-            requested = ahead.requested
-            if not self._lifecycle.is_taken(requested.message):
-                self._lifecycle.store(now_ns, ahead.admitted)
-                self._stored(requested)
-                return
-        else:
-            requested = self._requested_pod(record.pod_create)
-            if requested is None:
-                template_id = record.pod_create.template_id
-                self._journal.note("refused", f"template {template_id} is not in the trace")
-                return
-        refusal = self._lifecycle.create(now_ns, requested.message, requested.life)
+        requested = self.request(record)
+        if requested is None:
+            template_id = record.pod_create.template_id
+            self._journal.note("refused", f"template {template_id} is not in the trace")
+            return
+        refusal = self._lifecycle.create(
+            now_ns, requested.message, requested.life, admitted=requested.admitted
+        )
         if refusal is None:
             self._stored(requested)
             return
@@ -138,8 +110,8 @@ class RecordFeed:
             pod.ClearField("uid")
             self._journal.refused(now_ns, pod, refusal.message)
 
-    def _requested_pod(self, create: trace_pb2.PodCreate) -> _RequestedPod | None:
-        """Return a record's pod; None where its template is not in the trace."""
+    def _requested_pod(self, record: trace_pb2.Record) -> RequestedPod | None:
+        create = record.pod_create
         if create.template_id:
             template = self._templates.get(create.template_id)
             if template is None:
@@ -160,9 +132,9 @@ class RecordFeed:
         if not meta.uid:
             without_uid = ("Pod", meta.namespace, meta.name)
             meta.uid = object_uid(*without_uid, ordinal=self._uids_made[without_uid])
-        return _RequestedPod(message, life, features, without_uid)
+        return RequestedPod(message, life, features, without_uid)
 
-    def _stored(self, requested: _RequestedPod) -> None:
+    def _stored(self, requested: RequestedPod) -> None:
         """Count a stored pod's UID, and note its features that are not simulated."""
         if requested.without_uid is not None:
             self._uids_made[requested.without_uid] += 1

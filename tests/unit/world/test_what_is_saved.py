@@ -31,7 +31,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 NOT_KEPT = {
     ("RecordSource", "_records"): "the trace is read again",
     ("RecordSource", "_coming"): "the trace is read again",
-    ("RecordFeed", "_admitted_ahead"): "pods of records that were read ahead are admitted again",
+    ("AdmittedAhead", "_requested"): "pods of records that were read ahead are admitted again",
     ("RoundStream", "last_events"): "of the present instant, for an error's text",
     ("Windows", "_drafts"): "of the present window",
     ("Windows", "_planned"): "of the present window",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from replay.state_codec import dump_parts, restore_parts
+from replay.world.ahead.admitted import AdmittedAhead
 from replay.world.api.admission.quotas import RESYNC_NS, Quotas
 from replay.world.api.admission.refusal import AdmissionError
 from reprieve.kube.v1beta1.admission_pb2 import ResourceQuota
@@ -258,8 +259,9 @@ def test_a_limit_on_other_objects_is_noted() -> None:
 
 
 def test_no_pod_is_admitted_ahead_of_its_time_where_there_is_a_quota() -> None:
-    """What is used at that time is not known yet."""
-    world, record = World(), create_pod(make_pod())
-    assert world.inputs.admit_ahead(S, record) is not None
+    """What the namespace uses at that time is not known before."""
+    world = World()
+    ahead = AdmittedAhead(world.inputs, world.lifecycle, world.admission)
+    assert ahead.admit(S, create_pod(make_pod())) is not None
     world.feed(0, create(make_quota({"pods": "9"})))
-    assert world.inputs.admit_ahead(S, create_pod(make_pod("later"))) is None
+    assert ahead.admit(S, create_pod(make_pod("later"))) is None
