@@ -23,8 +23,8 @@ class NamedExtenders:
     @property
     def arguments(self) -> list[str]:
         """Return the options of a scheduler service that list them."""
-        urls = [each for url in self.urls for each in ("--extender", url)]
-        return urls + [each for path in self.files for each in ("--extender-file", path)]
+        urls = [argument for url in self.urls for argument in ("--extender", url)]
+        return urls + [argument for path in self.files for argument in ("--extender-file", path)]
 
 
 def named_extenders(configuration: str) -> NamedExtenders:

@@ -159,8 +159,8 @@ class ServiceProcess:
 
     def peak_memory_bytes(self) -> int:
         """Return the child's largest resident memory so far; 0 on a system without /proc."""
-        found = re.search(r"VmHWM:\s+(\d+) kB", self._proc("status"))
-        return int(found[1]) * 1024 if found else 0
+        peak = re.search(r"VmHWM:\s+(\d+) kB", self._proc("status"))
+        return int(peak[1]) * 1024 if peak else 0
 
     def cpu_s(self) -> float:
         """Return the child's CPU time so far, seconds; 0 on a system without /proc."""
@@ -239,12 +239,12 @@ class EmbeddedServices:
         if self._in_process:
             self.addresses = self._served_here(scheduler=scheduler, eviction=eviction)
             return self
-        for left in reversed(range(STARTS_MAX)):
+        for retries in reversed(range(STARTS_MAX)):
             try:
                 self._start(scheduler=scheduler, eviction=eviction)
                 break
             except ServiceLostError:
-                if not left:
+                if not retries:
                     raise
         return self
 

@@ -338,13 +338,13 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
         """
         results: list[eviction_rpc.OperationResult] = []
         for chunk in chunks(operations):
-            left = chunk
-            while left:
+            unapplied = chunk
+            while unapplied:
                 stamp = self._next_stamp()
-                self._stream.send(eviction_rpc.ApplyRequest(stamp=stamp, operations=left))
+                self._stream.send(eviction_rpc.ApplyRequest(stamp=stamp, operations=unapplied))
                 answer = self._receive(stamp.sequence)
-                if not 0 < answer.applied <= len(left):
-                    problem = f"is {answer.applied}, of {len(left)} operations"
+                if not 0 < answer.applied <= len(unapplied):
+                    problem = f"is {answer.applied}, of {len(unapplied)} operations"
                     raise self._invalid("applied", problem)
                 for index, phase in enumerate(answer.phases):
                     path = f"phases[{index}]"
@@ -353,5 +353,5 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                     if phase.wall_ns < 0:
                         raise self._invalid(f"{path}.wall_ns", f"{phase.wall_ns} is negative")
                 results += answer.results
-                left = left[answer.applied :]
+                unapplied = unapplied[answer.applied :]
         return results

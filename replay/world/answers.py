@@ -102,7 +102,9 @@ def check_results(
     operations: Sequence[eviction_service_pb2.Operation],
 ) -> None:
     """Check an eviction service's results of operations. Raises AnswerError."""
-    expecting = [each for each in operations if each.WhichOneof("operation") != "remove_node"]
+    expecting = [
+        operation for operation in operations if operation.WhichOneof("operation") != "remove_node"
+    ]
     try:
         if len(results) != len(expecting):
             problem = f"has {len(results)} entries, but {len(expecting)} operations have a result"
@@ -339,7 +341,7 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
         _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
         for name in _COUNTS_OF_EVICTION:
             _within(path, _count, eviction, name)
-    if len({each.pod.uid for each in step.evictions}) < len(step.evictions):
+    if len({eviction.pod.uid for eviction in step.evictions}) < len(step.evictions):
         raise _InvalidFieldError("evictions", "list a pod twice")
     for index, place in enumerate(step.ranking):
         _active_pod(place.pod, f"ranking[{index}].pod.uid", at_ns, active)
@@ -355,7 +357,7 @@ def _conditions(step: eviction_pb2.StepResult) -> None:
         _within(f"conditions[{index}]", _condition, condition)
     if step.quiet and step.evictions:
         raise _InvalidFieldError("quiet", "is set, but pods are evicted")
-    if not step.quiet and sorted(each.type for each in step.conditions) != sorted(TAINTS):
+    if not step.quiet and sorted(condition.type for condition in step.conditions) != sorted(TAINTS):
         names = ", ".join(sorted(TAINTS))
         raise _InvalidFieldError(
             "conditions", f"are required in a step that is not quiet: {names}, each once"
@@ -408,7 +410,7 @@ def _phases(phases: Iterable[session_pb2.Phase]) -> None:
 def _each(message: Message, name: str, lowest: int, highest: int) -> None:
     values = getattr(message, name)
     if values and (min(values) < lowest or max(values) > highest):
-        outside = (place for place, each in enumerate(values) if not lowest <= each <= highest)
+        outside = (place for place, value in enumerate(values) if not lowest <= value <= highest)
         index = next(outside)
         problem = f"{values[index]} is not from {lowest} to {highest}"
         raise _InvalidFieldError(f"{name}[{index}]", problem)

@@ -118,8 +118,8 @@ class Journal:
             self._failed_sink(failed)
 
     def _sink_each(self, failed: Iterable[FailedAttempt]) -> None:
-        for each in failed:
-            self._sink(each.decision())
+        for attempt in failed:
+            self._sink(attempt.decision())
 
     def nominated(
         self,
@@ -137,7 +137,7 @@ class Journal:
             nominated.decided_by = preemption.decided_by
             nominated.candidates = preemption.candidates
             nominated.budget_violations = preemption.budget_violations
-            nominated.victims.extend(object_ref("Pod", each.pod) for each in preemption.victims)
+            nominated.victims.extend(object_ref("Pod", victim.pod) for victim in preemption.victims)
         self._sink(entry)
 
     def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:

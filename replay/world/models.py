@@ -129,7 +129,7 @@ def _on(text: str) -> bool:
 
 
 def _oom_kill(text: str) -> OomKill:
-    kinds = {each.name.lower(): each for each in OomKill if each is not OomKill.OFF}
+    kinds = {oom_kill.name.lower(): oom_kill for oom_kill in OomKill if oom_kill is not OomKill.OFF}
     if text not in kinds:
         raise ValueError(f"{text!r} is not kubelet, container or process")
     return kinds[text]
@@ -257,7 +257,7 @@ _MODELS = (
         show=lambda value: OomKill(value).name.lower(),
     ),
 )
-MODELS: Mapping[str, Model] = {each.name: each for each in _MODELS}
+MODELS: Mapping[str, Model] = {model.name: model for model in _MODELS}
 """All models by name, in the order in which they are shown."""
 
 

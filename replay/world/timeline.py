@@ -132,7 +132,7 @@ class Timeline:
         self._count += 1
         heapq.heappush(self._heap, (at_ns, self._count, planned))
         if len(self._heap) > _SPARSE * (len(self._planned) + _SPARE):
-            self._heap = [each for each in self._heap if not each[2].cancelled]
+            self._heap = [entry for entry in self._heap if not entry[2].cancelled]
             heapq.heapify(self._heap)
 
     def plan_earlier(self, at_ns: int, kind: ActionKind, key: str) -> None:

@@ -83,7 +83,9 @@ def ready_since_ns(status: pod_pb2.PodStatus) -> int | None:
 
 def is_ready(status: pod_pb2.PodStatus) -> bool:
     """Return whether the condition Ready is True."""
-    return any(each.type == "Ready" and each.status == "True" for each in status.conditions)
+    return any(
+        condition.type == "Ready" and condition.status == "True" for condition in status.conditions
+    )
 
 
 def bound_since_ns(pod: pod_pb2.Pod) -> int:
@@ -102,7 +104,7 @@ def set_node_condition(
     status: node_pb2.NodeStatus, type_: str, value: str, now_ns: int, reason: str, message: str
 ) -> bool:
     """Set a node's condition and return whether its status changed; nothing else counts."""
-    condition = next((each for each in status.conditions if each.type == type_), None)
+    condition = next((existing for existing in status.conditions if existing.type == type_), None)
     if condition is None:
         condition = status.conditions.add(type=type_)
     if condition.status == value:
@@ -188,7 +190,7 @@ def ready(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 def _set_ready(status: pod_pb2.PodStatus, value: str, now_ns: int, reason: str = "") -> None:
     """Set the condition Ready, and ContainersReady where the pod has it."""
-    if any(each.type == "ContainersReady" for each in status.conditions):
+    if any(condition.type == "ContainersReady" for condition in status.conditions):
         set_pod_condition(status, "ContainersReady", value, now_ns, reason)
     set_pod_condition(status, "Ready", value, now_ns, reason)
 
@@ -251,7 +253,7 @@ def restarted(now_ns: int, pod: pod_pb2.Pod, name: str, *, is_ready: bool) -> No
     sidecars = _sidecars(pod)
     if name in sidecars:
         container.started = container.ready = True
-    if all(each.ready for each in _long_running(status, sidecars)):
+    if all(container.ready for container in _long_running(status, sidecars)):
         _set_ready(status, "True", now_ns)
 
 
@@ -277,12 +279,14 @@ def _count_restart(container: pod_pb2.ContainerStatus) -> None:
 
 def _status_of(status: pod_pb2.PodStatus, name: str) -> pod_pb2.ContainerStatus | None:
     every = (*status.container_statuses, *status.init_container_statuses)
-    return next((each for each in every if each.name == name), None)
+    return next((container for container in every if container.name == name), None)
 
 
 def _sidecars(pod: pod_pb2.Pod) -> frozenset[str]:
     return frozenset(
-        each.name for each in pod.spec.init_containers if each.restart_policy == "Always"
+        container.name
+        for container in pod.spec.init_containers
+        if container.restart_policy == "Always"
     )
 
 
@@ -290,7 +294,9 @@ def _long_running(
     status: pod_pb2.PodStatus, sidecars: Collection[str]
 ) -> Iterator[pod_pb2.ContainerStatus]:
     yield from status.container_statuses
-    yield from (each for each in status.init_container_statuses if each.name in sidecars)
+    yield from (
+        container for container in status.init_container_statuses if container.name in sidecars
+    )
 
 
 def ended(

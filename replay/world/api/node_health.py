@@ -26,7 +26,9 @@ _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 def ready_condition(node: node_pb2.Node) -> node_pb2.NodeCondition | None:
     """Return a node's condition Ready, None where it has none."""
-    return next((each for each in node.status.conditions if each.type == "Ready"), None)
+    return next(
+        (condition for condition in node.status.conditions if condition.type == "Ready"), None
+    )
 
 
 def ready_status(node: node_pb2.Node) -> str:
@@ -70,8 +72,10 @@ def taint_by_conditions(node: node_pb2.Node, now_ns: int) -> None:
     if key is not None:
         drop_taints(node, [other for other in READY_TAINTS.values() if other != key], NO_SCHEDULE)
         add_taint(node, now_ns, key, NO_SCHEDULE)
-    network = (each for each in node.status.conditions if each.type == "NetworkUnavailable")
-    if any(each.status == "True" for each in network):
+    network = (
+        condition for condition in node.status.conditions if condition.type == "NetworkUnavailable"
+    )
+    if any(condition.status == "True" for condition in network):
         add_taint(node, now_ns, NETWORK_UNAVAILABLE, NO_SCHEDULE)
     if node.spec.unschedulable:
         add_taint(node, now_ns, UNSCHEDULABLE, NO_SCHEDULE)
@@ -79,7 +83,7 @@ def taint_by_conditions(node: node_pb2.Node, now_ns: int) -> None:
 
 def mark_unknown(node: node_pb2.Node, now_ns: int) -> None:
     """Set the conditions that a kubelet reports, and Ready in any case, to Unknown."""
-    shown = {each.type for each in node.status.conditions} | {"Ready"}
+    shown = {condition.type for condition in node.status.conditions} | {"Ready"}
     message = "Kubelet stopped posting node status."
     for type_ in _REPORTED:
         if type_ in shown:

@@ -61,7 +61,7 @@ def _share(amount: int, node: node_pb2.Node, resource: str) -> float:
     """Return the share of a node's allocatable; 0 where the node does not have it."""
     quantities = node.status.allocatable or node.status.capacity
     try:
-        found = fields.resources({resource: quantities.get(resource, "0")}, resource)
+        amounts = fields.resources({resource: quantities.get(resource, "0")}, resource)
     except FieldError:
         return 0.0
-    return amount / found[resource] if found[resource] else 0.0
+    return amount / amounts[resource] if amounts[resource] else 0.0

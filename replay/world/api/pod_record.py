@@ -221,7 +221,7 @@ def stamp(
 
 def set_controller(meta: meta_pb2.ObjectMeta, owner: meta_pb2.OwnerReference | None) -> None:
     """Replace an object's reference to its controller; None: it has none from now on."""
-    kept = [each for each in meta.owner_references if not each.controller]
+    kept = [reference for reference in meta.owner_references if not reference.controller]
     del meta.owner_references[:]
     meta.owner_references.extend(kept)
     if owner is not None:

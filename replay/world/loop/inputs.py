@@ -201,16 +201,19 @@ class RecordFeed:
 
 def _resources(spec: pod_pb2.PodSpec) -> list[pod_pb2.ResourceRequirements]:
     """Return what a resize in place changes: the resources of the containers and of the pod."""
-    return [spec.resources, *(each.resources for each in (*spec.containers, *spec.init_containers))]
+    return [
+        spec.resources,
+        *(container.resources for container in (*spec.containers, *spec.init_containers)),
+    ]
 
 
-def _from_template(template: pod_pb2.Pod, own: pod_pb2.Pod) -> pod_pb2.Pod:
+def _from_template(template: pod_pb2.Pod, pod: pod_pb2.Pod) -> pod_pb2.Pod:
     """Return the template with the pod's own metadata, node and status."""
     message = pod_pb2.Pod()
     message.CopyFrom(template)
     meta = message.metadata
-    meta.MergeFrom(own.metadata)
-    if own.spec.node_name:
-        message.spec.node_name = own.spec.node_name
-    message.status.CopyFrom(own.status)
+    meta.MergeFrom(pod.metadata)
+    if pod.spec.node_name:
+        message.spec.node_name = pod.spec.node_name
+    message.status.CopyFrom(pod.status)
     return message

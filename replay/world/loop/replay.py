@@ -162,7 +162,7 @@ class Replay:
                 wakeup_ns = None
                 self.journal.notes["retries", RETRIES_SKIPPED] = 1
         times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
-        due = [each for each in times if each is not None]
+        due = [at_ns for at_ns in times if at_ns is not None]
         if not due:
             return None, ReplayEnd.FINISHED
         at_ns = max(min(due), self.now_ns)

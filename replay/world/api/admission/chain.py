@@ -57,7 +57,7 @@ class Admission:
         meta.namespace = meta.namespace or "default"
         if kind == "limit_range":
             self._limit_ranges.put(message.limit_range)
-            types = {each.type for each in message.limit_range.spec.limits} - {"Container", "Pod"}
+            types = {limit.type for limit in message.limit_range.spec.limits} - {"Container", "Pod"}
             others = sorted(types)
         else:
             others = self.quotas.put(now_ns, message.resource_quota, pods)

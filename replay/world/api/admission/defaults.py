@@ -42,7 +42,8 @@ def tolerate(spec: pod_pb2.PodSpec, toleration_s: int | None) -> None:
     seconds = DEFAULT_TOLERATION_S if toleration_s is None else toleration_s
     for key in _TOLERATED:
         if not any(
-            each.key in ("", key) and each.effect in ("", _NO_EXECUTE) for each in spec.tolerations
+            toleration.key in ("", key) and toleration.effect in ("", _NO_EXECUTE)
+            for toleration in spec.tolerations
         ):
             spec.tolerations.add(
                 key=key, operator="Exists", effect=_NO_EXECUTE, toleration_seconds=seconds

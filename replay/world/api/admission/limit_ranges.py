@@ -39,13 +39,13 @@ class LimitRanges:
 
     def fill_in(self, pod: pod_pb2.Pod) -> None:
         """Fill in the defaults of the pod's namespace."""
-        for each in self._of(pod):
-            _set_defaults(each, pod.spec)
+        for limits in self._of(pod):
+            _set_defaults(limits, pod.spec)
 
     def check(self, pod: pod_pb2.Pod) -> None:
         """Check the bounds of the pod's namespace. Raises AdmissionError."""
-        for each in self._of(pod):
-            problems = list(dict.fromkeys(_problems(each, pod.spec)))
+        for limits in self._of(pod):
+            problems = list(dict.fromkeys(_problems(limits, pod.spec)))
             if problems:
                 text = f"[{', '.join(problems)}]" if len(problems) > 1 else problems[0]
                 raise AdmissionError(text)

@@ -27,32 +27,32 @@ class PriorityAdmission:
     _classes: dict[str, PriorityClass]
 
     def __init__(self) -> None:
-        self._classes = {each.name: each for each in SYSTEM_CLASSES}
+        self._classes = {system_class.name: system_class for system_class in SYSTEM_CLASSES}
 
     def put_class(self, message: scheduling_pb2.PriorityClass) -> None:
         """Create or update a class. Raises AdmissionError where an API server rejects it."""
         try:
-            wanted = priority_class_from_message(message)
+            new = priority_class_from_message(message)
         except FieldError as error:
             raise AdmissionError(str(error)) from error
-        if wanted.name in {each.name for each in SYSTEM_CLASSES}:
-            self._check_system_class(wanted)
+        if new.name in {system_class.name for system_class in SYSTEM_CLASSES}:
+            self._check_system_class(new)
             return
-        _check_class(wanted)
-        stored = self._classes.get(wanted.name)
+        _check_class(new)
+        stored = self._classes.get(new.name)
         if stored is not None:
-            _check_update(stored, wanted)
+            _check_update(stored, new)
         default = self._default()
-        if wanted.global_default and default is not None and default.name != wanted.name:
+        if new.global_default and default is not None and default.name != new.name:
             raise AdmissionError(
-                f"PriorityClass {wanted.name!r}: {default.name!r} is marked as globalDefault "
+                f"PriorityClass {new.name!r}: {default.name!r} is marked as globalDefault "
                 "already, and only one class may be"
             )
-        self._classes[wanted.name] = wanted
+        self._classes[new.name] = new
 
     def remove_class(self, name: str) -> None:
         """Delete a class; an unknown one is accepted, a system class stays."""
-        if name not in {each.name for each in SYSTEM_CLASSES}:
+        if name not in {system_class.name for system_class in SYSTEM_CLASSES}:
             self._classes.pop(name, None)
 
     def classes(self) -> list[PriorityClass]:
@@ -92,44 +92,44 @@ class PriorityAdmission:
 
     def _default(self) -> PriorityClass | None:
         """Return the global default with the lowest value, as upstream chooses among several."""
-        defaults = [each for each in self._classes.values() if each.global_default]
-        return min(defaults, key=lambda each: (each.value, each.name)) if defaults else None
+        defaults = (stored for stored in self._classes.values() if stored.global_default)
+        return min(defaults, key=lambda default: (default.value, default.name), default=None)
 
-    def _check_system_class(self, wanted: PriorityClass) -> None:
-        stored = self._classes[wanted.name]
-        if (wanted.value, wanted.global_default) != (stored.value, False):
+    def _check_system_class(self, new: PriorityClass) -> None:
+        stored = self._classes[new.name]
+        if (new.value, new.global_default) != (stored.value, False):
             raise AdmissionError(
-                f"PriorityClass {wanted.name!r} is a system class: its value is {stored.value} "
+                f"PriorityClass {new.name!r} is a system class: its value is {stored.value} "
                 "and it is not a globalDefault"
             )
 
 
-def _check_class(wanted: PriorityClass) -> None:
-    if not _SUBDOMAIN.fullmatch(wanted.name) or len(wanted.name) > 253:
+def _check_class(new: PriorityClass) -> None:
+    if not _SUBDOMAIN.fullmatch(new.name) or len(new.name) > 253:
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: the name must be a DNS subdomain (lower case letters, "
+            f"PriorityClass {new.name!r}: the name must be a DNS subdomain (lower case letters, "
             "digits, '-' and '.', at most 253)"
         )
-    if wanted.name.startswith(SYSTEM_PREFIX):
+    if new.name.startswith(SYSTEM_PREFIX):
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: names that begin with {SYSTEM_PREFIX!r} are reserved "
+            f"PriorityClass {new.name!r}: names that begin with {SYSTEM_PREFIX!r} are reserved "
             "for the system's own classes"
         )
-    if wanted.value > HIGHEST_USER_PRIORITY:
+    if new.value > HIGHEST_USER_PRIORITY:
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: value {wanted.value} is above "
+            f"PriorityClass {new.name!r}: value {new.value} is above "
             f"{HIGHEST_USER_PRIORITY}, the highest that users may define"
         )
 
 
-def _check_update(stored: PriorityClass, wanted: PriorityClass) -> None:
-    if stored.value != wanted.value:
+def _check_update(stored: PriorityClass, new: PriorityClass) -> None:
+    if stored.value != new.value:
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: value may not be changed in an update "
-            f"(it is {stored.value}, not {wanted.value}): delete the class and create it again"
+            f"PriorityClass {new.name!r}: value may not be changed in an update "
+            f"(it is {stored.value}, not {new.value}): delete the class and create it again"
         )
-    if stored.preemption_policy is not wanted.preemption_policy:
+    if stored.preemption_policy is not new.preemption_policy:
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: preemptionPolicy may not be changed in an update "
+            f"PriorityClass {new.name!r}: preemptionPolicy may not be changed in an update "
             f"(it is {stored.preemption_policy.value}): delete the class and create it again"
         )

@@ -243,8 +243,8 @@ def _matches(quota: _Quota, pod: pod_pb2.Pod) -> bool:
     if not all(_is_in_scope(scope, "Exists", (), pod) for scope in spec.scopes):
         return False
     return all(
-        _is_in_scope(each.scope_name, each.operator, each.values, pod)
-        for each in spec.scope_selector.match_expressions
+        _is_in_scope(scope.scope_name, scope.operator, scope.values, pod)
+        for scope in spec.scope_selector.match_expressions
     )
 
 
@@ -283,8 +283,8 @@ def _is_best_effort(spec: pod_pb2.PodSpec) -> bool:
 
     Source: kubernetes v1.34 pkg/apis/core/v1/helper/qos/qos.go, ComputePodQOS.
     """
-    holders = (spec.resources, *(each.resources for each in spec.containers))
-    holders += tuple(each.resources for each in spec.init_containers)
+    holders = (spec.resources, *(container.resources for container in spec.containers))
+    holders += tuple(container.resources for container in spec.init_containers)
     return not any(
         amount.nano
         for resources in holders
@@ -295,9 +295,9 @@ def _is_best_effort(spec: pod_pb2.PodSpec) -> bool:
 
 
 def _affinity_terms(affinity: affinity_pb2.Affinity) -> Iterator[affinity_pb2.PodAffinityTerm]:
-    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        yield from each.required_during_scheduling_ignored_during_execution
-        for weighted in each.preferred_during_scheduling_ignored_during_execution:
+    for terms in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        yield from terms.required_during_scheduling_ignored_during_execution
+        for weighted in terms.preferred_during_scheduling_ignored_during_execution:
             yield weighted.pod_affinity_term
 
 

@@ -34,18 +34,18 @@ class RuntimeClasses:
         no class exists at all, the objects are taken to be missing from the trace.
         """
         name = spec.runtime_class_name
-        found = self._classes.get(name) if name else None
-        if found is None:
+        runtime_class = self._classes.get(name) if name else None
+        if runtime_class is None:
             if enforced and name and self._classes:
                 raise AdmissionError(f'pod rejected: RuntimeClass "{name}" not found')
             return
-        if found.HasField("overhead"):
-            if enforced and spec.overhead and not _is_equal(spec, found):
+        if runtime_class.HasField("overhead"):
+            if enforced and spec.overhead and not _is_equal(spec, runtime_class):
                 raise AdmissionError(
                     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
                 )
-            spec.overhead.update(found.overhead.pod_fixed)
-        for key, value in sorted(found.scheduling.node_selector.items()):
+            spec.overhead.update(runtime_class.overhead.pod_fixed)
+        for key, value in sorted(runtime_class.scheduling.node_selector.items()):
             other = spec.node_selector.get(key, value)
             if enforced and other != value:
                 raise AdmissionError(
@@ -53,13 +53,13 @@ class RuntimeClasses:
                     f"pod.spec.nodeSelector[{key}] = {other}"
                 )
             spec.node_selector[key] = value
-        for toleration in found.scheduling.tolerations:
+        for toleration in runtime_class.scheduling.tolerations:
             if toleration not in spec.tolerations:
                 spec.tolerations.append(toleration)
 
 
-def _is_equal(spec: pod_pb2.PodSpec, found: admission_pb2.RuntimeClass) -> bool:
-    one, other = amounts(spec.overhead), amounts(found.overhead.pod_fixed)
-    return {name: each.nano for name, each in one.items()} == {
-        name: each.nano for name, each in other.items()
+def _is_equal(spec: pod_pb2.PodSpec, runtime_class: admission_pb2.RuntimeClass) -> bool:
+    one, other = amounts(spec.overhead), amounts(runtime_class.overhead.pod_fixed)
+    return {name: amount.nano for name, amount in one.items()} == {
+        name: amount.nano for name, amount in other.items()
     }
