@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 
 from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.preemption.candidates import Candidate
 from services.framework.profile import Profile
+from services.kube.node import Node
+from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
+from services.scheduler.core.cycle.extenders import (
+    Extender,
+    ExtenderTerms,
+    FilterAnswer,
+    NodeVictims,
+)
 from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
@@ -38,8 +47,40 @@ def test_enough_nodes_are_a_share_of_all(nodes: int, percentage: int, enough: in
     assert nodes_to_find(nodes, percentage) == enough
 
 
+class EvenOnly:
+    """An extender that refuses the nodes of odd numbers."""
+
+    terms = ExtenderTerms(name="even", filters=True)
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer:  # noqa: ARG002 - all alike
+        """Let the others pass."""
+        odd = {node.name: "odd" for node in nodes if int(node.name[1:]) % 2}
+        return FilterAnswer(
+            passed=tuple(node.name for node in nodes if node.name not in odd), failed=odd
+        )
+
+    def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:  # noqa: ARG002 - unused
+        """Give no scores."""
+        return ()
+
+    def process_preemption(
+        self, pod: Pod, candidates: Sequence[Candidate]
+    ) -> Sequence[NodeVictims]:
+        """Take no part in preemption."""
+        raise NotImplementedError
+
+    def bind(self, pod: Pod, node_name: str) -> None:
+        """Take no part in binding."""
+        raise NotImplementedError
+
+
 def scheduler_of(
-    nodes: int, *, sampling: int | None, own: int | None = None, by_name: bool = False
+    nodes: int,
+    *,
+    sampling: int | None,
+    own: int | None = None,
+    by_name: bool = False,
+    extenders: tuple[Extender, ...] = (),
 ) -> Scheduler:
     """Return a scheduler of empty nodes, the first one of which is full."""
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
@@ -50,6 +91,7 @@ def scheduler_of(
             queue=QUEUE_TRAITS["v1.34"],
             profiles=(profile,),
             sampling=sampling,
+            extenders=extenders,
         )
     )
     for number in range(nodes):
@@ -131,3 +173,13 @@ def test_what_is_taken_back_is_searched_from_the_same_place_again() -> None:
         for decision in (first, second)
         if isinstance(decision.verdict, Binding)
     ]
+
+
+def test_an_evaluation_shows_what_extenders_refuse_beyond_the_sample() -> None:
+    """Its host is one of the first 100 that fit; its verdicts are about all nodes."""
+    scheduler = scheduler_of(250, sampling=40, extenders=(EvenOnly(),))
+    found = scheduler.evaluate(make_pod("p").req(cpu="2").obj(), 1, 0)
+    assert 2 <= int(found.host[1:]) <= 100
+    assert len(found.verdicts.feasible) == 124
+    assert found.verdicts.refusals["n249"].reasons == ("odd",)
+    assert scheduler.choice_mark() == 0

@@ -133,12 +133,6 @@ def evaluate_pod(
     raise AssertionError("no refusal is repeated in an evaluation")
 
 
-def evaluate(cycle: Cycle, pod: Pod) -> NodeVerdicts:
-    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them."""
-    recorder = Recorder(wants_all=True)
-    return _node_verdicts(cycle, pod, recorder, cycle.schedule_pod(pod, 1, recorder))
-
-
 def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResult) -> NodeVerdicts:
     """Return what the recorder kept, by node name."""
     if isinstance(result, CycleError):
