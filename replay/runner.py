@@ -116,7 +116,7 @@ def run_replay(
             # A folder with a manifest can be resumed; one without has nothing of a run yet.
             run.write_resume_point(point)
             run.write_manifest(manifest)
-        before = {name: each.cpu_s() for name, each in services.embedded.processes.items()}
+        before = {name: process.cpu_s() for name, process in services.embedded.processes.items()}
         while True:
             attempt = _Attempt(settings, services, run, point, notice)
             try:
@@ -310,13 +310,13 @@ _MAY_DIFFER = ("argv", "finished", "end", "end_ns", "kubernetes_version", "files
 
 def _check_same(former: Manifest, present: Manifest) -> None:
     """Raise RunError where a run would be resumed with other inputs than it was begun with."""
-    for each in dataclasses.fields(Manifest):
-        if each.name in _MAY_DIFFER:
+    for field in dataclasses.fields(Manifest):
+        if field.name in _MAY_DIFFER:
             continue
-        was, now = getattr(former, each.name), getattr(present, each.name)
+        was, now = getattr(former, field.name), getattr(present, field.name)
         if _plain(was) != _plain(now):
             raise RunError(
-                f"the run cannot be resumed: its {each.name.replace('_', ' ')} has changed since "
+                f"the run cannot be resumed: its {field.name.replace('_', ' ')} has changed since "
                 "it was begun; replay the trace again"
             )
 
@@ -324,8 +324,8 @@ def _check_same(former: Manifest, present: Manifest) -> None:
 def _plain(value: object) -> object:
     """Return a value as it is after it was written as JSON and read again."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _directory(settings: ReplaySettings) -> RunDirectory:
@@ -341,7 +341,7 @@ def _manifest(settings: ReplaySettings, scheduler: SchedulerService) -> Manifest
     files = [path for path in settings.trace_paths if path.is_file()]
     for folder in settings.trace_paths:
         if folder.is_dir():
-            files += sorted(each for each in folder.iterdir() if each.is_file())
+            files += sorted(path for path in folder.iterdir() if path.is_file())
     return Manifest(
         version=settings.version,
         traces=trace_files(files),

@@ -32,7 +32,7 @@ class Services:
     def are_resumable(self) -> bool:
         """Return whether every session can be saved and restored."""
         sessions = (self.scheduler, self.eviction)
-        return all(each is None or each.opened.resumable for each in sessions)
+        return all(session is None or session.opened.resumable for session in sessions)
 
     def restart(self) -> None:
         """Start the child processes again. Raises BackendError; ServiceLostError where one ends."""

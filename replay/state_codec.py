@@ -241,7 +241,7 @@ def _union(_: object, *kinds: Any) -> _Codec:
     types = frozenset[type]().union(*(_ATOMS.get(kind, frozenset()) for kind in kinds))
     others = [kind for kind in kinds if kind not in _ATOMS]
     if not others:
-        return _atom(types, " or ".join(sorted(each.__name__ for each in types)))
+        return _atom(types, " or ".join(sorted(type_.__name__ for type_ in types)))
     if len(others) > 1 or not (types == {NoneType} or get_origin(others[0]) is Sequence):
         raise TypeError(f"values of {kinds} cannot be told apart")
     other = _codec(others[0])
@@ -263,7 +263,7 @@ def _list_of(data: object, size: int | None = None) -> list[Any]:
 
 def _tuple(_: object, *kinds: Any) -> _Codec:
     if kinds[-1] is not Ellipsis:
-        return _row([_codec(each) for each in kinds], tuple)
+        return _row([_codec(kind) for kind in kinds], tuple)
     return _sequence(_, kinds[0])
 
 
@@ -271,26 +271,26 @@ def _sequence(_: object, kind: Any) -> _Codec:
     element = _codec(kind)
 
     def write(value: Sequence[object], seen: _Seen) -> object:
-        return [element.write(each, seen) for each in value]
+        return [element.write(item, seen) for item in value]
 
     def read(data: object, objects: _Objects) -> object:
-        return tuple([element.read(each, objects) for each in _list_of(data)])
+        return tuple([element.read(item, objects) for item in _list_of(data)])
 
     return _Codec(_as_it_is if element.is_plain else write, read, is_plain=element.is_plain)
 
 
 def _row(elements: Sequence[_Codec], make: Callable[[list[Any]], object]) -> _Codec:
     """Return the codec of a tuple of fixed size."""
-    is_plain = all(each.is_plain for each in elements)
-    writers = [each.write for each in elements]
-    readers = [each.read for each in elements]
+    is_plain = all(element.is_plain for element in elements)
+    writers = [element.write for element in elements]
+    readers = [element.read for element in elements]
 
     def write(value: Sequence[object], seen: _Seen) -> object:
-        return [write(each, seen) for write, each in zip(writers, value, strict=True)]
+        return [write(item, seen) for write, item in zip(writers, value, strict=True)]
 
     def read(data: object, objects: _Objects) -> object:
         row = _list_of(data, len(readers))
-        return make([read(each, objects) for read, each in zip(readers, row, strict=True)])
+        return make([read(item, objects) for read, item in zip(readers, row, strict=True)])
 
     return _Codec(_as_it_is if is_plain else write, read, is_plain=is_plain)
 
@@ -303,10 +303,10 @@ def _elements(kind: Any, element: _Codec) -> _Pair:
     ordered = sorted if issubclass(kind, Set) else list
 
     def write(value: Sequence[Any], seen: _Seen) -> object:
-        return [element.write(each, seen) for each in ordered(value)]
+        return [element.write(item, seen) for item in ordered(value)]
 
     def read(data: object, objects: _Objects) -> object:
-        values = [element.read(each, objects) for each in _list_of(data)]
+        values = [element.read(item, objects) for item in _list_of(data)]
         return values if kind is list else kind(values)
 
     return (lambda value, _: ordered(value)) if element.is_plain else write, read
@@ -320,8 +320,8 @@ def _entries(make: Callable[[Any], object], key: Any, value: _Codec) -> _Pair:
 
     def write(entries: Mapping[Any, Any], seen: _Seen) -> object:
         row: list[object] = []
-        for name, each in entries.items():
-            row += keys.write(name, seen), value.write(each, seen)
+        for name, item in entries.items():
+            row += keys.write(name, seen), value.write(item, seen)
         return row
 
     def read(data: object, objects: _Objects) -> object:
@@ -329,7 +329,7 @@ def _entries(make: Callable[[Any], object], key: Any, value: _Codec) -> _Pair:
         if len(row) % 2:
             raise UnreadableStateError("must be a list of keys and values")
         pairs = zip(row[::2], row[1::2], strict=True)
-        return make({keys.read(key, objects): value.read(each, objects) for key, each in pairs})
+        return make({keys.read(key, objects): value.read(item, objects) for key, item in pairs})
 
     return write, read
 
@@ -338,12 +338,12 @@ def _map_entries(make: Callable[[Any], object], key_types: frozenset[type], valu
     def write(entries: Mapping[Any, Any], seen: _Seen) -> object:
         if value.is_plain:
             return entries
-        return {name: value.write(each, seen) for name, each in entries.items()}
+        return {name: value.write(item, seen) for name, item in entries.items()}
 
     def read(data: object, objects: _Objects) -> object:
         if type(data) is not dict or not key_types.issuperset(map(type, data)):
             raise UnreadableStateError("must be a map")
-        return make({name: value.read(each, objects) for name, each in data.items()})
+        return make({name: value.read(item, objects) for name, item in data.items()})
 
     return write, read
 
@@ -476,17 +476,17 @@ class _Fields:
         """Return the values by name. Raises UnreadableStateError, with the field's name."""
         values = {}
         row = _list_of(data, len(self.names))
-        for name, read, each in zip(self.names, self._readers, row, strict=True):
+        for name, read, content in zip(self.names, self._readers, row, strict=True):
             try:
-                values[name] = read(each, objects)
+                values[name] = read(content, objects)
             except UnreadableStateError as error:
                 raise UnreadableStateError(f"{name}: {error}") from None
         return values
 
     def read_into(self, value: object, data: object, objects: _Objects) -> None:
         """Set the fields of an object."""
-        for name, each in self.read(data, objects).items():
-            object.__setattr__(value, name, each)
+        for name, content in self.read(data, objects).items():
+            object.__setattr__(value, name, content)
 
 
 def annotated(kind: Any) -> Mapping[str, Any]:
@@ -501,7 +501,7 @@ def annotated(kind: Any) -> Mapping[str, Any]:
 def _annotated(kind: Hashable) -> Mapping[str, Any]:
     cls: Any = get_origin(kind) or kind
     arguments = get_args(kind)
-    derived = {each.name for each in fields(cls) if not each.init} if is_dataclass(cls) else ()
+    derived = {field.name for field in fields(cls) if not field.init} if is_dataclass(cls) else ()
     hints = {
         name: hint
         for name, hint in get_type_hints(cls).items()
@@ -511,7 +511,7 @@ def _annotated(kind: Hashable) -> Mapping[str, Any]:
         return hints
     meant = dict(zip(cls.__parameters__, arguments, strict=True))
     return {
-        name: hint[tuple(meant[each] for each in hint.__parameters__)]
+        name: hint[tuple(meant[parameter] for parameter in hint.__parameters__)]
         if getattr(hint, "__parameters__", ())
         else hint
         for name, hint in hints.items()

@@ -83,7 +83,7 @@ class Places(Generic[_T]):
     def __init__(self, row: Callable[[Any], _T], known: Iterable[object] = ()) -> None:
         self.rows: list[_T] = []
         self._row = row
-        self._place_by_id = {id(each): place for place, each in enumerate(known)}
+        self._place_by_id = {id(known_value): place for place, known_value in enumerate(known)}
 
     def place(self, value: object) -> int:
         """Return the number of an object; a new one gets the next number and a row."""
@@ -103,9 +103,9 @@ def _writer(kind: type) -> Write:
     def write_fields(value: object) -> dict[str, object]:
         fields_set = {}
         for name, default in fields:
-            each = getattr(value, name)
-            if each is not default:
-                fields_set[name] = each
+            content = getattr(value, name)
+            if content is not default:
+                fields_set[name] = content
         return fields_set
 
     return write_fields
@@ -193,14 +193,14 @@ class Reading:
 
         def read(data: object) -> object:
             values = {}
-            for name, each in _entries({} if data is None else data).items():
+            for name, content in _entries({} if data is None else data).items():
                 if name not in readers:
                     raise DataError(str(name), "is not a known field")
                 field, reader, null_is_absent = readers[name]
-                if each is None and null_is_absent:
+                if content is None and null_is_absent:
                     continue
                 try:
-                    values[field] = reader(each)
+                    values[field] = reader(content)
                 except DataError as error:
                     raise error.below(name) from None
             for field, name in required:
@@ -271,7 +271,7 @@ def _row(readers: Sequence[Read]) -> Read:
         row = _items(data)
         if len(row) != len(readers):
             raise DataError("", f"must be a list of {len(readers)}")
-        return tuple(reader(each) for reader, each in zip(readers, row, strict=True))
+        return tuple(reader(item) for reader, item in zip(readers, row, strict=True))
 
     return read
 
@@ -279,9 +279,9 @@ def _row(readers: Sequence[Read]) -> Read:
 def _mapping(keys: Read, values: Read) -> Read:
     def read(data: object) -> object:
         readers = {}
-        for name, each in _entries(data).items():
+        for name, content in _entries(data).items():
             try:
-                readers[keys(name)] = values(each)
+                readers[keys(name)] = values(content)
             except DataError as error:
                 raise error.below(f"[{name}]") from None
         return readers

@@ -32,10 +32,10 @@ def _setting(text: str) -> tuple[str, object]:
 
 def _amounts(text: str) -> Mapping[str, str]:
     result = {}
-    for each in filter(None, text.split(",")):
-        resource, _, amount = each.strip().partition("=")
+    for pair in filter(None, text.split(",")):
+        resource, _, amount = pair.strip().partition("=")
         if _value(amount) is None:
-            raise ValueError(f"{each!r} is not RESOURCE=QUANTITY; write cpu=96,memory=768Gi")
+            raise ValueError(f"{pair!r} is not RESOURCE=QUANTITY; write cpu=96,memory=768Gi")
         if not _RESOURCE.fullmatch(resource):
             raise ValueError(f"{resource!r} is not the name of a resource; write cpu=96")
         result[resource] = amount

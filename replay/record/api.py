@@ -94,7 +94,7 @@ class ApiServer:
         text = self._credentials.hide(text)
         if len(text) > _TEXT_LENGTH_MAX:
             text = f"{text[:_TEXT_LENGTH_MAX]}..."
-        return "".join(each if each.isprintable() else " " for each in text)
+        return "".join(character if character.isprintable() else " " for character in text)
 
     @contextlib.contextmanager
     def _request(

@@ -43,7 +43,7 @@ def connected(
         try:
             version = _ask_patiently(lambda: server_version(api), ended)
             absent = _ask_patiently(lambda: absent_namespaces(api, namespaces), ended)
-            existing = [each for each in namespaces if each not in absent]
+            existing = [namespace for namespace in namespaces if namespace not in absent]
             if namespaces and not existing:
                 problem = f"{', '.join(absent)}: no such namespace; check --namespace"
                 raise RecordError(f"{api.address}: {problem}")
@@ -79,7 +79,7 @@ def absent_namespaces(api: ApiServer, namespaces: Sequence[str]) -> tuple[str, .
 
     A list in a namespace that does not exist is empty and no error.
     """
-    return tuple(each for each in namespaces if _is_absent(api, each))
+    return tuple(namespace for namespace in namespaces if _is_absent(api, namespace))
 
 
 def _is_absent(api: ApiServer, namespace: str) -> bool:

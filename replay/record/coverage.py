@@ -67,9 +67,9 @@ def resources_in(namespaces: Sequence[str], resources: Iterable[Resource]) -> li
     if not namespaces:
         return list(resources)
     return [
-        replace(each, namespace=namespace)
-        for each in resources
-        for namespace in ([""] if each.kind in CLUSTER_SCOPED else namespaces)
+        replace(resource, namespace=namespace)
+        for resource in resources
+        for namespace in ([""] if resource.kind in CLUSTER_SCOPED else namespaces)
     ]
 
 
@@ -92,25 +92,25 @@ def is_over(watched: Sequence[Watched]) -> bool:
 
     In a recording of namespaces, these are the resources in them.
     """
-    return all(each.status.refused for each in _needed(watched))
+    return all(watch.status.refused for watch in _needed(watched))
 
 
 def is_refused(watched: Sequence[Watched]) -> bool:
     """Return whether all that matters was refused before anything of it was recorded."""
-    return all(each.status.refused and not each.status.has_received for each in _needed(watched))
+    return all(watch.status.refused and not watch.status.has_received for watch in _needed(watched))
 
 
 def _needed(watched: Sequence[Watched]) -> Sequence[Watched]:
-    return [each for each in watched if each.resource.namespace] or watched
+    return [watch for watch in watched if watch.resource.namespace] or watched
 
 
 def is_forbidden_at_cluster_scope(watched: Iterable[Watched]) -> bool:
     """Return whether a namespaced kind is forbidden in the whole cluster."""
     return any(
-        each.status.is_forbidden
-        and not each.resource.namespace
-        and each.resource.kind not in CLUSTER_SCOPED
-        for each in watched
+        watch.status.is_forbidden
+        and not watch.resource.namespace
+        and watch.resource.kind not in CLUSTER_SCOPED
+        for watch in watched
     )
 
 
@@ -121,15 +121,15 @@ def missing(watched: Sequence[Watched], shown: Callable[[str], str]) -> list[tup
         (f"namespace {shown(name)} is not recorded: every kind is refused", why)
         for name, why in whole.items()
     ]
-    rest = [each for each in watched if each.resource.namespace not in whole]
+    rest = [watch for watch in watched if watch.resource.namespace not in whole]
     result += _refused(rest, shown)
-    for each in rest:
-        status, title = each.status, _title(each.resource.name, [each.resource.namespace], shown)
+    for watch in rest:
+        status, title = watch.status, _title(watch.resource.name, [watch.resource.namespace], shown)
         if not status.is_listed and not status.refused:
             why = status.problem or "the recording ended before"
             result.append((f"{title} were not listed completely", why))
-        if each.unreadable:
-            what = f"{each.unreadable:,} objects of {title} are not recorded, or not in all states"
+        if watch.unreadable:
+            what = f"{watch.unreadable:,} objects of {title} are not recorded, or not in all states"
             result.append((what, "they are malformed, or nested deeper than 254 levels"))
     return result
 
@@ -143,12 +143,12 @@ def without_end(
     """
     return [
         (
-            _title(each.resource.name, [each.resource.namespace], shown),
-            each.status.complete_until_ns,
-            each.status.problem or UNANSWERED,
+            _title(watch.resource.name, [watch.resource.namespace], shown),
+            watch.status.complete_until_ns,
+            watch.status.problem or UNANSWERED,
         )
-        for each in watched
-        if not each.status.is_complete and not each.status.refused
+        for watch in watched
+        if not watch.status.is_complete and not watch.status.refused
     ]
 
 
@@ -158,13 +158,13 @@ def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple
     The frames themselves say until when others are recorded.
     """
     groups: dict[str, list[Watched]] = {}
-    for each in rest:
-        if each.status.refused and not each.status.is_listed:
-            groups.setdefault(each.resource.kind, []).append(each)
+    for watch in rest:
+        if watch.status.refused and not watch.status.is_listed:
+            groups.setdefault(watch.resource.kind, []).append(watch)
     result = []
     for kind, group in groups.items():
         first = group[0]
-        title = _title(first.resource.name, [each.resource.namespace for each in group], shown)
+        title = _title(first.resource.name, [watch.resource.namespace for watch in group], shown)
         result.append((f"{title} are not recorded; {EFFECTS[kind]}", first.status.refused))
     return result
 
@@ -172,16 +172,16 @@ def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple
 def _refused_namespaces(watched: Iterable[Watched]) -> dict[str, str]:
     """Return the reason by each namespace of which no kind was ever listed."""
     by_namespace: dict[str, list[WatcherStatus]] = {}
-    for each in watched:
-        if each.resource.namespace:
-            by_namespace.setdefault(each.resource.namespace, []).append(each.status)
+    for watch in watched:
+        if watch.resource.namespace:
+            by_namespace.setdefault(watch.resource.namespace, []).append(watch.status)
     return {
         namespace: statuses[0].refused
         for namespace, statuses in by_namespace.items()
-        if all(each.refused and not each.has_received for each in statuses)
+        if all(status.refused and not status.has_received for status in statuses)
     }
 
 
 def _title(name: str, namespaces: Sequence[str], shown: Callable[[str], str] = str) -> str:
-    named = ", ".join(shown(each) for each in namespaces if each)
+    named = ", ".join(shown(namespace) for namespace in namespaces if namespace)
     return f"{name} of {named}" if named else name

@@ -87,15 +87,15 @@ class Credentials:
         """Return a text without the secrets that were sent; servers repeat them in messages."""
         with self._lock:
             secrets = list(self._secrets)
-        for each in secrets:
-            text = text.replace(each, "***")
+        for secret in secrets:
+            text = text.replace(secret, "***")
         return text
 
     def _keep_secrets(self, credential: Credential) -> None:
         sent = credential.headers.get("Authorization", "").partition(" ")[2]
-        for each in (sent, self._access.password):
-            if len(each) >= _SECRET_LENGTH_MIN and each not in self._secrets:
-                self._secrets.append(each)
+        for secret in (sent, self._access.password):
+            if len(secret) >= _SECRET_LENGTH_MIN and secret not in self._secrets:
+                self._secrets.append(secret)
         del self._secrets[:-_SECRETS_MAX]
 
 

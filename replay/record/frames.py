@@ -136,7 +136,7 @@ class RecordingFolder:
     def watches(self) -> list[Path]:
         """Return the files of resources that are not empty."""
         found = sorted(self.path.glob(f"*{_WATCH}"))
-        return [each for each in found if each.stat().st_size]
+        return [path for path in found if path.stat().st_size]
 
     def usage_file(self) -> Path | None:
         """Return the file of usage, None where it is missing or empty."""
@@ -149,7 +149,7 @@ class RecordingFolder:
         Raises OSError.
         """
         with Folder(self.path) as folder:
-            names = [each for each in folder.names() if each.endswith(".jsonl.zst")]
+            names = [name for name in folder.names() if name.endswith(".jsonl.zst")]
             return [self.path / name for name in names if _truncate(folder, name)]
 
 

@@ -136,8 +136,8 @@ class Connections:
         """Cut all requests, and refuse new ones."""
         with self._changed:
             self._is_stopped = True
-            for each in self._open:
-                each.cut(STOPPED)
+            for request in self._open:
+                request.cut(STOPPED)
             self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -211,10 +211,12 @@ class Connections:
         with self._changed:
             while self._open and not self._is_stopped:
                 now_s = time.monotonic()
-                for each in self._open:
-                    if each.until_s <= now_s:
-                        each.cut(each.late_why)
-                left = [each.until_s - now_s for each in self._open if not each.why]
+                for request in self._open:
+                    if request.until_s <= now_s:
+                        request.cut(request.late_why)
+                left = [
+                    connection.until_s - now_s for connection in self._open if not connection.why
+                ]
                 self._changed.wait(max(0.0, min(left)) if left else None)
             self._cutter = None
 
@@ -396,7 +398,7 @@ def pool_manager(proxy_url: str = "", **options: Any) -> urllib3.PoolManager:
 def _message(error: Exception) -> str:
     """Return the message of an error, without the reprs of objects in urllib3's texts."""
     parts = [getattr(error, "reason", None), *reversed(error.args), error]
-    cause = next(each for each in parts if isinstance(each, BaseException))
+    cause = next(argument for argument in parts if isinstance(argument, BaseException))
     if isinstance(error, DecodeError):
         return str(error.args[0])
     return _CONNECTION.sub("", str(cause)) or type(cause).__name__

@@ -148,8 +148,8 @@ def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
     if path is not None:
         return [path]
     if listed := environment.get("KUBECONFIG"):
-        named = [Path(each) for each in listed.split(os.pathsep) if each]
-        existing = [each for each in named if each.exists()]
+        named = [Path(name) for name in listed.split(os.pathsep) if name]
+        existing = [path for path in named if path.exists()]
         if not existing:
             raise KubeconfigError("$KUBECONFIG", f"no such file: {listed}")
         return existing
@@ -169,8 +169,8 @@ def _merged(files: Sequence[Path]) -> tuple[dict[tuple[str, str], _Entry], str]:
         config = _parsed(file)
         current = current or str(config.get("current-context") or "")
         for kind in _LISTS:
-            for each in _items(config, kind, file):
-                entries.setdefault((kind, str(each.get("name"))), _named(each, kind, file))
+            for entry in _items(config, kind, file):
+                entries.setdefault((kind, str(entry.get("name"))), _named(entry, kind, file))
     return entries, current
 
 
@@ -194,10 +194,10 @@ def _items(config: _Raw, kind: str, file: Path) -> Iterator[_Raw]:
     listed = config.get(kind) or []
     if not isinstance(listed, list):
         raise KubeconfigError(f"{file}, {kind}", "expected a list")
-    for number, each in enumerate(listed):
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+    for number, entry in enumerate(listed):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise KubeconfigError(f"{file}, {kind}[{number}]", "expected an entry with a name")
-        yield each
+        yield entry
 
 
 def _named(raw: _Raw, kind: str, file: Path) -> _Entry:
@@ -211,7 +211,7 @@ def _entry(
 ) -> _Entry:
     if found := entries.get((kind, name)):
         return found
-    names = ", ".join(sorted(each for of, each in entries if of == kind)) or "none"
+    names = ", ".join(sorted(entry_name for of, entry_name in entries if of == kind)) or "none"
     problem = f"has no {_INNER[kind]} {name!r}; it has: {names}"
     raise KubeconfigError(_listed(files), problem)
 
@@ -300,8 +300,10 @@ def _exec_plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
         command = str(user.file.parent / command)
     return ExecPlugin(
         command=command,
-        arguments=tuple(str(each) for each in raw.get("args") or ()),
-        environment={str(each["name"]): str(each["value"]) for each in raw.get("env") or ()},
+        arguments=tuple(str(argument) for argument in raw.get("args") or ()),
+        environment={
+            str(variable["name"]): str(variable["value"]) for variable in raw.get("env") or ()
+        },
         api_version=version,
         install_hint=str(raw.get("installHint") or ""),
         is_interactive=raw.get("interactiveMode") != "Never",
@@ -323,9 +325,12 @@ def _cluster_info(cluster: _Entry) -> _Raw:
 
 
 def _plugin_config(cluster: _Entry) -> object:
-    for each in cluster.content.get("extensions") or ():
-        if isinstance(each, dict) and each.get("name") == "client.authentication.k8s.io/exec":
-            return each.get("extension")
+    for extension in cluster.content.get("extensions") or ():
+        if (
+            isinstance(extension, dict)
+            and extension.get("name") == "client.authentication.k8s.io/exec"
+        ):
+            return extension.get("extension")
     return None
 
 
@@ -366,4 +371,4 @@ def _bytes(file: Path, where: str) -> bytes:
 
 
 def _listed(files: Sequence[Path]) -> str:
-    return os.pathsep.join(str(each) for each in files)
+    return os.pathsep.join(str(path) for path in files)

@@ -83,8 +83,8 @@ class PrometheusUsage:
         for (namespace, pod, container), amounts in gathered.items():
             containers.setdefault((namespace, pod), {})[container] = ResourceUsage(**amounts)
         pods = {
-            key: PodUsage(whole=total_usage(list(each.values())), containers=each)
-            for key, each in containers.items()
+            key: PodUsage(whole=total_usage(list(usages.values())), containers=usages)
+            for key, usages in containers.items()
         }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
@@ -120,13 +120,13 @@ class PrometheusUsage:
             refusal = RecordError(f"{self._url}: the query is refused: {self._shown(why)}")
             refusal.retry_after_s = retry_after_s(response.status, header, time.time_ns())
             raise refusal
-        for each in answer["data"].get("result") or ():
-            value = float(each["value"][1])
+        for series in answer["data"].get("result") or ():
+            value = float(series["value"][1])
             # NaN compares with nothing.
             if 0 <= value < 1 << 62:
-                yield each["metric"], int(value)
+                yield series["metric"], int(value)
 
     def _shown(self, text: str) -> str:
-        for each in filter(None, self._secrets):
-            text = text.replace(each, "***")
+        for secret in filter(None, self._secrets):
+            text = text.replace(secret, "***")
         return self._api.shown(text)

@@ -62,8 +62,8 @@ def trace_of(folder: RecordingFolder) -> Iterator[Record]:
 
 
 def _add_notes(about: Mapping[str, Any], issues: Issues) -> None:
-    for each in about.get("notes") or ():
-        issues.add("not-recorded", "recording", str(each))
+    for note in about.get("notes") or ():
+        issues.add("not-recorded", "recording", str(note))
     if about.get("broken"):
         issues.add("broken-off", "recording", str(about["broken"]))
     elif "ended" not in about:
@@ -170,9 +170,9 @@ class _Profiles:
         self._numbering = RecordNumbering()
         self._count = 0
         self._by_owner = {
-            (each.owner_uid, each.ordinal): uid
-            for uid, each in facts.objects.items()
-            if each.kind == "Pod" and each.is_observed
+            (object_facts.owner_uid, object_facts.ordinal): uid
+            for uid, object_facts in facts.objects.items()
+            if object_facts.kind == "Pod" and object_facts.is_observed
         }
         self._owners = {key: uid for uid, key in facts.controllers.items()}
 
@@ -220,7 +220,9 @@ class _Profiles:
                 del profile.segments[:]
             segment = profile.segments.add(offset_ns=offset_ns, **amounts)
             for name, used in usage.get(CONTAINERS, {}).items():
-                reported = {each: used[each] for each in _BY_CONTAINER if each in used}
+                reported = {
+                    resource: used[resource] for resource in _BY_CONTAINER if resource in used
+                }
                 segment.containers.add(name=name, **reported)
         if profile.segments:
             self._count += 1

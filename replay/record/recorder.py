@@ -59,7 +59,7 @@ class RecorderSettings:
     def scoped_resources(self) -> list[Resource]:
         """Return what is listed and watched."""
         scoped = resources_in(self.namespaces, self.resources)
-        return [each for each in scoped if each.namespace not in self.absent]
+        return [resource for resource in scoped if resource.namespace not in self.absent]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +73,23 @@ class RecordingProgress:
     @property
     def listed(self) -> int:
         """Return the number of resources that were listed or refused."""
-        return sum(each.is_listed or bool(each.refused) for each in self.statuses.values())
+        return sum(status.is_listed or bool(status.refused) for status in self.statuses.values())
 
     @property
     def objects(self) -> int:
         """Return the number of objects that exist."""
-        return sum(each.objects for each in self.statuses.values())
+        return sum(status.objects for status in self.statuses.values())
 
     @property
     def events(self) -> int:
         """Return the number of events that watches received."""
-        return sum(each.events for each in self.statuses.values())
+        return sum(status.events for status in self.statuses.values())
 
     @property
     def problems(self) -> list[str]:
         """Return the current failures that are retried, each text once."""
-        found = (each.problem for each in self.statuses.values())
-        return list(dict.fromkeys(each for each in found if each))
+        found = (status.problem for status in self.statuses.values())
+        return list(dict.fromkeys(problem for problem in found if problem))
 
 
 class Recorder:
@@ -108,7 +108,9 @@ class Recorder:
         redactor, index = options.redactor, ClusterIndex()
         hidden = redactor.text if redactor else str
         resources = options.scoped_resources()
-        self._files = [folder.resource(each, hidden(each.namespace)) for each in resources]
+        self._files = [
+            folder.resource(resource, hidden(resource.namespace)) for resource in resources
+        ]
         self._chosen, self._absent = usage, options.absent
         self._now_ns, self._prove_every_s = now_ns, options.prove_every_s
         self.ended_ns = 0
@@ -149,7 +151,7 @@ class Recorder:
 
         Before that, each resource is asked for at the end: for `RequestBounds.end_s` at most.
         """
-        runs: list[Callable[[], Any]] = [each.run for each in self._watchers]
+        runs: list[Callable[[], Any]] = [watcher.run for watcher in self._watchers]
         if self._usage is not None:
             runs.append(self._usage.run)
         for first in range(_PROVERS):
@@ -171,16 +173,16 @@ class Recorder:
             for thread in [*threads, flusher]:
                 thread.join(max(0.0, end_s - time.monotonic()))
             if self.ended_ns:
-                for each in self._watchers:
-                    each.note_missing_end()
+                for watcher in self._watchers:
+                    watcher.note_missing_end()
             for file in self._files:
                 file.close()
 
     def _close_all(self) -> None:
         """Let all watchers prove their ends, or list them, at the same time."""
-        for each in self._watchers:
-            each.end_ns = self.ended_ns
-        closing = [Thread(target=each.close, daemon=True) for each in self._watchers]
+        for watcher in self._watchers:
+            watcher.end_ns = self.ended_ns
+        closing = [Thread(target=watcher.close, daemon=True) for watcher in self._watchers]
         end_s = time.monotonic() + self._api.bounds.end_s
         for thread in closing:
             thread.start()
@@ -195,9 +197,9 @@ class Recorder:
         every_s = min(1.0, self._prove_every_s)
         while not self._ending.wait(every_s):
             every_s = min(2 * every_s, self._prove_every_s)
-            for each in watchers:
+            for watcher in watchers:
                 if not self.ended_ns:
-                    each.prove()
+                    watcher.prove()
 
     def _flush_all(self) -> None:
         """Flush all files again and again until the end; the body of a thread.
@@ -211,7 +213,7 @@ class Recorder:
     def state(self) -> RecordingProgress:
         """Return the progress of the recording."""
         return RecordingProgress(
-            statuses={each.title: each.status for each in self.watched()},
+            statuses={watch.title: watch.status for watch in self.watched()},
             samples=self._usage.samples if self._usage else 0,
             usage_problem=self._usage.problem if self._usage else "",
         )
@@ -223,8 +225,8 @@ class Recorder:
     def watched(self) -> list[Watched]:
         """Return all resources with the state of their watchers."""
         return [
-            Watched(resource=each.resource, status=each.status, unreadable=each.unreadable)
-            for each in self._watchers
+            Watched(resource=watcher.resource, status=watcher.status, unreadable=watcher.unreadable)
+            for watcher in self._watchers
         ]
 
     def hint(self) -> str:
@@ -243,8 +245,8 @@ class Recorder:
     def all_refused(self) -> AllRefusedError:
         """Return the error of a recording whose resources are all refused."""
         watched = self.watched()
-        in_namespaces = [each for each in watched if each.resource.namespace]
-        refusals = (each.status.refused for each in in_namespaces or watched)
+        in_namespaces = [watch for watch in watched if watch.resource.namespace]
+        refusals = (watch.status.refused for watch in in_namespaces or watched)
         error = AllRefusedError(next(filter(None, refusals), ""))
         error.advice = "Give the user the ClusterRole of docs/record.md"
         if in_namespaces:
@@ -257,7 +259,9 @@ class Recorder:
         """Return the failure that ends the recording, or ""."""
         if failed := self._failed_file():
             return str(failed)
-        return next((each.status.broken for each in self._watchers if each.status.broken), "")
+        return next(
+            (watcher.status.broken for watcher in self._watchers if watcher.status.broken), ""
+        )
 
     @property
     def is_disk(self) -> bool:
@@ -265,7 +269,7 @@ class Recorder:
         return isinstance(self._failed_file(), OutputError)
 
     def _failed_file(self) -> ReplayError | None:
-        failed = (unwritable(each.path, each.failure) for each in self._files if each.failure)
+        failed = (unwritable(file.path, file.failure) for file in self._files if file.failure)
         return next(failed, None)
 
     def without_end(self, shown: Callable[[str], str]) -> list[tuple[str, int, str]]:
@@ -275,8 +279,11 @@ class Recorder:
     def notes(self, shown: Callable[[str], str]) -> list[tuple[str, str]]:
         """Return what is missing in the recording, and why; `shown` is how a namespace is named."""
         result = [
-            (f"namespace {shown(each)} is not recorded", "it does not exist; check --namespace")
-            for each in self._absent
+            (
+                f"namespace {shown(namespace)} is not recorded",
+                "it does not exist; check --namespace",
+            )
+            for namespace in self._absent
         ]
         if self._usage is not None and (silent := self._usage.silent()):
             result.append(

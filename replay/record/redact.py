@@ -234,7 +234,7 @@ class Redactor:
     def _word(self, word: str) -> str:
         if _AMOUNT.fullmatch(word) or word in KEPT_TEXTS:
             return word
-        if all(each.lower() in VOCABULARY for each in _PARTS.split(word)):
+        if all(part.lower() in VOCABULARY for part in _PARTS.split(word)):
             return word
         return self.key(word) if "/" in word else self.text(word)
 
@@ -255,7 +255,7 @@ class Redactor:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             return self._hidden_map(field, value)
         if field.is_repeated:
-            return [self._hidden_value(field, each) for each in value]
+            return [self._hidden_value(field, item) for item in value]
         return self._hidden_value(field, value)
 
     def _hidden_value(self, field: FieldDescriptor, value: Any) -> Any:
@@ -281,7 +281,7 @@ class Redactor:
 
     def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
         if json_codec.is_quantity(field):
-            return {name: each for name, each in value.items() if _is_own(field, each)}
+            return {name: content for name, content in value.items() if _is_own(field, content)}
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
         hide = self.key if field.name in LABEL_MAPS else self.text

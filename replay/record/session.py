@@ -112,8 +112,8 @@ def _remove_empty(folder: RecordingFolder) -> None:
 
 def _remove(folder: RecordingFolder) -> None:
     """Remove the recorder's own files, and the folder where nothing else is in it."""
-    for each in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
-        each.unlink(missing_ok=True)
+    for path in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
+        path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.path.rmdir()
 
@@ -146,7 +146,7 @@ def record(
         "usage": source.name if source else "",
     }
     if options.namespaces:
-        about["namespaces"] = [hidden(each) for each in options.namespaces]
+        about["namespaces"] = [hidden(namespace) for namespace in options.namespaces]
     folder.write_about(about)
     with recorder.running():
         while recorder.goes_on() and keep_going(recorder.state()):
@@ -191,7 +191,7 @@ def _gaps(folder: RecordingFolder) -> list[str]:
     # A file that the disk has damaged is reported by the reader of its changes.
     with contextlib.suppress(OSError):
         recording_coverage(folder.watches()).add_issues(issues)
-    return [each.message for each in issues]
+    return [issue.message for issue in issues]
 
 
 def _missing(resources: Sequence[tuple[str, int, str]]) -> str:
@@ -211,7 +211,7 @@ def _check_received(
 ) -> None:
     """Raise RecordError, or OutputError, where nothing was received."""
     statuses, all_refused = state.statuses.values(), is_refused(recorder.watched())
-    if not all_refused and any(each.has_received for each in statuses):
+    if not all_refused and any(status.has_received for status in statuses):
         return
     if recorder.is_disk:
         raise OutputError(broken)

@@ -135,7 +135,7 @@ class ResourceStore:
         """
         if self.lists and gap:
             yield WatchEvent(type=GAP, object={"kind": self.resource.kind, **gap})
-        for uid in [each for each in self._objects if each not in listing.listed]:
+        for uid in [known_uid for known_uid in self._objects if known_uid not in listing.listed]:
             last = _unpacked(self._dropped(uid))
             last["metadata"]["resourceVersion"] = version
             yield WatchEvent(type="DELETED", object=last)

@@ -44,7 +44,7 @@ AMOUNT_MAX = 2**62
 """The largest amount; neither it nor a float above it exceeds an int64."""
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecordError, TypeError, ValueError)
 """What reading an answer raises whose JSON is not what its source should send."""
-USAGE_FIELDS = tuple(each.name for each in fields(ResourceUsage))
+USAGE_FIELDS = tuple(usage_field.name for usage_field in fields(ResourceUsage))
 """The names of the amounts of ResourceUsage."""
 
 
@@ -58,7 +58,7 @@ class PodUsage:
     def to_mapping(self) -> dict[str, Any]:
         """Return the reported amounts by name, those of containers under "containers"."""
         containers = {
-            name: each.to_mapping() for name, each in self.containers.items() if name and each
+            name: usage.to_mapping() for name, usage in self.containers.items() if name and usage
         }
         return self.whole.to_mapping() | ({CONTAINERS: containers} if containers else {})
 
@@ -93,8 +93,8 @@ class UsageSource(Protocol):
 def total_usage(amounts: Sequence[ResourceUsage]) -> ResourceUsage:
     """Return the sums of the reported amounts, at most AMOUNT_MAX; None where none is reported."""
     sums: dict[str, int] = {}
-    for each in amounts:
-        for name, value in each.to_mapping().items():
+    for usage in amounts:
+        for name, value in usage.to_mapping().items():
             sums[name] = min(AMOUNT_MAX, sums.get(name, 0) + value)
     return ResourceUsage(**sums)
 
@@ -158,7 +158,7 @@ class ClusterIndex:
         """
         with self._lock:
             if kind == "Node":
-                self._nodes = {each: None for each in self._nodes if ("", each) in names}
+                self._nodes = {node: None for node in self._nodes if ("", node) in names}
             elif kind == "Pod":
                 self._pods = {
                     key: pod
@@ -234,7 +234,7 @@ class UsageLog:
         try:
             found = self.source.sample(nodes)
             line = self._line(found)
-            self._reported.update(each.node for each in found if each.whole)
+            self._reported.update(node_usage.node for node_usage in found if node_usage.whole)
             if line["nodes"] or line["pods"]:
                 self.file.write({"arrival": rfc3339.text(self.now_ns(), 6), **line})
                 self.samples += 1
@@ -250,19 +250,19 @@ class UsageLog:
     def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, Any]]]:
         pods: dict[str, dict[str, Any]] = {}
         by_node: dict[str, list[ResourceUsage]] = {}
-        for each in found:
-            for (namespace, name), amounts in each.pods.items():
+        for node_usage in found:
+            for (namespace, name), amounts in node_usage.pods.items():
                 pod = self.index.pod(namespace, name)
                 if pod is None:
                     continue
                 pods[self._shown(pod.uid)] = self._of_pod(amounts)
-                by_node.setdefault(each.node or pod.node, []).append(amounts.whole)
+                by_node.setdefault(node_usage.node or pod.node, []).append(amounts.whole)
         nodes = {
-            self._shown(each.node): usage_without_pods(
-                each.whole, total_usage(by_node.get(each.node, ()))
+            self._shown(node_usage.node): usage_without_pods(
+                node_usage.whole, total_usage(by_node.get(node_usage.node, ()))
             )
-            for each in found
-            if each.node and each.whole
+            for node_usage in found
+            if node_usage.node and node_usage.whole
         }
         return {"nodes": nodes, "pods": pods}
 
@@ -271,7 +271,7 @@ class UsageLog:
         amounts = usage.to_mapping()
         if CONTAINERS in amounts:
             containers = amounts[CONTAINERS].items()
-            amounts[CONTAINERS] = {self._shown(name): each for name, each in containers}
+            amounts[CONTAINERS] = {self._shown(name): usage for name, usage in containers}
         return amounts
 
     def _shown(self, text: str) -> str:

@@ -86,10 +86,12 @@ def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSo
     refused: dict[str, str] = {}
     paths = [f"{_METRICS}/pods"]
     if not _answers(api, paths[0]):
-        by_namespace = {each: f"{_METRICS}/namespaces/{each}/pods" for each in namespaces}
-        found = {each: _refusal(api, path) for each, path in by_namespace.items()}
-        refused = {each: problem for each, problem in found.items() if problem}
-        paths = [path for each, path in by_namespace.items() if not found[each]]
+        by_namespace = {
+            namespace: f"{_METRICS}/namespaces/{namespace}/pods" for namespace in namespaces
+        }
+        found = {namespace: _refusal(api, path) for namespace, path in by_namespace.items()}
+        refused = {namespace: problem for namespace, problem in found.items() if problem}
+        paths = [path for namespace, path in by_namespace.items() if not found[namespace]]
     has_nodes = _answers(api, f"{_METRICS}/nodes")
     if not paths and not has_nodes:
         return None
@@ -103,7 +105,7 @@ def _kubelets_answer(api: ApiServer) -> bool:
         nodes = parts(api.get(NODES.path, {"limit": 3}), "items")[:3]
     except RecordError:
         return False
-    return any(_answers(api, _summary_path(_item_name(each))) for each in nodes)
+    return any(_answers(api, _summary_path(_item_name(node))) for node in nodes)
 
 
 def _answers(api: ApiServer, path: str) -> bool:
@@ -143,7 +145,7 @@ class KubeletUsage:
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes that answer. Raises RecordError where no node answers."""
-        self._kubelets = {each: self._kubelets.get(each) or _Kubelet() for each in nodes}
+        self._kubelets = {node: self._kubelets.get(node) or _Kubelet() for node in nodes}
         waiting, answers = SimpleQueue[str](), list[NodeUsage | RecordError]()
         for node, kubelet in self._kubelets.items():
             if kubelet.backoff.clock() >= kubelet.due_s:
@@ -157,8 +159,8 @@ class KubeletUsage:
             thread.start()
         for thread in threads:
             thread.join()
-        found = [each for each in answers if isinstance(each, NodeUsage)]
-        failed = [each for each in answers if isinstance(each, RecordError)]
+        found = [answer for answer in answers if isinstance(answer, NodeUsage)]
+        failed = [answer for answer in answers if isinstance(answer, RecordError)]
         if failed and not found:
             raise failed[0]
         return found
@@ -190,9 +192,9 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
     """Return the usage in a kubelet's Summary."""
     own = part(summary, "node")
     pods = {}
-    for each in parts(summary, "pods"):
-        named = part(each, "podRef")
-        if (usage := _of_pod(each)).whole:
+    for pod in parts(summary, "pods"):
+        named = part(pod, "podRef")
+        if (usage := _of_pod(pod)).whole:
             pods[str(named.get("namespace")), str(named.get("name"))] = usage
     whole = ResourceUsage(
         cpu_milli=_milli(number_at(own, "cpu", "usageNanoCores")),
@@ -206,7 +208,10 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
 
 def _of_pod(raw: Raw) -> PodUsage:
     # The pod's cgroup counts more than its containers; some systems do not report it.
-    by_name = {str(each.get("name")): _of_container(each) for each in parts(raw, "containers")}
+    by_name = {
+        str(container.get("name")): _of_container(container)
+        for container in parts(raw, "containers")
+    }
     containers = total_usage(list(by_name.values()))
     memory = number_at(raw, "memory", "workingSetBytes")
     cpu = number_at(raw, "cpu", "usageNanoCores")
@@ -257,13 +262,13 @@ class MetricsUsage:
         """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
         wanted = set(nodes)
         found = [
-            NodeUsage(node=_item_name(each), whole=_metric_amounts(each.get("usage")))
-            for each in self._items(self._node_paths)
-            if _item_name(each) in wanted
+            NodeUsage(node=_item_name(item), whole=_metric_amounts(item.get("usage")))
+            for item in self._items(self._node_paths)
+            if _item_name(item) in wanted
         ]
         pods = {
-            (str(meta(each).get("namespace")), _item_name(each)): _metrics_of_pod(each)
-            for each in self._items(self._pod_paths)
+            (str(meta(item).get("namespace")), _item_name(item)): _metrics_of_pod(item)
+            for item in self._items(self._pod_paths)
         }
         return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
@@ -282,8 +287,8 @@ class MetricsUsage:
 
 def _metrics_of_pod(raw: Raw) -> PodUsage:
     containers = {
-        str(each.get("name")): _metric_amounts(each.get("usage"))
-        for each in parts(raw, "containers")
+        str(container.get("name")): _metric_amounts(container.get("usage"))
+        for container in parts(raw, "containers")
     }
     return PodUsage(whole=total_usage(list(containers.values())), containers=containers)
 

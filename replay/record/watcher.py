@@ -491,8 +491,8 @@ class Watcher:
         with self._lock:
             if self._closed.is_set():
                 return
-            for each in kept:
-                new = self._store.event(type_, each)
+            for item in kept:
+                new = self._store.event(type_, item)
                 if new is not None:
                     self.status.events += 1
                     self._write([new])

@@ -95,7 +95,7 @@ def _divergence(compared: Compared) -> ReportSection:
     rows: list[Sequence[Cell]] = [
         [decision[:1], decision[2:3].upper() + decision[3:]] for decision in decisions
     ]
-    rows += [["Why" if not index else "", each] for index, each in enumerate(compared.reasons)]
+    rows += [["Why" if not index else "", reason] for index, reason in enumerate(compared.reasons)]
     rows += [
         ["First decision", first_decision_line]
         for first_decision_line in compared.first_decision_lines()

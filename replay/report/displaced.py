@@ -169,11 +169,11 @@ def evictions(source: ReportTables) -> ReportSection:
         for signal, counts in sorted(bars.items())
     ]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
-    each = durations.simulated(round(width))
+    width_text = durations.simulated(round(width))
     return ReportSection(
         key="evictions",
         title="Evictions by signal",
-        note=f"Pods that kubelets evicted in each {each} of simulated time, by signal and by the "
+        note=f"Pods that kubelets evicted in each {width_text} of simulated time, by signal and by the "
         "threshold that was met.",
         empty="No pod was evicted.",
         charts={"": chart} if series else {},

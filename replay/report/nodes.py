@@ -222,7 +222,7 @@ def _free_chart(source: ReportTables, at: dict[int, dict[str, float]]) -> Option
 
 def _part(shares: dict[str, float], name: str, kept: list[str]) -> float:
     if name == OTHER:
-        return sum(each for key, each in shares.items() if key not in kept and key != _NO_POD)
+        return sum(share for key, share in shares.items() if key not in kept and key != _NO_POD)
     return shares.get(name, 0.0)
 
 

@@ -63,7 +63,7 @@ def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str
     labels = [f"{label} (baseline)" if label in baseline_values else label for label in values]
     lines: dict[Place, dict[str, SweepRow]] = {}
     for row in rows:
-        others = tuple(each for at, each in enumerate(row.place) if at != index)
+        others = tuple(value for at, value in enumerate(row.place) if at != index)
         lines.setdefault(others, {})[row.place[index][1]] = row
     drawn = dict(itertools.islice(lines.items(), _SERIES_MAX))
     charts = {
@@ -92,11 +92,11 @@ def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str
                 value,
                 *([_label(others)] if any(lines) else []),
                 figure_name(name),
-                *(each.mean, each.deviation, each.least, each.most),
+                *(spread.mean, spread.deviation, spread.least, spread.most),
             ]
             for others, places in lines.items()
             for value, row in places.items()
-            for name, each in row.figures.items()
+            for name, spread in row.figures.items()
         ],
         left_out=(
             ""

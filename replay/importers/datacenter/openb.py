@@ -73,9 +73,9 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                 if name:
                     priorities[name] = made.pod_create.pod.spec.priority
                 deletion = _user_deletion(row, made, issues) if options.openb_timed else None
-                for each, rank in ((made, RecordRank.POD), (deletion, RecordRank.DELETE)):
-                    if each is not None:
-                        drafts.add(as_job(each) if options.openb_jobs else each, rank)
+                for record, rank in ((made, RecordRank.POD), (deletion, RecordRank.DELETE)):
+                    if record is not None:
+                        drafts.add(as_job(record) if options.openb_jobs else record, rank)
         for name, value in sorted(priorities.items()):
             yield numbering.record(0, create=priority_class(name, value))
         yield from drafts.records(numbering, templates)

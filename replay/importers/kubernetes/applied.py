@@ -128,4 +128,4 @@ def _merged(live: Any, wanted: Any, last: Any, key: str) -> list[Message]:
         element.CopyFrom(before.pop(identity, element))
         _merge(element, item, former.get(identity, type(item)()))
         made.append(element)
-    return made + [each for identity, each in before.items() if identity not in former]
+    return made + [item for identity, item in before.items() if identity not in former]

@@ -125,8 +125,8 @@ class _Manifests:
         if not isinstance(raw, dict):
             raise TraceError(where, "is not a Kubernetes object: expected a mapping")
         items = list_items(raw)
-        for index, each in enumerate((raw,) if items is None else items):
-            self._add_object(where if items is None else f"{where}, items[{index}]", each)
+        for index, content in enumerate((raw,) if items is None else items):
+            self._add_object(where if items is None else f"{where}, items[{index}]", content)
 
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
         """Return the trace. Raises TraceError where `now_ns` is before a time in an object."""
@@ -150,12 +150,12 @@ class _Manifests:
             if not _was_created(message):
                 fill_in(message)
             yield from _created(message, at_ns, numbering, templates)
-        for key, each in self._new.items():
+        for key, new_object in self._new.items():
             if key in self._existing:
-                yield numbering.record(at_ns, update=each)
+                yield numbering.record(at_ns, update=new_object)
             else:
-                fill_in(each)
-                yield from _created(each, at_ns, numbering, templates)
+                fill_in(new_object)
+                yield from _created(new_object, at_ns, numbering, templates)
             at_ns += self._options.every_ns or 0
 
     def _start_ns(self) -> int:
@@ -297,9 +297,9 @@ def _around(pod: Raw, prefix: str) -> Iterator[str]:
     spec = part(pod, "spec")
     for name in ("containers", "initContainers"):
         containers = spec.get(name)
-        for index, each in enumerate(containers if isinstance(containers, list) else ()):
-            if isinstance(each, dict) and not _POD_FIELDS.isdisjoint(each):
-                yield from _own(each, f"{prefix}spec.{name}[{index}]")
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(container, dict) and not _POD_FIELDS.isdisjoint(container):
+                yield from _own(container, f"{prefix}spec.{name}[{index}]")
 
 
 def _own(mapping: Raw, where: str) -> Iterator[str]:

@@ -40,18 +40,20 @@ class Workload:
         if not template:
             raise TraceError(self.where, "workloadTemplate: expected a list of operations")
         for position, raw in enumerate(template):
-            each = Operation(self, f"{self.where}, op {position}", raw)
-            if each.code != "createPodSets":
-                yield each.numbered(index)
+            operation = Operation(self, f"{self.where}, op {position}", raw)
+            if operation.code != "createPodSets":
+                yield operation.numbered(index)
                 index += 1
                 continue
-            prefix, count = each.text("namespacePrefix"), each.count()
-            inner = {**each.mapping("createPodsOp"), "opcode": "createPods"}
-            pods = Operation(self, each.where, inner).count() if count else 0
-            bounds.check_count(count * pods, each.where, f"{each.code}: the number of pods")
+            prefix, count = operation.text("namespacePrefix"), operation.count()
+            inner = {**operation.mapping("createPodsOp"), "opcode": "createPods"}
+            pods = Operation(self, operation.where, inner).count() if count else 0
+            bounds.check_count(
+                count * pods, operation.where, f"{operation.code}: the number of pods"
+            )
             for number in range(count):
                 variables = {**inner, "namespace": f"{prefix}-{number}"}
-                yield Operation(self, each.where, variables).numbered(index)
+                yield Operation(self, operation.where, variables).numbered(index)
                 index += 1
 
     def param(self, where: str, name: str) -> object:

@@ -123,8 +123,8 @@ def _allocated(page: Page, node: node_pb2.Node, pods: Sequence[pod_pb2.Pod], now
         (
             (
                 name,
-                _share(name, sum(each.get(name, 0) for _, each, _ in taken), have),
-                _share(name, sum(each.get(name, 0) for _, _, each in taken), have),
+                _share(name, sum(requests.get(name, 0) for _, requests, _ in taken), have),
+                _share(name, sum(limits.get(name, 0) for _, _, limits in taken), have),
             )
             for name in names
         ),

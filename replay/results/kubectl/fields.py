@@ -87,7 +87,7 @@ def sorted_by(
     """
     keyed = [(_key(field.values(mapping(item))), item) for item in items]
     keyed.sort(key=lambda pair: pair[0])
-    return [each for _, each in keyed], any(key[0] != _ABSENT for key, _ in keyed)
+    return [row for _, row in keyed], any(key[0] != _ABSENT for key, _ in keyed)
 
 
 def _key(values: Sequence[Any]) -> SortKey:

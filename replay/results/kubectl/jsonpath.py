@@ -51,7 +51,7 @@ class _Path:
     def results(self, value: Any, root: Any) -> list[Any]:
         found = [root if self.is_from_root else value]
         for step in self.steps:
-            found = [result for each in found for result in step(each, root)]
+            found = [result for item in found for result in step(item, root)]
         return found
 
 
@@ -325,8 +325,8 @@ def _recursively(step: Step) -> Step:
 
 def _union(steps: Sequence[Step]) -> Step:
     def step(value: Any, root: Any) -> Iterator[Any]:
-        for each in steps:
-            yield from each(value, root)
+        for step in steps:
+            yield from step(value, root)
 
     return step
 

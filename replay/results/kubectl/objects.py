@@ -246,19 +246,19 @@ class RunObjects:
     ) -> workloads_pb2.WorkloadStatus:
         total, newest, progress_ns = workloads_pb2.WorkloadStatus(), "", 0
         for key in self._owned.get(message.metadata.uid, {}):
-            each = self.objects.get(key)
-            if not isinstance(each, workloads_pb2.ReplicaSet):
+            replica_set = self.objects.get(key)
+            if not isinstance(replica_set, workloads_pb2.ReplicaSet):
                 continue
-            status = self._replicated(each, now_ns)
+            status = self._replicated(replica_set, now_ns)
             total.replicas += status.replicas
             total.ready_replicas += status.ready_replicas
             total.available_replicas += status.available_replicas
-            is_newest = same_template(each, message)
+            is_newest = same_template(replica_set, message)
             if is_newest:
                 total.updated_replicas += status.replicas
-                newest = each.metadata.name
-                progress_ns = max(progress_ns, time_ns(each.metadata.creation_timestamp))
-            progress_ns = max(progress_ns, self._progress_ns(each.metadata.uid, is_newest))
+                newest = replica_set.metadata.name
+                progress_ns = max(progress_ns, time_ns(replica_set.metadata.creation_timestamp))
+            progress_ns = max(progress_ns, self._progress_ns(replica_set.metadata.uid, is_newest))
         total.unavailable_replicas = total.replicas - total.available_replicas
         total.conditions.extend(conditions(message, total, newest, now_ns - progress_ns))
         return total

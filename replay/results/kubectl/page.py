@@ -39,8 +39,8 @@ class Page:
 
     def values(self, name: str, values: Sequence[str]) -> None:
         """Add a name with a line for each value; "<none>" for no value."""
-        for number, each in enumerate(values or [NONE]):
-            self.line(f"{name}:" if number == 0 else "", each)
+        for number, value in enumerate(values or [NONE]):
+            self.line(f"{name}:" if number == 0 else "", value)
 
     def text(self) -> str:
         """Return the page, without spaces at the end of lines."""

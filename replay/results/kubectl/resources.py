@@ -44,7 +44,7 @@ class Resource:
     def names(self) -> Sequence[str]:
         """Return every name of the type."""
         own = (self.plural, self.singular, *self.shorts)
-        return (*own, *(f"{each}.{self.group}" for each in own[:2] if self.group))
+        return (*own, *(f"{short}.{self.group}" for short in own[:2] if self.group))
 
     @property
     def title(self) -> str:
@@ -173,9 +173,9 @@ def targets(text: str, names: Sequence[str] = ()) -> list[Target]:
         resources = dict.fromkeys(map(resource, types))
         return [Target(resource=target, names=tuple(names)) for target in resources]
     names_by_resource: dict[Resource, list[str]] = {}
-    for each in (text, *names):
-        type_, slash, name = each.partition("/")
+    for argument in (text, *names):
+        type_, slash, name = argument.partition("/")
         if not (type_ and slash and name) or "/" in name:
-            raise RunError(f"{each!r} is not TYPE/NAME; write pod/{name or type_ or 'NAME'}")
+            raise RunError(f"{argument!r} is not TYPE/NAME; write pod/{name or type_ or 'NAME'}")
         names_by_resource.setdefault(resource(type_), []).append(name)
     return [Target(resource=key, names=tuple(value)) for key, value in names_by_resource.items()]

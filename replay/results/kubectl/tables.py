@@ -52,9 +52,9 @@ class Table:
     @classmethod
     def of(cls, row: Row, columns: str) -> Table:
         """Return the table of columns with | between, and + before those of -o wide."""
-        each = columns.split("|")
-        narrow = [number for number, name in enumerate(each) if not name.startswith("+")]
-        return cls([name.removeprefix("+") for name in each], narrow, row)
+        titles = columns.split("|")
+        narrow = [number for number, name in enumerate(titles) if not name.startswith("+")]
+        return cls([name.removeprefix("+") for name in titles], narrow, row)
 
     def chosen(self, cells: Sequence[str], *, wide: bool) -> Sequence[str]:
         """Return the cells of a row, or of the header, that are printed."""

@@ -140,7 +140,7 @@ class Manifest:
             values["traces"] = tuple(ReplayedTrace(**trace) for trace in values["traces"])
             values["argv"] = tuple(values["argv"])
             files = values.get("files", {})
-            values["files"] = {name: RunFile(**each) for name, each in files.items()}
+            values["files"] = {name: RunFile(**file) for name, file in files.items()}
             return cls(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"the manifest cannot be read: {error}") from error

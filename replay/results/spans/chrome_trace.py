@@ -103,7 +103,7 @@ def _slices(
             "tid": lanes.take(from_ns, to_ns) + 1,
             "ts": (from_ns - start_ns) / 1000,
             "dur": (to_ns - from_ns) / 1000,
-            "args": {key: each for key, each in args.items() if each is not None},
+            "args": {key: value for key, value in args.items() if value is not None},
         }
 
 

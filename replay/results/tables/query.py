@@ -148,9 +148,9 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
             "end": manifest.end,
         }
         write("run", run_row)
-        for name, each in _latencies(run).items():
-            buckets: list[tuple[int, int]] = each.pop("buckets", [])
-            write("latencies", {"step": name, **each})
+        for name, latency in _latencies(run).items():
+            buckets: list[tuple[int, int]] = latency.pop("buckets", [])
+            write("latencies", {"step": name, **latency})
             for upto_ns, count in buckets:
                 write("latency_buckets", {"step": name, "upto_ns": upto_ns, "count": count})
 
