@@ -98,10 +98,10 @@ def bounds() -> Bounds:
     return _bounds
 
 
-def set_bounds(wanted: Bounds) -> None:
+def set_bounds(new: Bounds) -> None:
     """Set the bounds of this process."""
     global _bounds  # noqa: PLW0603 - one value for the process; see the module's docstring
-    _bounds = wanted
+    _bounds = new
 
 
 def lines(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -131,9 +131,9 @@ def text_lines(file: BinaryIO, name: str) -> Iterator[str]:
 
 def content(file: BinaryIO, name: str) -> bytes:
     """Return the whole content of a file. Raises TraceError where it is too large."""
-    found = file.read(_bounds.object_bytes + 1)
-    check_object(len(found), name)
-    return found
+    read_bytes = file.read(_bounds.object_bytes + 1)
+    check_object(len(read_bytes), name)
+    return read_bytes
 
 
 def check_object(size: int, where: str) -> None:

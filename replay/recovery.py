@@ -143,9 +143,9 @@ def patient_services(
     """Return what `open_` does; wait for at most `wait_ns` for services at addresses."""
 
     def attempt() -> Services:
-        with contextlib.ExitStack() as own:
-            services = open_(own)
-            stack.push(own.pop_all())
+        with contextlib.ExitStack() as attempt_stack:
+            services = open_(attempt_stack)
+            stack.push(attempt_stack.pop_all())
             return services
 
     try:
@@ -207,13 +207,13 @@ def _brought_back(
     notice(f"{lost}; waiting for it, to go on from the last checkpoint")
     while True:
         try:
-            found = attempt()
+            result = attempt()
         except ServiceLostError as error:
             if time.monotonic() - began_s + pause_s > wait_s:
                 lost.add_note(f"it did not come back within {wait_s:g} s: {error}")
                 raise lost from error
         else:
             notice("the run goes on")
-            return found
+            return result
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _PAUSE_MAX_S)

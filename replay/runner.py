@@ -267,8 +267,8 @@ class _TimedEviction:
         began_ns = perf_counter_ns()
         answers = self._service.apply(operations)
         taken_ns = perf_counter_ns() - began_ns
-        found = synchronize_attributes(answers)
-        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), found)
+        attributes = synchronize_attributes(answers)
+        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), attributes)
         return answers
 
 

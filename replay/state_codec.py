@@ -104,14 +104,14 @@ def restore_parts(whole: object, data: bytes) -> None:
 
 def parts(whole: object) -> Iterator[tuple[str, object]]:
     """Yield `whole` and its parts with their paths, each once and in a fixed order."""
-    known, found = {id(whole)}, [("", whole)]
-    for path, part in found:
+    known, parts_so_far = {id(whole)}, [("", whole)]
+    for path, part in parts_so_far:
         yield path, part
         kept = annotated(type(part))
         for name, value in _members(part):
             if name not in kept and id(value) not in known and _is_part(value):
                 known.add(id(value))
-                found.append((f"{path}.{name}" if path else name, value))
+                parts_so_far.append((f"{path}.{name}" if path else name, value))
 
 
 def _members(part: object) -> Iterator[tuple[str, object]]:

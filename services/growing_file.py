@@ -104,11 +104,13 @@ class GrowingFile:
             raise ChangedFileError(
                 f"{self.path} has {present:,} bytes and had {self.size:,}: it was changed"
             )
-        left = self.size
-        while left and (chunk := os.read(self._descriptor, min(left, _CHUNK_BYTES))):
+        unread_bytes = self.size
+        while unread_bytes and (
+            chunk := os.read(self._descriptor, min(unread_bytes, _CHUNK_BYTES))
+        ):
             self._hash.update(chunk)
-            left -= len(chunk)
-        if left or self.sha256 != sha256:
+            unread_bytes -= len(chunk)
+        if unread_bytes or self.sha256 != sha256:
             raise ChangedFileError(
                 f"{self.path} has other bytes in its first {self.size:,} than were written: it "
                 "was changed or damaged"

@@ -206,8 +206,8 @@ class Reading:
             for field, name in required:
                 if field not in values:
                     raise DataError(name, "is required")
-            found = kind(**values)
-            return found if check is None else check(found)
+            instance = kind(**values)
+            return instance if check is None else check(instance)
 
         return read
 

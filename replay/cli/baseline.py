@@ -51,9 +51,9 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
     )
 
 
-def is_baseline(cell: SweepCell, own: frozenset[tuple[str, str]]) -> bool:
+def is_baseline(cell: SweepCell, pairs: frozenset[tuple[str, str]]) -> bool:
     """Return whether a cell is the baseline, with any seed; never where seeds are the only axis."""
-    return bool(cell.group) and all(pair in own for pair in cell.group)
+    return bool(cell.group) and all(pair in pairs for pair in cell.group)
 
 
 def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:

@@ -198,9 +198,9 @@ def latest_ns(raw: Any) -> int:
     The times of its creation, of changes, conditions, heartbeats, taints, starts and ends, and of
     the request of its deletion; never a deadline.
     """
-    own, status = meta(raw), part(raw, "status")
-    times = [own.get("creationTimestamp")]
-    times += [managed_field.get("time") for managed_field in parts(own, "managedFields")]
+    metadata, status = meta(raw), part(raw, "status")
+    times = [metadata.get("creationTimestamp")]
+    times += [managed_field.get("time") for managed_field in parts(metadata, "managedFields")]
     times += [condition_.get(name) for condition_ in conditions(raw) for name in _CONDITION_TIMES]
     times += [status.get(name) for name in _STATUS_TIMES]
     for name in ("initContainerStatuses", "containerStatuses"):

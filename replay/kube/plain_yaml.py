@@ -158,17 +158,17 @@ class PlainLines:
         elif value is not _PIECE and inner <= indent:
             return value, after
         piece, after = self._piece(at, indent)
-        [(_, found)] = piece.items() if isinstance(piece, dict) and len(piece) == 1 else _cut()
-        return found, after
+        [(_, content)] = piece.items() if isinstance(piece, dict) and len(piece) == 1 else _cut()
+        return content, after
 
     def _collection(self, at: int, indent: int, depth: int) -> tuple[Any, int]:
         """Read the mapping or sequence that begins in line `at`, of a key at `indent`."""
         inner, is_item, _, _ = self._document[at]
         read = self._sequence if is_item else self._mapping
-        found, after = read(at, inner, depth)
+        content, after = read(at, inner, depth)
         if after < len(self._document) and self._document[after][0] > indent:
             raise CutError
-        return found, after
+        return content, after
 
     def _sequence(self, at: int, indent: int, depth: int) -> tuple[list[Any], int]:
         """Read the items at `indent` from the line `at` on; return them, and the line after."""
@@ -180,8 +180,8 @@ class PlainLines:
                 break
             if here > indent:
                 raise CutError
-            found, at = self._item(at, indent, depth)
-            result.append(found)
+            item, at = self._item(at, indent, depth)
+            result.append(item)
         return result, at
 
     def _item(self, at: int, indent: int, depth: int) -> tuple[Any, int]:
@@ -196,8 +196,8 @@ class PlainLines:
         if is_scalar and (after == len(document) or document[after][0] <= indent):
             return value, after
         piece, after = self._piece(at, indent)
-        [found] = piece if isinstance(piece, list) and len(piece) == 1 else _cut()
-        return found, after
+        [item] = piece if isinstance(piece, list) and len(piece) == 1 else _cut()
+        return item, after
 
     def _item_mapping(
         self, at: int, key: str, indent: int, depth: int

@@ -76,12 +76,12 @@ class ApiServer:
         bound_s, bound_bytes = _BOUNDS[of]
         with self._request(path, query or {}, bound_s, {"Accept-Encoding": "gzip"}) as answer:
             try:
-                found = orjson.loads(answer.body(bound_bytes))
+                content = orjson.loads(answer.body(bound_bytes))
             except orjson.JSONDecodeError as error:
                 raise ApiError(path, answer.status, "NoJSON", "the answer is not JSON") from error
-            if not isinstance(found, dict):
+            if not isinstance(content, dict):
                 raise ApiError(path, answer.status, "NoObject", "the answer is not an object")
-            yield found
+            yield content
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Answer]:

@@ -135,8 +135,8 @@ class RecordingFolder:
 
     def watches(self) -> list[Path]:
         """Return the files of resources that are not empty."""
-        found = sorted(self.path.glob(f"*{_WATCH}"))
-        return [path for path in found if path.stat().st_size]
+        paths = sorted(self.path.glob(f"*{_WATCH}"))
+        return [path for path in paths if path.stat().st_size]
 
     def usage_file(self) -> Path | None:
         """Return the file of usage, None where it is missing or empty."""

@@ -215,7 +215,9 @@ class Connections:
                     if request.until_s <= now_s:
                         request.cut(request.late_why)
                 left = [
-                    connection.until_s - now_s for connection in self._open if not connection.why
+                    open_request.until_s - now_s
+                    for open_request in self._open
+                    if not open_request.why
                 ]
                 self._changed.wait(max(0.0, min(left)) if left else None)
             self._cutter = None

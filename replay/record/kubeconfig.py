@@ -136,12 +136,12 @@ def load(path: Path | None, context: str, environment: Mapping[str, str] = os.en
             f"has no current-context; choose a context with --context: {named or '(no contexts)'}"
         )
         raise KubeconfigError(_listed(files), problem)
-    found = _entry(entries, "contexts", chosen, files)
-    cluster = _entry(entries, "clusters", found.text("cluster"), files)
-    user_name = found.text("user")
+    context_entry = _entry(entries, "contexts", chosen, files)
+    cluster = _entry(entries, "clusters", context_entry.text("cluster"), files)
+    user_name = context_entry.text("user")
     user = _entry(entries, "users", user_name, files) if user_name else None
     access = _access(f"{_listed(files)}, context {chosen}", cluster, user)
-    return replace(access, namespace=found.text("namespace"))
+    return replace(access, namespace=context_entry.text("namespace"))
 
 
 def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
@@ -149,7 +149,7 @@ def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
         return [path]
     if listed := environment.get("KUBECONFIG"):
         named = [Path(name) for name in listed.split(os.pathsep) if name]
-        existing = [path for path in named if path.exists()]
+        existing = [file for file in named if file.exists()]
         if not existing:
             raise KubeconfigError("$KUBECONFIG", f"no such file: {listed}")
         return existing
@@ -209,8 +209,8 @@ def _named(raw: _Raw, kind: str, file: Path) -> _Entry:
 def _entry(
     entries: Mapping[tuple[str, str], _Entry], kind: str, name: str, files: Sequence[Path]
 ) -> _Entry:
-    if found := entries.get((kind, name)):
-        return found
+    if entry := entries.get((kind, name)):
+        return entry
     names = ", ".join(sorted(entry_name for of, entry_name in entries if of == kind)) or "none"
     problem = f"has no {_INNER[kind]} {name!r}; it has: {names}"
     raise KubeconfigError(_listed(files), problem)

@@ -71,12 +71,12 @@ class PrometheusUsage:
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
-        wanted = set(nodes)
+        node_names = set(nodes)
         of_nodes = self._gathered(_NODE_QUERIES, "node")
-        found = [
+        node_usages = [
             NodeUsage(node=node, whole=ResourceUsage(**amounts))
             for (node,), amounts in of_nodes.items()
-            if node in wanted
+            if node in node_names
         ]
         containers: dict[tuple[str, str], dict[str, ResourceUsage]] = {}
         gathered = self._gathered(self._pod_queries, "namespace", "pod", "container")
@@ -86,7 +86,7 @@ class PrometheusUsage:
             key: PodUsage(whole=total_usage(list(usages.values())), containers=usages)
             for key, usages in containers.items()
         }
-        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
+        return [*node_usages, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _gathered(
         self, queries: dict[str, str], *labels: str

@@ -88,8 +88,8 @@ class RecordingProgress:
     @property
     def problems(self) -> list[str]:
         """Return the current failures that are retried, each text once."""
-        found = (status.problem for status in self.statuses.values())
-        return list(dict.fromkeys(problem for problem in found if problem))
+        problems = (status.problem for status in self.statuses.values())
+        return list(dict.fromkeys(problem for problem in problems if problem))
 
 
 class Recorder:

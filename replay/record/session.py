@@ -75,21 +75,21 @@ def record_live(
     access = kubeconfig.load(request.kubeconfig, request.context)
     api = ApiServer(access, time.time_ns, request.bounds)
     nothing = RecordingProgress(statuses={}, samples=0, usage_problem="")
-    found = connected(api, request.usage, lambda: keep_going(nothing), request.namespaces)
+    connection = connected(api, request.usage, lambda: keep_going(nothing), request.namespaces)
     folder = RecordingFolder.create(request.folder)
     key, names = request.redact_key, request.namespaces
     options = RecorderSettings(
         redactor=Redactor(key, names) if key is not None else None,
         usage_every_s=request.usage_every_s,
         namespaces=request.namespaces,
-        absent=found.absent,
+        absent=connection.absent,
     )
     try:
         return record(
             api,
             folder,
-            found.usage,
-            version=found.version,
+            connection.usage,
+            version=connection.version,
             options=options,
             now_ns=time.time_ns,
             keep_going=keep_going,

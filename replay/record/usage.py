@@ -232,9 +232,9 @@ class UsageLog:
         self._queried.update(nodes)
         self.backoff.begin()
         try:
-            found = self.source.sample(nodes)
-            line = self._line(found)
-            self._reported.update(node_usage.node for node_usage in found if node_usage.whole)
+            node_usages = self.source.sample(nodes)
+            line = self._line(node_usages)
+            self._reported.update(node_usage.node for node_usage in node_usages if node_usage.whole)
             if line["nodes"] or line["pods"]:
                 self.file.write({"arrival": rfc3339.text(self.now_ns(), 6), **line})
                 self.samples += 1
@@ -247,10 +247,10 @@ class UsageLog:
             return max(self.every_s, self.backoff.wait_s(asked_s))
         return self.every_s
 
-    def _line(self, found: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, Any]]]:
+    def _line(self, node_usages: Sequence[NodeUsage]) -> dict[str, dict[str, dict[str, Any]]]:
         pods: dict[str, dict[str, Any]] = {}
         by_node: dict[str, list[ResourceUsage]] = {}
-        for node_usage in found:
+        for node_usage in node_usages:
             for (namespace, name), amounts in node_usage.pods.items():
                 pod = self.index.pod(namespace, name)
                 if pod is None:
@@ -261,7 +261,7 @@ class UsageLog:
             self._shown(node_usage.node): usage_without_pods(
                 node_usage.whole, total_usage(by_node.get(node_usage.node, ()))
             )
-            for node_usage in found
+            for node_usage in node_usages
             if node_usage.node and node_usage.whole
         }
         return {"nodes": nodes, "pods": pods}
@@ -271,7 +271,9 @@ class UsageLog:
         amounts = usage.to_mapping()
         if CONTAINERS in amounts:
             containers = amounts[CONTAINERS].items()
-            amounts[CONTAINERS] = {self._shown(name): usage for name, usage in containers}
+            amounts[CONTAINERS] = {
+                self._shown(name): container_usage for name, container_usage in containers
+            }
         return amounts
 
     def _shown(self, text: str) -> str:

@@ -159,11 +159,11 @@ class KubeletUsage:
             thread.start()
         for thread in threads:
             thread.join()
-        found = [answer for answer in answers if isinstance(answer, NodeUsage)]
+        usages = [answer for answer in answers if isinstance(answer, NodeUsage)]
         failed = [answer for answer in answers if isinstance(answer, RecordError)]
-        if failed and not found:
+        if failed and not usages:
             raise failed[0]
-        return found
+        return usages
 
     def _ask_all(self, waiting: SimpleQueue[str], answers: list[NodeUsage | RecordError]) -> None:
         """Ask the kubelets of `waiting` until it is empty; the body of a thread."""
@@ -190,18 +190,18 @@ class KubeletUsage:
 
 def read_summary(node: str, summary: Raw) -> NodeUsage:
     """Return the usage in a kubelet's Summary."""
-    own = part(summary, "node")
+    node_summary = part(summary, "node")
     pods = {}
     for pod in parts(summary, "pods"):
         named = part(pod, "podRef")
         if (usage := _of_pod(pod)).whole:
             pods[str(named.get("namespace")), str(named.get("name"))] = usage
     whole = ResourceUsage(
-        cpu_milli=_milli(number_at(own, "cpu", "usageNanoCores")),
-        memory_bytes=number_at(own, "memory", "workingSetBytes"),
-        storage_bytes=_used(own, "capacityBytes", "availableBytes"),
-        inodes=_used(own, "inodes", "inodesFree"),
-        processes=number_at(own, "rlimit", "curproc"),
+        cpu_milli=_milli(number_at(node_summary, "cpu", "usageNanoCores")),
+        memory_bytes=number_at(node_summary, "memory", "workingSetBytes"),
+        storage_bytes=_used(node_summary, "capacityBytes", "availableBytes"),
+        inodes=_used(node_summary, "inodes", "inodesFree"),
+        processes=number_at(node_summary, "rlimit", "curproc"),
     )
     return NodeUsage(node=node, whole=whole, pods=pods)
 
@@ -232,9 +232,9 @@ def _of_container(raw: Raw) -> ResourceUsage:
     )
 
 
-def _used(own: Raw, capacity: str, available: str) -> int | None:
+def _used(node_summary: Raw, capacity: str, available: str) -> int | None:
     """Return the usage of a node's file system, as the kubelet's thresholds read it."""
-    total, rest = number_at(own, "fs", capacity), number_at(own, "fs", available)
+    total, rest = number_at(node_summary, "fs", capacity), number_at(node_summary, "fs", available)
     return None if total is None or rest is None else max(0, total - rest)
 
 
@@ -260,29 +260,29 @@ class MetricsUsage:
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
         """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
-        wanted = set(nodes)
-        found = [
+        node_names = set(nodes)
+        usages = [
             NodeUsage(node=_item_name(item), whole=_metric_amounts(item.get("usage")))
             for item in self._items(self._node_paths)
-            if _item_name(item) in wanted
+            if _item_name(item) in node_names
         ]
         pods = {
             (str(meta(item).get("namespace")), _item_name(item)): _metrics_of_pod(item)
             for item in self._items(self._pod_paths)
         }
-        return [*found, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
+        return [*usages, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _items(self, paths: Sequence[str]) -> list[Raw]:
         """Return the items of all paths that answer. Raises RecordError where no path answers."""
-        found, failed = list[Raw](), list[RecordError]()
+        items, failed = list[Raw](), list[RecordError]()
         for path in paths:
             try:
-                found += parts(self._api.get(path, of="usage"), "items")
+                items += parts(self._api.get(path, of="usage"), "items")
             except RecordError as error:
                 failed.append(error)
         if failed and len(failed) == len(paths):
             raise failed[0]
-        return found
+        return items
 
 
 def _metrics_of_pod(raw: Raw) -> PodUsage:

@@ -295,7 +295,7 @@ class Watcher:
         names = set[tuple[str, str]]()
         while not self.ending.is_set():
             with self._one_page(self.page, more) as answer:
-                own, items, before = meta(answer), parts(answer, "items"), len(names)
+                list_metadata, items, before = meta(answer), parts(answer, "items"), len(names)
                 names.update(map(name_of, items))
                 self._index(items)
                 kept = list(self._read(items))
@@ -304,12 +304,12 @@ class Watcher:
                         self._write([self._beginning()])
                     self._write(self._store.page(listing, kept))
             self._received += 1
-            more = _text(own.get("continue"))
+            more = _text(list_metadata.get("continue"))
             if more:
                 if len(names) == before or len(more) > _TOKEN_LENGTH_MAX:
                     raise WatchError("a page of a list without new objects, and more pages")
                 continue
-            version = _version_of_list(own)
+            version = _version_of_list(list_metadata)
             with self._lock:
                 if self._closed.is_set():
                     return
@@ -406,8 +406,8 @@ class Watcher:
             before = len(listing.listed)
             with self._one_page(self.page, token, of="proof") as answer:
                 self._compare(listing, parts(answer, "items"))
-                own = meta(answer)
-            version, token = _version_of_list(own), _text(own.get("continue"))
+                list_metadata = meta(answer)
+            version, token = _version_of_list(list_metadata), _text(list_metadata.get("continue"))
             if not token:
                 return _Proof(asked_ns=asked_ns, version=version, listing=listing)
             if len(listing.listed) == before or len(token) > _TOKEN_LENGTH_MAX:
@@ -507,10 +507,10 @@ class Watcher:
     def _read(self, items: Iterable[Raw]) -> Iterator[Raw]:
         """Yield redacted objects without managedFields."""
         for item in items:
-            own = item.get("metadata")
-            if not isinstance(own, dict):
+            metadata = item.get("metadata")
+            if not isinstance(metadata, dict):
                 continue
-            own.pop("managedFields", None)
+            metadata.pop("managedFields", None)
             named = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             try:
                 kept = self.redact(named)

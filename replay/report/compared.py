@@ -275,21 +275,25 @@ def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:
 
 
 def _chart(
-    sides: Sides, found: Mapping[str, Sequence[float]], y_format: str, y_max: float | None
+    sides: Sides, values_by_side: Mapping[str, Sequence[float]], y_format: str, y_max: float | None
 ) -> Option:
-    series = [line(side, points(sides[side], values)) for side, values in found.items() if values]
+    series = [
+        line(side, points(sides[side], values)) for side, values in values_by_side.items() if values
+    ]
     for dashed in series[1:]:
         dashed["lineStyle"] = {"width": 2, "type": "dashed"}
     return over_time(series, end_s=sides.end_s, y_format=y_format, y_max=y_max)
 
 
-def _rows(sides: Sides, found: Mapping[str, Sequence[float]], what: str) -> Iterator[list[Cell]]:
+def _rows(
+    sides: Sides, values_by_side: Mapping[str, Sequence[float]], what: str
+) -> Iterator[list[Cell]]:
     """Yield both runs' values at moments of the common axis; None after a run's end."""
     for step in range(_ROWS):
         at_s = step * sides.end_s / _ROWS
         cells: list[Cell] = [what, durations.simulated(round(at_s * 1e9))]
         for side in ("A", "B"):
             place = int(at_s / bucket_s(sides[side]))
-            values = found[side]
+            values = values_by_side[side]
             cells.append(values[place] if place < len(values) else None)
         yield cells

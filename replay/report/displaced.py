@@ -68,8 +68,10 @@ def preemptions(source: ReportTables) -> ReportSection:
     flows: Counter[tuple[str, str]] = Counter()
     for by, by_priority, whom, priority, victims in source.rows(_DISPLACED):
         sides = (by, by_priority), (whom, priority)
-        left, right = (f"{who} ({'?' if rank is None else rank})" for who, rank in sides)
-        flows[left, right] += victims
+        source_label, target_label = (
+            f"{who} ({'?' if rank is None else rank})" for who, rank in sides
+        )
+        flows[source_label, target_label] += victims
     flows = _merged(flows)
     height = 120 + 34 * max(len({by for by, _ in flows}), len({whom for _, whom in flows}))
     rows: list[list[Cell]] = []
@@ -98,13 +100,13 @@ def preemptions(source: ReportTables) -> ReportSection:
 
 def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
     """Keep the largest groups of each side and merge the others."""
-    left: Counter[str] = Counter()
-    right: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
+    targets: Counter[str] = Counter()
     for (by, whom), victims in flows.items():
-        left[by] += victims
-        right[whom] += victims
-    kept_left = {name for name, _ in left.most_common(_GROUPS_MAX)}
-    kept_right = {name for name, _ in right.most_common(_GROUPS_MAX)}
+        sources[by] += victims
+        targets[whom] += victims
+    kept_left = {name for name, _ in sources.most_common(_GROUPS_MAX)}
+    kept_right = {name for name, _ in targets.most_common(_GROUPS_MAX)}
     merged: Counter[tuple[str, str]] = Counter()
     for (by, whom), victims in flows.items():
         key = by if by in kept_left else _REST, whom if whom in kept_right else _REST
@@ -169,11 +171,11 @@ def evictions(source: ReportTables) -> ReportSection:
         for signal, counts in sorted(bars.items())
     ]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
-    width_text = durations.simulated(round(width))
+    span = durations.simulated(round(width))
     return ReportSection(
         key="evictions",
         title="Evictions by signal",
-        note=f"Pods that kubelets evicted in each {width_text} of simulated time, by signal and by the "
+        note=f"Pods that kubelets evicted in each {span} of simulated time, by signal and by the "
         "threshold that was met.",
         empty="No pod was evicted.",
         charts={"": chart} if series else {},
@@ -204,9 +206,9 @@ def loops(source: ReportTables) -> ReportSection:
         follower.evicted(at_ns, uid, signal, node_name)
         follower.pod_removed(uid)
         times.setdefault((owner, signal), []).append(source.seconds(at_ns))
-    found = follower.found()[:_LOOPS_MAX]
+    repeated = follower.found()[:_LOOPS_MAX]
     series = []
-    for group in found[:_GROUPS_MAX]:
+    for group in repeated[:_GROUPS_MAX]:
         points = enumerate(times[group.owner, group.signal], 1)
         option = line(group.owner, [[at_s, count] for count, at_s in points][: 4 * BUCKETS])
         series.append(option | {"symbol": "circle", "symbolSize": 5})
@@ -215,7 +217,7 @@ def loops(source: ReportTables) -> ReportSection:
             *(group.owner, group.signal, group.evictions, durations.simulated(group.every_ns)),
             f"{len(group.nodes)}: {', '.join(group.nodes[:_VICTIMS_NAMED])}",
         ]
-        for group in found
+        for group in repeated
     ]
     return ReportSection(
         key="loops",

@@ -111,10 +111,10 @@ class DurationHistogram:
 
     def quantile(self, share: float) -> int:
         """Return the duration, ns, that a share (0 to 1) of all do not exceed; 0 without any."""
-        wanted, seen = share * self.count, 0
+        rank, seen = share * self.count, 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
-            if seen >= wanted:
+            if seen >= rank:
                 return min(_upper_bound(bucket), self.max_ns)
         return 0
 
@@ -127,8 +127,8 @@ class DurationHistogram:
 
     def quantiles(self) -> Quantiles:
         """Return count, sum, percentiles and maximum."""
-        found = [self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max_ns]
-        p50_ns, p90_ns, p99_ns, max_ns = found if self.count else [None] * 4
+        values_ns = [self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max_ns]
+        p50_ns, p90_ns, p99_ns, max_ns = values_ns if self.count else [None] * 4
         return Quantiles(
             count=self.count,
             sum_ns=self.sum_ns,

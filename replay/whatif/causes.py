@@ -152,8 +152,8 @@ def node_differences(a: Moment, b: Moment, name: str) -> Iterator[str]:
     for type_, mine, theirs in _different(statuses, "not set", types):
         yield f"Condition {type_} of node {name} is {mine} in A and {theirs} in B."
     taints = [[f"{t.key}:{t.effect}" for t in side.spec.taints] for side in (one, other)]
-    for run, own, others in (("A", *taints), ("B", *taints[::-1])):
-        only = [taint for taint in own if taint not in others]
+    for run, taints_here, others in (("A", *taints), ("B", *taints[::-1])):
+        only = [taint for taint in taints_here if taint not in others]
         if only:
             yield f"Only in {run} node {name} has the taint {', '.join(only)}."
     if one.spec.unschedulable != other.spec.unschedulable:

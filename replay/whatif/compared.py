@@ -59,12 +59,12 @@ class Compared:
             yield f"The first different decision, {at}: {a}, and {b}."
 
     def _decision_lines(self) -> list[str]:
-        found = self.divergence
-        if found is None:
+        divergence = self.divergence
+        if divergence is None:
             return ["All decisions are identical."]
-        sides = (("A", found.a, self.facts_a), ("B", found.b, self.facts_b))
+        sides = (("A", divergence.a, self.facts_a), ("B", divergence.b, self.facts_b))
         at_ns = min(side.at_ns - facts.start_ns for _, side, facts in sides if side is not None)
-        after = counted(found.same, "identical decision")
+        after = counted(divergence.same, "identical decision")
         lines = [f"Runs diverge at {simulated(at_ns)}, after {after}:"]
         for name, decision, facts in sides:
             if decision is None:

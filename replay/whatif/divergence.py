@@ -346,7 +346,9 @@ def _candidates(node: str, a: NodeCandidate, b: NodeCandidate) -> Iterator[str]:
     one, other = a.budget_violations, b.budget_violations
     if one != other:
         yield f"On {node} the number of budget violations is {one:,} in A and {other:,} in B."
-    mine, theirs = (Counter(victim.priority for victim in found.victims) for found in (a, b))
+    mine, theirs = (
+        Counter(victim.priority for victim in candidate.victims) for candidate in (a, b)
+    )
     if mine != theirs:
         changed = f"{_by_priority(mine)} in A and {_by_priority(theirs)} in B"
         yield f"On {node} the victims are {changed}."

@@ -415,16 +415,16 @@ def _last_losses(
     side: ComparedRun, keys: list[str], offset_ns: int
 ) -> dict[str, trace_pb2.Decision]:
     """Return the decision up to a moment that says most about the loss of each pod."""
-    chosen, found = set(keys), dict[str, trace_pb2.Decision]()
+    chosen, last_losses = set(keys), dict[str, trace_pb2.Decision]()
     for decision in side.run.decisions():
         if decision.at_ns > side.facts.start_ns + offset_ns:
             break
         key, kind = _key(decision), _kind(decision)
         if key in chosen and kind in _LOSSES and not decision.refused:
-            before = found.get(key)
+            before = last_losses.get(key)
             if before is None or _LOSSES.index(kind) >= _LOSSES.index(_kind(before)):
-                found[key] = decision
-    return found
+                last_losses[key] = decision
+    return last_losses
 
 
 _ByPod = dict[str, list[trace_pb2.Decision]]

@@ -159,14 +159,14 @@ def all_figures(run: RunFacts) -> dict[str, float | None]:
     None stands for a figure without a value, such as a wait where no pod was bound.
     """
     everything = run.population()
-    found = {
+    figures = {
         name: figure.of(everything, "") for name, figure in FIGURES.items() if name != ALLOCATED
     }
     for resource in sorted(run.allocatable):
         if run.allocatable[resource]:
             name = f"{ALLOCATED}{{resource={resource}}}"
-            found[name] = FIGURES[ALLOCATED].of(everything, resource)
-    return {name: None if value is None else float(value) for name, value in found.items()}
+            figures[name] = FIGURES[ALLOCATED].of(everything, resource)
+    return {name: None if value is None else float(value) for name, value in figures.items()}
 
 
 def read_facts(run: RunDirectory) -> RunFacts:
@@ -241,7 +241,7 @@ class _MissingPods(WorkloadTally):
 
 
 def _read_rounds(
-    run: RunDirectory, found: RunFacts, workloads: WorkloadTally
+    run: RunDirectory, facts: RunFacts, workloads: WorkloadTally
 ) -> dict[str, PodFacts]:
     """Read a run's history; return the pods by UID."""
     state, by_uid = ClusterState(), dict[str, PodFacts]()
@@ -249,23 +249,23 @@ def _read_rounds(
     is_first = True
     for round_ in run.rounds():
         if is_first:
-            found.start_ns, is_first = round_.at_ns, False
-        found.end_ns = max(round_.at_ns, played_ns)
+            facts.start_ns, is_first = round_.at_ns, False
+        facts.end_ns = max(round_.at_ns, played_ns)
         for event in round_.events:
             workloads.sent(event)
             change = state.take(event)
             if change is not None and isinstance(change.message, pod_pb2.Pod):
-                _note_pod(found, by_uid, change, change.message, workloads)
+                _note_pod(facts, by_uid, change, change.message, workloads)
             elif change is not None and isinstance(change.message, node_pb2.Node):
-                found.nodes[change.message.metadata.name] = None
+                facts.nodes[change.message.metadata.name] = None
     for use in state.nodes.values():
-        found.allocatable.update(use.node.allocatable)
-        found.allocated.update(use.requested)
+        facts.allocatable.update(use.node.allocatable)
+        facts.allocated.update(use.requested)
     return by_uid
 
 
 def _note_refused(
-    found: RunFacts, observed: trace_pb2.Observed, workloads: WorkloadTally
+    facts: RunFacts, observed: trace_pb2.Observed, workloads: WorkloadTally
 ) -> PodFacts | None:
     """Note a refusal; return the pod if it has no controller that the refusal counts for."""
     if observed.refused.HasField("owner"):
@@ -273,11 +273,11 @@ def _note_refused(
         return None
     meta = observed.object
     pod = PodFacts(namespace=meta.namespace, name=meta.name, priority=0, priority_class="")
-    return found.refused.setdefault(pod.key, pod)
+    return facts.refused.setdefault(pod.key, pod)
 
 
 def _note_pod(
-    found: RunFacts,
+    run_facts: RunFacts,
     by_uid: dict[str, PodFacts],
     change: ObjectChange,
     pod: pod_pb2.Pod,
@@ -295,9 +295,9 @@ def _note_pod(
         return
     meta, spec = pod.metadata, pod.spec
     key = f"{meta.namespace}/{meta.name}"
-    facts = found.pods.get(key)
+    facts = run_facts.pods.get(key)
     if facts is None:
-        facts = found.pods[key] = PodFacts(
+        facts = run_facts.pods[key] = PodFacts(
             namespace=meta.namespace,
             name=meta.name,
             priority=spec.priority,

@@ -16,8 +16,8 @@ def override_differences(a: Manifest, b: Manifest, names: Collection[str] = ()) 
         if names and name not in names:
             continue
         texts = [_texts(overrides.get(name, ())) for overrides in (mine, theirs)]
-        for run, own, others in (("A", *texts), ("B", *texts[::-1])):
-            for text in own:
+        for run, texts_here, others in (("A", *texts), ("B", *texts[::-1])):
+            for text in texts_here:
                 if text not in others:
                     quoted = f"'{text}'" if " " in text else text
                     yield f"Only {run} has --{name.replace('_', '-')} {quoted}."

@@ -40,18 +40,18 @@ def removals(
     for ended in finished:
         if ended.problem:
             continue
-        own = checked.get(ended.cell.label, [])
+        cell_results = checked.get(ended.cell.label, [])
         before = by_group.get(ended.cell.group)
         failures = [
             result.error or f"{result.name} fails: {result.found}"
-            for result in own
+            for result in cell_results
             if not result.holds
         ]
         by_group[ended.cell.group] = Removal(
             place=", ".join(f"{axis}={value}" for axis, value in ended.cell.group),
             nodes=_removed(folder / CELLS / ended.cell.name / RUN),
             failures=(*(before.failures if before else ()), *failures),
-            is_checked=bool(own) and (before is None or before.is_checked),
+            is_checked=bool(cell_results) and (before is None or before.is_checked),
         )
     rows = list(by_group.values())
     return rows if any(row.nodes for row in rows) else []

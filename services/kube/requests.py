@@ -99,18 +99,18 @@ def total_of_containers(
     of two amounts.
     """
     total: dict[str, _A] = {}
-    for own in containers:
-        _combine(total, own, plus)
+    for amounts in containers:
+        _combine(total, amounts, plus)
     sidecars: dict[str, _A] = {}
     peak: dict[str, _A] = {}
-    for runs_on, own in init_containers:
+    for runs_on, amounts in init_containers:
         if runs_on:
-            _combine(total, own, plus)
-            _combine(sidecars, own, plus)
+            _combine(total, amounts, plus)
+            _combine(sidecars, amounts, plus)
             _combine(peak, sidecars, highest)
         else:
             beside = dict(sidecars)
-            _combine(beside, own, plus)
+            _combine(beside, amounts, plus)
             _combine(peak, beside, highest)
     if peak:
         _combine(total, peak, highest)
@@ -180,8 +180,8 @@ def _in_force(
     status = by_name.get(container.name)
     if status is None:
         return container
-    own = () if infeasible else tuple(container.requests.items())
-    return replace(container, requests=_highest((*own, *status.actual, *status.allocated)))
+    requests = () if infeasible else tuple(container.requests.items())
+    return replace(container, requests=_highest((*requests, *status.actual, *status.allocated)))
 
 
 def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -208,9 +208,9 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
     )
 
 
-def conflicts(wanted: Iterable[HostPort], held: Mapping[HostPort, int]) -> bool:
-    """Return whether one of the `wanted` ports is held already."""
-    return any(_is_held(port, held) for port in wanted)
+def conflicts(ports: Iterable[HostPort], held: Mapping[HostPort, int]) -> bool:
+    """Return whether one of the `ports` is held already."""
+    return any(_is_held(port, held) for port in ports)
 
 
 def _is_held(port: HostPort, held: Mapping[HostPort, int]) -> bool:

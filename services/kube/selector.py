@@ -64,10 +64,10 @@ class Requirement:
     def _compares(self, actual: str | None) -> bool:
         if actual is None or len(self.values) != 1:
             return False
-        left, right = as_int64(actual), as_int64(self.values[0])
-        if left is None or right is None:
+        number, bound = as_int64(actual), as_int64(self.values[0])
+        if number is None or bound is None:
             return False
-        return left > right if self.operator is Operator.GT else left < right
+        return number > bound if self.operator is Operator.GT else number < bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,5 +289,5 @@ class TopologySpreadConstraint:
         )
         if not shared:
             return self.selector
-        own = () if self.selector is None else self.selector.requirements
-        return LabelSelector(requirements=(*shared, *own))
+        requirements = () if self.selector is None else self.selector.requirements
+        return LabelSelector(requirements=(*shared, *requirements))

@@ -55,7 +55,9 @@ def format_duration(duration_ns: int) -> str:
     if duration_ns == 0:
         return "0s"
     if duration_ns < SECOND_NS:
-        unit = next(name for name in ("ms", "us", "ns") if duration_ns >= UNITS_NS[name])
+        unit = next(
+            candidate for candidate in ("ms", "us", "ns") if duration_ns >= UNITS_NS[candidate]
+        )
         name = "\u00b5s" if unit == "us" else unit
         return f"{_decimal(duration_ns, UNITS_NS[unit])}{name}"
     minutes, rest_ns = divmod(duration_ns, 60 * SECOND_NS)

@@ -102,9 +102,9 @@ class _Integer:
 
     def value(self, text: str) -> int:
         """Return the number. Raises ValueError for one of more digits than Python reads."""
-        found = _INTEGER.fullmatch(text.replace("_", ""))
-        assert found is not None  # noqa: S101 - it matches
-        sign, *digits = found.groups()
+        match = _INTEGER.fullmatch(text.replace("_", ""))
+        assert match is not None  # noqa: S101 - it matches
+        sign, *digits = match.groups()
         [number] = [int(text, base) for text, base in zip(digits, _BASES, strict=True) if text]
         return -number if sign == "-" else number
 

@@ -241,7 +241,7 @@ _KINDS: Mapping[str, OperationKind] = {
     ),
     "commit_pop": OperationKind(
         lambda _, message: (codec.pop_id(message.pop), message.owner),
-        lambda queue, wanted, at_ns: queue.commit_pop(wanted[0], now_ns=at_ns, owner=wanted[1]),
+        lambda queue, request, at_ns: queue.commit_pop(request[0], now_ns=at_ns, owner=request[1]),
         unreported=_PLAIN | {InFlightPod},
     ),
     "commit_unschedulable": OperationKind(

@@ -98,9 +98,9 @@ def main(
         raise StartError(str(error)) from None
     host_and_port("--queue", queue_address)
     shared = listen.access if listen.access.source else Access()
-    own = tls if tls.authority else shared.client(insecure=listen.insecure)
-    own = replace(own, timeouts=listen.timeouts)
-    link = partial(QueueLink, queue_address, own)
+    queue_access = tls if tls.authority else shared.client(insecure=listen.insecure)
+    queue_access = replace(queue_access, timeouts=listen.timeouts)
+    link = partial(QueueLink, queue_address, queue_access)
     metrics = SchedulerMetrics() if listen.counts else None
     servicer = partial(
         SchedulerServicer,

@@ -168,13 +168,13 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
     grid = list(cells(axes, replay))
     for cell in grid:
         replay_command.make_context("replay", list(cell.arguments))
-    own = own_values(axes, replay)
-    scales = {place for place in own if place[0] == "scale-nodes"}
+    baseline = own_values(axes, replay)
+    scales = {place for place in baseline if place[0] == "scale-nodes"}
     return [
         dataclasses.replace(
             cell,
             options=("--allow-no-effect",) if scales & set(cell.place) else (),
-            is_baseline=is_baseline(cell, own),
+            is_baseline=is_baseline(cell, baseline),
         )
         for cell in grid
     ]

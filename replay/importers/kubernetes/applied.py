@@ -32,11 +32,11 @@ _SERVERS = ("creation_timestamp", "deletion_timestamp")
 """Fields of metadata that only an API server writes, beside the UID."""
 
 
-def applied(live: KubernetesObject, wanted: KubernetesObject) -> KubernetesObject:
+def applied(live: KubernetesObject, manifest: KubernetesObject) -> KubernetesObject:
     """Return an object that exists with a manifest of it applied; its identity stays."""
     made = KubernetesObject()
     made.CopyFrom(live)
-    _merge(made, wanted, _last_applied(live))
+    _merge(made, manifest, _last_applied(live))
     meta, former = metadata(made), metadata(live)
     meta.uid, meta.generation = former.uid, former.generation
     _restore(meta, former, *_SERVERS)
@@ -69,12 +69,12 @@ def _last_applied(live: KubernetesObject) -> KubernetesObject:
         return KubernetesObject()
 
 
-def _merge(live: _M, wanted: _M, last: _M) -> None:
-    now = {field.name for field, _ in wanted.ListFields()}
+def _merge(live: _M, manifest: _M, last: _M) -> None:
+    now = {field.name for field, _ in manifest.ListFields()}
     for field, _ in last.ListFields():
         if field.name not in now:
             live.ClearField(field.name)
-    for field, value in wanted.ListFields():
+    for field, value in manifest.ListFields():
         name = field.name
         before, former = getattr(live, name), getattr(last, name)
         if field.is_repeated:
@@ -108,21 +108,21 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _merge_map(field: FieldDescriptor, live: Any, wanted: Any, last: Any) -> None:
+def _merge_map(field: FieldDescriptor, live: Any, manifest: Any, last: Any) -> None:
     for key in last:
-        if key not in wanted:
+        if key not in manifest:
             live.pop(key, None)
-    for key, value in wanted.items():
+    for key, value in manifest.items():
         if not (is_quantity(field) and key in live and is_same_amount(live[key], value)):
             live[key] = value
 
 
-def _merged(live: Any, wanted: Any, last: Any, key: str) -> list[Message]:
+def _merged(live: Any, manifest: Any, last: Any, key: str) -> list[Message]:
     """Return the elements of the manifest, and then those that something else has added."""
     before = {getattr(item, key): item for item in live}
     former = {getattr(item, key): item for item in last}
     made = []
-    for item in wanted:
+    for item in manifest:
         identity = getattr(item, key)
         element = type(item)()
         element.CopyFrom(before.pop(identity, element))

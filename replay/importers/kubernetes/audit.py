@@ -239,8 +239,8 @@ def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
         if isinstance(event, dict):
             yield where, event
     elif "protoPayload" in entry:
-        if (found := _from_google(entry)) is not None:
-            yield where, found
+        if (event_of_google := _from_google(entry)) is not None:
+            yield where, event_of_google
     else:
         yield where, entry
 

@@ -168,18 +168,18 @@ def _bound_volume(
 ) -> tuple[KubernetesObject, KubernetesObject]:
     claim = files.make_a("persistent_volume_claim", claim_template, {})
     volume = files.make_a("persistent_volume", volume_template, {})
-    own, claims = volume.persistent_volume, claim.persistent_volume_claim
-    own.metadata.name = f"{namespace}-vol-{index}"
-    own.metadata.uid = object_uid("PersistentVolume", "", own.metadata.name)
-    claims.metadata.name, claims.metadata.namespace = f"pvc-{index}", namespace
-    claims.metadata.uid = object_uid("PersistentVolumeClaim", namespace, claims.metadata.name)
-    if own.spec.HasField("csi"):
-        own.spec.csi.volume_handle = own.metadata.name
-    if own.spec.HasField("aws_elastic_block_store"):
-        own.spec.aws_elastic_block_store.volume_id = f"vol-{index}"
-    own.spec.claim_ref.namespace, own.spec.claim_ref.name = namespace, claims.metadata.name
-    claims.spec.volume_name = own.metadata.name
-    own.status.phase, claims.status.phase = "Bound", "Bound"
+    pv, pvc = volume.persistent_volume, claim.persistent_volume_claim
+    pv.metadata.name = f"{namespace}-vol-{index}"
+    pv.metadata.uid = object_uid("PersistentVolume", "", pv.metadata.name)
+    pvc.metadata.name, pvc.metadata.namespace = f"pvc-{index}", namespace
+    pvc.metadata.uid = object_uid("PersistentVolumeClaim", namespace, pvc.metadata.name)
+    if pv.spec.HasField("csi"):
+        pv.spec.csi.volume_handle = pv.metadata.name
+    if pv.spec.HasField("aws_elastic_block_store"):
+        pv.spec.aws_elastic_block_store.volume_id = f"vol-{index}"
+    pv.spec.claim_ref.namespace, pv.spec.claim_ref.name = namespace, pvc.metadata.name
+    pvc.spec.volume_name = pv.metadata.name
+    pv.status.phase, pvc.status.phase = "Bound", "Bound"
     return claim, volume
 
 

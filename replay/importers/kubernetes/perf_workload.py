@@ -30,8 +30,8 @@ class Workload:
         self.case = case
         self.raw = workload
         self._overrides = dict(params)
-        own = {str(name): value for name, value in part(workload, "params").items()}
-        self._params = {**own, **params}
+        defaults = {str(name): value for name, value in part(workload, "params").items()}
+        self._params = {**defaults, **params}
         self._used: set[str] = set()
 
     def operations(self) -> Iterator[Operation]:

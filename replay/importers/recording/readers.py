@@ -268,12 +268,12 @@ def _user_labels(labels: Raw) -> Raw:
 
 def _user_update(raw: Raw) -> Raw:
     """Return the pod as a user's update, without the fields that the cluster sets."""
-    own, spec = dict(meta(raw)), dict(part(raw, "spec"))
-    own["labels"] = _user_labels(part(own, "labels"))
+    metadata, spec = dict(meta(raw)), dict(part(raw, "spec"))
+    metadata["labels"] = _user_labels(part(metadata, "labels"))
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        own.pop(name, None)
+        metadata.pop(name, None)
     spec.pop("nodeName", None)
-    return {"apiVersion": raw.get("apiVersion"), "kind": "Pod", "metadata": own, "spec": spec}
+    return {"apiVersion": raw.get("apiVersion"), "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +361,7 @@ class ObjectReader:
 
 def _node_state(raw: Raw) -> tuple[object, ...]:
     """Return the state of a node without its heartbeat and pressure."""
-    own, spec, status = meta(raw), part(raw, "spec"), part(raw, "status")
+    metadata, spec, status = meta(raw), part(raw, "spec"), part(raw, "status")
     taints = [
         (taint.get("key"), taint.get("value"), taint.get("effect"))
         for taint in parts(spec, "taints")
@@ -372,7 +372,7 @@ def _node_state(raw: Raw) -> tuple[object, ...]:
         for condition in conditions(raw)
         if condition.get("type") not in _PRESSURES
     }
-    own_fields = own.get("labels"), spec.get("unschedulable"), status.get("images")
+    own_fields = metadata.get("labels"), spec.get("unschedulable"), status.get("images")
     return (*own_fields, taints, states, status.get("capacity"), status.get("allocatable"))
 
 

@@ -190,10 +190,10 @@ class _Lister:
 
 
 def _batches(
-    run: RunDirectory, wanted: Sequence[Target], moment_ns: int | None, *, watch: bool
+    run: RunDirectory, queried: Sequence[Target], moment_ns: int | None, *, watch: bool
 ) -> Callable[[_Lister], Iterator[_Batch]]:
     """Return what yields the objects of one type; lists of several read the run once."""
-    kinds = [target.resource.kind for target in wanted if target.resource is not EVENTS]
+    kinds = [target.resource.kind for target in queried if target.resource is not EVENTS]
     held = None
     if kinds and moment_ns is not None and not watch:
         held = objects_at(run, kinds, moment_ns)

@@ -49,10 +49,10 @@ class _Path:
     steps: Sequence[Step]
 
     def results(self, value: Any, root: Any) -> list[Any]:
-        found = [root if self.is_from_root else value]
+        results = [root if self.is_from_root else value]
         for step in self.steps:
-            found = [result for item in found for result in step(item, root)]
-        return found
+            results = [result for item in results for result in step(item, root)]
+        return results
 
 
 @dataclass(slots=True)

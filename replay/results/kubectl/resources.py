@@ -43,8 +43,8 @@ class Resource:
     @property
     def names(self) -> Sequence[str]:
         """Return every name of the type."""
-        own = (self.plural, self.singular, *self.shorts)
-        return (*own, *(f"{short}.{self.group}" for short in own[:2] if self.group))
+        names = (self.plural, self.singular, *self.shorts)
+        return (*names, *(f"{short}.{self.group}" for short in names[:2] if self.group))
 
     @property
     def title(self) -> str:
@@ -151,9 +151,9 @@ def is_type(name: str) -> bool:
 
 def resource(name: str) -> Resource:
     """Return the type of that name. Raises RunError with similar names."""
-    found = _BY_NAME.get(name.lower())
-    if found is not None:
-        return found
+    type_ = _BY_NAME.get(name.lower())
+    if type_ is not None:
+        return type_
     close = difflib.get_close_matches(name.lower(), _BY_NAME, n=2)
     hint = f"did you mean {' or '.join(close)}?" if close else f"types are {', '.join(RESOURCES)}"
     raise RunError(f"a run has no resource type {name!r}; {hint}")

@@ -464,8 +464,8 @@ class RunDirectory:
             return []
         summary = self.summary()
         try:
-            found = summary["notes"]
-            return [RunNote(note["kind"], note["text"], int(note["count"])) for note in found]
+            notes = summary["notes"]
+            return [RunNote(note["kind"], note["text"], int(note["count"])) for note in notes]
         except (KeyError, TypeError, ValueError):
             return []
 

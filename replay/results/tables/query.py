@@ -244,9 +244,9 @@ Parameters = Sequence[object] | Mapping[str, object]
 class QueryResult:
     """The result of a query: the columns' names, and the rows, which can be read once."""
 
-    def __init__(self, found: duckdb.DuckDBPyConnection) -> None:
-        self.columns: tuple[str, ...] = tuple(column[0] for column in found.description or ())
-        self._found = found
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.columns: tuple[str, ...] = tuple(column[0] for column in cursor.description or ())
+        self._found = cursor
 
     def batches(self) -> Iterator[Sequence[Row]]:
         """Yield the rows in batches. Raises RunError where the query fails."""
@@ -317,9 +317,9 @@ class RunTables:
             statements = self._connection.extract_statements(sql)
             if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise RunError("a query must be one SELECT: a run's tables are read-only")
-            found = self._connection
-            _interruptible(found, lambda: found.execute(sql, parameters or None))
-            return QueryResult(found)
+            cursor = self._connection
+            _interruptible(cursor, lambda: cursor.execute(sql, parameters or None))
+            return QueryResult(cursor)
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
 

@@ -244,14 +244,14 @@ def _statements(
 def _parse_statements(
     setting: str, statements: Statements, supported: frozenset[Signal]
 ) -> list[Threshold]:
-    found = []
+    thresholds = []
     for field, signal, text in _statements(setting, statements, supported):
         # Upstream ignores a threshold of 0% and of 100%.
         if text in _IGNORED_PERCENTAGES:
             continue
         value = _share(field, signal, text) if text.endswith("%") else _amount(field, signal, text)
-        found.append(Threshold(signal=signal, value=value))
-    return found
+        thresholds.append(Threshold(signal=signal, value=value))
+    return thresholds
 
 
 def _share(field: str, signal: Signal, text: str) -> ThresholdValue:

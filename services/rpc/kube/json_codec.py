@@ -99,9 +99,9 @@ def _read(table: _Table, mapping: object) -> dict[str, Any]:
     return result
 
 
-def _refuse(value: object, wanted: str) -> NoReturn:
+def _refuse(value: object, expected: str) -> NoReturn:
     shown = _NAMES.get(type(value)) or repr(value)
-    raise _RefusedError(f"{shown} where {wanted} is wanted")
+    raise _RefusedError(f"{shown} where {expected} is wanted")
 
 
 @cache

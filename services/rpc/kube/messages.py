@@ -102,9 +102,9 @@ def quantities(resources: Mapping[str, int]) -> dict[str, str]:
 def put(value: Any, out: Any) -> None:
     """Write the fields of a value that its empty message, or this part of it, has."""
     out.SetInParent()
-    for own, name, is_time in _columns(value.__class__, out.DESCRIPTOR):
-        held = getattr(value, own)
-        if not held and (held is None or own in _ABSENT_IF_EMPTY):
+    for attribute, name, is_time in _columns(value.__class__, out.DESCRIPTOR):
+        held = getattr(value, attribute)
+        if not held and (held is None or attribute in _ABSENT_IF_EMPTY):
             continue
         if is_time:
             set_time(getattr(out, name), held)
@@ -118,7 +118,7 @@ def put(value: Any, out: Any) -> None:
                 put_all(held, getattr(out, name))
         elif isinstance(held, Mapping):
             if held:
-                getattr(out, name).update(quantities(held) if own in _AMOUNTS else held)
+                getattr(out, name).update(quantities(held) if attribute in _AMOUNTS else held)
         else:
             _PUT.get(type(held), put)(held, getattr(out, name))
 
@@ -137,11 +137,11 @@ def _columns(kind: type, descriptor: Descriptor) -> tuple[tuple[str, str, bool],
     """Return the fields of a value that its message has: each name, the name there, if a time."""
     has = descriptor.fields_by_name
     named = [(field.name, _NAMES.get(field.name, _TERMS.get(kind, ""))) for field in fields(kind)]
-    pairs = [(own, own if own in has else name) for own, name in named]
+    pairs = [(attribute, attribute if attribute in has else name) for attribute, name in named]
     return tuple(
-        (own, name, has[name].message_type is Timestamp.DESCRIPTOR)
-        for own, name in pairs
-        if name in has and own not in _LAID_OUT
+        (attribute, name, has[name].message_type is Timestamp.DESCRIPTOR)
+        for attribute, name in pairs
+        if name in has and attribute not in _LAID_OUT
     )
 
 

@@ -201,8 +201,8 @@ def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
     """Return the volumes that a scheduler's plugin reads."""
     if not messages:
         return ()
-    found = ((message.name, _pod_source(message)) for message in messages)
-    return tuple(Volume(name=name, source=source) for name, source in found if source is not None)
+    sources = ((message.name, _pod_source(message)) for message in messages)
+    return tuple(Volume(name=name, source=source) for name, source in sources if source is not None)
 
 
 def _pod_source(
