@@ -53,13 +53,13 @@ def _bound(name: str, default: int, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is refused is larger than these.
+    """The largest inputs that are accepted; larger ones are refused.
 
     depth: levels of nesting of JSON, YAML and MessagePack. line_bytes: one line of a file, or one
     record of a ".ktr". object_bytes: one JSON value, YAML document or MessagePack value.
     expansion: bytes read of compressed content for each compressed byte, beyond 256 MiB; also the
     nodes of a YAML document with aliases, for each node written. pods_per_object: pods that one
-    object may ask for, and objects that one row or operation of a workload may.
+    object may request, and objects that one row or operation of a workload may create.
     """
 
     depth: int = _bound(

@@ -77,7 +77,7 @@ def unreadable(path: Path, error: OSError) -> RunError:
 class RecordError(ReplayError):
     """A recording cannot be made.
 
-    `retry_after_s` is how long a server asks to wait before the request is repeated, or 0.
+    `retry_after_s` is the wait that a server requests before the request is repeated, or 0.
     """
 
     retry_after_s = 0.0

@@ -1,4 +1,4 @@
-"""Goes on with a run: its checkpoints, and what happens when a service is lost.
+"""Resumes a run: its checkpoints, and recovery from the loss of a service.
 
 A checkpoint has the state of everything between two instants: the services' sessions, the cluster,
 and how far the run's files were written. A lost service, a broken stream and a dead replay are one
@@ -95,9 +95,9 @@ class Checkpointer:
 
 
 def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], None]) -> ResumePoint:
-    """Bring a run's files to what they were at `point`, and return the point to go on from.
+    """Truncate a run's files to their state at `point`, and return the point to resume from.
 
-    It is the run's beginning where a file has not the bytes any more that it had then. Raises
+    That is the run's beginning if a file no longer has the bytes that it had at `point`. Raises
     RunError and OutputError.
     """
     try:
@@ -112,7 +112,7 @@ def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], Non
 
 
 def position_at(point: ResumePoint) -> RecorderPosition | None:
-    """Return what a recorder had counted; None at the beginning. Raises RunError."""
+    """Return the counts of a recorder at a point; None at the beginning. Raises RunError."""
     if not point.recorder:
         return None
     with _reading():
@@ -120,7 +120,7 @@ def position_at(point: ResumePoint) -> RecorderPosition | None:
 
 
 def restore(replay: Replay, point: ResumePoint) -> None:
-    """Give a new replay the cluster of a checkpoint, if there is one. Raises RunError."""
+    """Restore the cluster of a checkpoint, if there is one, into a new replay. Raises RunError."""
     if point.world:
         with _reading():
             restore_parts(replay, point.world)
@@ -140,7 +140,7 @@ def patient_services(
     wait_ns: int,
     notice: Callable[[str], None],
 ) -> Services:
-    """Return what `open_` does; wait for at most `wait_ns` for services at addresses."""
+    """Return the services of `open_`; wait at most `wait_ns` for services at addresses."""
 
     def attempt() -> Services:
         with contextlib.ExitStack() as attempt_stack:

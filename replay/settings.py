@@ -2,8 +2,8 @@
 
 Each is declared once: its option, its default, its help, and where the manifest of a run has it.
 Everything else is derived: the configurations of the services' sessions and the models that the
-world plays with. `stored` is what a manifest has of a replay's settings, `of` reads it back, so
-that a run can be explained by the scheduler that it had.
+world plays with. `stored` returns the settings for the manifest and `of` reads them back, so that
+a run is explained with the scheduler that decided it.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class ReplaySettings:
         }
 
     def stored(self) -> dict[str, Any]:
-        """Return what the manifest of a run has of its settings, by the manifest's fields."""
+        """Return the settings to store in a run's manifest, by the manifest's fields."""
         kept: dict[str, Any] = {"configuration": {}}
         for setting, stored in _STORED:
             value = getattr(self, setting.name)

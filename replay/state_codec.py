@@ -559,7 +559,7 @@ def _attributes(value: object) -> Set[str]:
 
 @cache
 def _kept(cls: Hashable) -> _Fields | None:
-    """Return what parts of a class keep, None for nothing."""
+    """Return the attributes that parts of a class keep, None if they keep nothing."""
     hints = annotated(cls)
     return _Fields(hints) if hints else None
 

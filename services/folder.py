@@ -210,7 +210,7 @@ def read_file(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Do what Folder.replacing does. Raises OSError."""
+    """Replace a file by its path, as Folder.replacing does. Raises OSError."""
     with Folder(path.parent) as folder, folder.replacing(path.name) as file:
         yield file
 

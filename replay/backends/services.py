@@ -215,7 +215,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
     def reopen(
         self, address: str, chunks: Sequence[session_pb2.CheckpointChunk], rounds: int = 0
     ) -> None:
-        """Do what _Session.reopen does; `rounds` is their number at the checkpoint."""
+        """Reopen as _Session.reopen does; `rounds` is the number of rounds at the checkpoint."""
         self._answered.clear()
         self._expected.clear()
         self.rounds = rounds

@@ -106,7 +106,7 @@ class Checks:
             self.conclude("reprieve replay", results, lambda: figures_markdown(all_figures(facts)))
 
     def arguments(self) -> list[str]:
-        """Return the options that ask for these checks; paths are absolute."""
+        """Return the options of these checks; paths are absolute."""
         arguments = [text for assertion in self.assertions for text in ("--assert", assertion.text)]
         for name, path in (("--junit", self.junit), ("--summary", self.summary)):
             arguments += [name, str(path.absolute())] if path is not None else []

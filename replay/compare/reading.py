@@ -185,7 +185,7 @@ def _ref(raw: Raw) -> ObjectReference:
 
 
 def _refusal(raw: Raw) -> str:
-    """Return the message of the last attempt that found no node, "" for none."""
+    """Return the message of the last attempt that found no node, "" if there is none."""
     scheduled = condition(raw, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return ""

@@ -33,7 +33,7 @@ class ExplainQuery:
 
     @property
     def has_moment(self) -> bool:
-        """Return whether a moment is asked for."""
+        """Return whether the target names a moment."""
         return self.offset_ns is not None or self.at_ns is not None
 
 

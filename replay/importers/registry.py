@@ -134,7 +134,7 @@ def _unreadable(
 
 
 def _within_bounds(records: Iterator[Record], name: str) -> Iterator[Record]:
-    """Yield the records. Raises TraceError for an object that asks for too many pods."""
+    """Yield the records. Raises TraceError for an object that requests too many pods."""
     for record in records:
         if (kind := record.WhichOneof("record")) == "create" or kind == "update":
             _check_pods(getattr(record, kind), name)

@@ -3,7 +3,7 @@
 Both become records of the trace, which are last at their time. A drain is that of kubectl
 (replay/world/controllers/drains.py), but evicts pods without a controller and pods with emptyDir
 volumes unless `force=false` or `delete-emptydir-data=false` is given, as upgrades of managed node
-pools do; the run notes the pods for which kubectl asks for these options.
+pools do; the run notes the pods for which kubectl requires these options.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def refuse_late(option: str, at_ns: int, inventory: TraceInventory, until_ns: in
 
 
 def split_options(option: str, text: str, names: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-    """Return what stands before the options, and the options; "x" is "x=true"."""
+    """Return the text before the options, and the options; "x" is "x=true"."""
     target: list[str] = []
     given: dict[str, str] = {}
     for part in _PART.findall(text):

@@ -96,7 +96,7 @@ class OverridePlan:
     def records(self, seed: int) -> Records:
         """Return the changed trace; `seed` is that of the order of arrivals."""
         arrivals = self.arrivals
-        # Each change sees what those before it have made of the trace.
+        # Each change reads the trace with all changes before it applied.
         changes: tuple[tuple[object, Callable[[Records], Records]], ...] = (
             (self.workloads, lambda trace: change_workloads(trace, self.workloads, self.inventory)),
             (self.classes, lambda trace: change_classes(trace, self.classes)),

@@ -97,7 +97,7 @@ def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2
 
 
 def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
-    """Return the rules, after others by which pods that they do not select use nothing."""
+    """Return the rules, preceded by rules that set the usage of unselected pods to 0."""
     of_all = {rule.resource for rule in rules if rule.selects_all and not rule.container}
     resources = sorted({rule.resource for rule in rules} - of_all)
     nothing = Growth(start_bytes=0)

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 RETRY_AFTER_S_MAX = 300.0
-"""The longest wait that a server may ask for."""
+"""The longest wait that a server may request."""
 RETRIES_MAX = 10
-"""How often one request is repeated because the server asks for it, as in client-go."""
+"""How often a request is repeated on the server's Retry-After, as in client-go."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ class Backoff:
 
 
 def retry_after_s(status: int, header: str | None, now_ns: int) -> float:
-    """Return the seconds that a response asks to wait, at most RETRY_AFTER_S_MAX; 0 without any.
+    """Return the wait of a response's Retry-After, s, at most RETRY_AFTER_S_MAX; 0 without one.
 
     `header` is Retry-After: seconds or an HTTP date. It counts for 429 and all 5xx. (client-go
     reads seconds alone, and has no limit.)

@@ -30,7 +30,7 @@ class ServerFacts:
 def connected(
     api: ApiServer, usage: str, keep_going: Callable[[], bool], namespaces: Sequence[str] = ()
 ) -> ServerFacts:
-    """Ask for the server's version and choose the source of usage, while `keep_going`.
+    """Request the server's version and choose the source of usage, while `keep_going`.
 
     `namespaces` are those that are recorded, () for all. In a thread of its own: a slow name server
     or exec plugin cannot be interrupted. Raises RecordError where no namespace exists.
@@ -94,7 +94,7 @@ def _is_absent(api: ApiServer, namespace: str) -> bool:
 
 
 def _ask_patiently(ask: Callable[[], _T], ended: Event) -> _T:
-    """Return what `ask` returns; repeat it where the server asks for that with Retry-After.
+    """Return the result of `ask`; repeat it on the server's Retry-After.
 
     Source: kubernetes v1.34 client-go rest/with_retry.go (IsNextRetry).
     """

@@ -149,7 +149,7 @@ class Recorder:
     def running(self) -> Iterator[None]:
         """Start all threads; at the end of the context, stop them and close all files.
 
-        Before that, each resource is asked for at the end: for `RequestBounds.end_s` at most.
+        Before that, each watch is proven complete at the end: for `RequestBounds.end_s` at most.
         """
         runs: list[Callable[[], Any]] = [watcher.run for watcher in self._watchers]
         if self._usage is not None:
@@ -190,7 +190,7 @@ class Recorder:
             thread.join(max(0.0, end_s - time.monotonic()))
 
     def _prove_all(self, watchers: Sequence[Watcher]) -> None:
-        """Ask for proofs until the end; the body of a thread.
+        """Request proofs until the end; the body of a thread.
 
         At first more often: a recording of seconds that is killed has an end, too.
         """

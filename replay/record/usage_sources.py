@@ -128,7 +128,7 @@ def _summary_path(node: str) -> str:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Kubelet:
-    """One kubelet: it is not asked again before `due_s`."""
+    """One kubelet: it is not queried again before `due_s`."""
 
     backoff: Backoff = field(default_factory=Backoff)
     due_s: float = 0.0
@@ -166,7 +166,7 @@ class KubeletUsage:
         return usages
 
     def _ask_all(self, waiting: SimpleQueue[str], answers: list[NodeUsage | RecordError]) -> None:
-        """Ask the kubelets of `waiting` until it is empty; the body of a thread."""
+        """Query the kubelets of `waiting` until it is empty; the body of a thread."""
         while True:
             try:
                 node = waiting.get_nowait()

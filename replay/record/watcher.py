@@ -5,7 +5,7 @@ recording has is claimed by proofs only: a list that was sent at a time has a re
 covers all changes before that time. Once the watch has reached that version, or the list shows
 exactly the recorded objects while the watch is open and not within a line, nothing before that
 time is missing. (An object that came and went while an open watch stayed silent is in no list; a
-later event or bookmark would bring it.) Proofs are asked for at least every PROOF_S, and at the end
+later event or bookmark would bring it.) Proofs are requested at least every PROOF_S, and at the end
 of the recording; a resource whose last proof fails is listed, which closes its gap, or else its end
 is missing.
 
@@ -106,7 +106,7 @@ class WatcherStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """A list that was asked for at `asked_ns`: all changes before that have versions up to its own.
+    """A list that was requested at `asked_ns`: all earlier changes have versions up to its own.
 
     `listing` has all of its pages, or is None.
     """
@@ -171,7 +171,7 @@ class Watcher:
         return self._store.unreadable
 
     def prove(self) -> None:
-        """Ask for a proof that nothing is missing until now, where the watch is open.
+        """Request a proof that nothing is missing until now, if the watch is open.
 
         A failure is no news: the watch and the end of the recording have their own.
         """
@@ -253,7 +253,7 @@ class Watcher:
                     self._lost(error)
             failures = 0 if self._received > received else failures + 1
             # Every request is followed by a wait, whatever its result: a server that ends each
-            # watch at once, or answers each with 410, is not asked more often than a broken one.
+            # watch at once, or answers each with 410, is not queried more often than a broken one.
             self.ending.wait(self.backoff.wait_s(retry_after_s))
 
     def _refused(self, why: str) -> None:
@@ -318,7 +318,7 @@ class Watcher:
             return
 
     def _end_list(self, listing: Listing, version: str, asked_ns: int) -> None:
-        """Record what a list shows, and that the file has all changes before it was asked for."""
+        """Record a list, and that the file has all changes before it was requested."""
         store, gap = self._store, self._gap
         is_first = not store.lists
         self._write(store.end_list(listing, version, gap), since=gap[SINCE] if gap else None)

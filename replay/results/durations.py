@@ -77,7 +77,7 @@ _FIRST = 1 << _PRECISION_BITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
-    """Quantiles of durations, ns, None of no duration; p50, p90, p99 are at most 1/16 too high."""
+    """Quantiles of durations, ns, None without durations; p50, p90, p99: up to 1/16 too high."""
 
     count: int
     sum_ns: int

@@ -1,8 +1,8 @@
-"""The first effect of a changed cluster: what a person notices first of it, and why.
+"""The first effect of a changed cluster that a user would notice, and its reasons.
 
 Where an override changes the cluster itself (nodes that go, fail, are drained or cloned, manifests
 that are applied), the first decision that differs is often one of order: a pod that fits nowhere in
-both runs is tried later in one. So what became of workloads and pods is compared instead, in the
+both runs is tried later in one. So the fates of workloads and pods are compared instead, in the
 order of EFFECTS. Of several workloads with the same effect the worst one is chosen, as the table of
 workloads has them, of several pods the one with the earliest effect, then that of the highest
 priority. DaemonSets come last, since their pods come and go with their nodes.
@@ -63,7 +63,7 @@ _WORSE: dict[str, Callable[[WorkloadVerdict], int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What became of a workload or a pod in A and in B.
+    """The fate of a workload or a pod in A and in B.
 
     kind: one of EFFECTS. subject: such as "pod shop/web-0" or "Deployment shop/web". offset_ns:
     since the runs' beginnings. text_a, text_b: sentences without their subject, the run. reasons:

@@ -28,7 +28,7 @@ _DELETIONS = frozenset({"deleted", "drained", "taint", "node-lost"})
 
 @dataclass(slots=True, kw_only=True)
 class PodFacts:
-    """What happened to the pods of one name; times are ns.
+    """The history of the pods of one name; times are ns.
 
     node: where it was bound last, "" where never. ran_on: the node that it had when it was first
     seen, which is at the beginning for a pod that ran then. uid: of the last one. pending_since_ns,

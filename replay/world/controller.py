@@ -74,7 +74,7 @@ class Controller(WorldPart):
         """Look at what has changed since the last round, and act on it."""
 
     def settle(self, _now_ns: int) -> bool:
-        """Do what waits for the end of an instant's rounds; return whether there was something.
+        """Apply changes deferred to the end of an instant's rounds; return whether there were any.
 
         Its effects make further rounds of the same instant.
         """

@@ -200,7 +200,7 @@ class Journal:
     ) -> None:
         """Record a pod that admission refused, and how many pods were not created for it.
 
-        `owner` is the controller that asked for it, None where the trace did.
+        `owner` is the controller that requested it, None if the trace did.
         """
         entry = self._entry(now_ns, pod)
         entry.observed.refused.message, entry.observed.refused.pods = message, pods

@@ -1,4 +1,4 @@
-"""What a session reads of pods and events, by its version's traits: messages to the core's values.
+"""Decodes pods and events for a session: the fields that the traits of its version need.
 
 Where plugins register for events, a pod is kept with what their hints compare. Pods of one
 template share specs and labels, since there may be a million pods. Objects of events are read only

@@ -93,7 +93,7 @@ class LastingChannel:
 
 
 def check_plaintext(address: str, tls: ClientTls) -> None:
-    """Warn of plaintext to another machine; raise AccessError where it was not asked for."""
+    """Warn of plaintext to another machine; raise AccessError without `insecure`."""
     if is_loopback(address):
         return
     if not tls.insecure:

@@ -231,7 +231,7 @@ def _entrance(
 
 
 def _check_open(listen: Listen) -> None:
-    """Warn of a service that everyone may use; raise AccessError where it was not asked for."""
+    """Warn of a service that everyone may use; raise AccessError without `insecure`."""
     where = f"--listen {listen.address}: other machines reach it, and callers show no identity"
     if not listen.insecure:
         raise AccessError(

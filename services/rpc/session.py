@@ -115,7 +115,7 @@ class Session(Generic[Core]):
         )
 
     def repeated_or_new(self, request: Any, *, live: bool) -> Any:
-        """Do what `repeated` does; in a live session a request without a number is a new one."""
+        """Return as `repeated`; in a live session a request without a number is a new one."""
         return self.repeated(request) if not live or request.stamp.HasField("sequence") else None
 
     def check_time(self, field: str, at_ns: int, after_ns: int | None = None) -> int:
@@ -161,7 +161,7 @@ class Session(Generic[Core]):
         self.broken = shown_to_callers(error)
 
     def complete(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Do what `advance` does, with the number in the answer; without a number set `at_ns`."""
+        """Advance with the number in the answer; only set `at_ns` if the request has no number."""
         if request.stamp.HasField("sequence"):
             answer.sequence = request.stamp.sequence
             self.advance(request, at_ns, answer)

@@ -124,7 +124,7 @@ class Sessions(Generic[Core]):
         return session
 
     def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Core]:
-        """Return the session that `stamp` names; unless it `counts`, the session goes on to age.
+        """Return the session that `stamp` names; resets its idle timer if the call `counts`.
 
         Raises FieldError without a name, SessionExpiredError, PermissionDeniedError for another
         caller's, and SessionBrokenError.
@@ -262,7 +262,7 @@ class Call(Generic[Core]):
         self._used: list[Session[Core]] = []
 
     def get(self, stamp: StampLike) -> Session[Core]:
-        """Do what Sessions.get does, and keep the session from expiring until the call ends."""
+        """Return a session as Sessions.get does, and keep it from expiring until the call ends."""
         session = self._sessions.get(stamp)
         if session is not self._last:
             self._last = session

@@ -214,7 +214,7 @@ class StepEncoder:
         self._put_metadata(step.new.uid, operation.assigned_pod_update.pod)
 
     def _put_metadata(self, uid: str, out: pod_pb2.Pod) -> None:
-        """Write what a queue reads of an assigned pod: its labels and its namespace."""
+        """Write the metadata of an assigned pod: a queue reads its labels and namespace."""
         out.metadata.CopyFrom(self._messages[uid].metadata)
 
     def _nominate(self, step: Nominate, operation: queue_pb2.Operation) -> None:

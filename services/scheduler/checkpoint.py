@@ -107,7 +107,7 @@ def saved_session(plain: object) -> SavedSession:
 
 
 def fill(session: SchedulerSession, saved: SavedSession) -> None:
-    """Make a new session of the saved one's configuration what the saved one was.
+    """Restore a saved session into a new one with the same configuration.
 
     Raises LookupError, TypeError, ValueError, AssertionError or a RefusalError where
     `saved` is not what session_to_json wrote.

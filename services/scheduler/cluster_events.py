@@ -30,7 +30,7 @@ class PutPod(NamedTuple):
 
 
 class PodStatus(NamedTuple):
-    """What is read of a pod's status."""
+    """The fields of a pod's status that the scheduler reads."""
 
     phase: PodPhase
     conditions: tuple[Condition, ...]

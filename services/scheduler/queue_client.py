@@ -98,7 +98,7 @@ class QueueLink:
         return QueueClientSession(self, restored)
 
     def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
-        """Return what the failure of a call that may not be served means to the caller."""
+        """Return the refusal for a failed call, also for one that the queue does not implement."""
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return UnservedError(f"the scheduling queue at {self.address} does not serve this")
         return refusal_of(self.address, error)
@@ -175,9 +175,9 @@ class QueueClientSession:
         )
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Send operations, or hold them; the queue may refuse none of them.
+        """Send or hold operations that the queue must accept.
 
-        A refusal shows later, as does a queue that goes another way after all.
+        A refusal, or heads other than those foreseen, raises an error in a later call.
         """
         await self._send(self.held.add(operations))
 
@@ -235,7 +235,7 @@ class QueueClientSession:
         return whole.state
 
     async def _settle(self) -> None:
-        """Send what is held, and read every answer."""
+        """Send the held operations, and read all answers."""
         await self._send(self.held.take())
         while self._unread:
             await self._read()

@@ -1,4 +1,4 @@
-"""A request that is carried out to its end, whatever becomes of its callers.
+"""A request that completes even if its callers disconnect.
 
 It proceeds in steps. A step begins in the call that needs it; where it has to wait, it goes on in a
 task of its own, so that a call that is cancelled leaves nothing half done. Any number of calls may
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class UnderWay(Generic[Answer]):
-    """A request that is being carried out; `answers` are those so far.
+    """A request in progress; `answers` are those so far.
 
     `steps` makes an iterator over its steps, which adds to `answers`.
     """

@@ -25,7 +25,7 @@ _NUMBERS = {
 
 
 def start(collector: Collector, version: str, service: str) -> Callable[[], None]:
-    """Begin to send our own records; return what delivers the rest and ends it."""
+    """Start to export our log records; return a function that flushes them and stops."""
     provider = LoggerProvider(resource(version, service), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(_exporter(collector)))
     handler = _Handler(provider.get_logger(NAME, version))

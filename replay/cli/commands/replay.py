@@ -33,7 +33,7 @@ from services.terminal import echo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """A replay as a command line asks for it: all of its options, each read once.
+    """A replay as its command line specifies it: all options, each read once.
 
     settings: of the replay, without what `overrides` change in its configuration files.
     """
@@ -79,11 +79,11 @@ class ReplayCommand(SectionedCommand):
     )
 
     def invoke(self, ctx: click.Context) -> None:
-        """Carry out what the command line asks for."""
+        """Run the replay of the command line."""
         ctx.invoke(run, super().invoke(ctx))
 
     def request(self, arguments: Sequence[str]) -> ReplayRequest:
-        """Return what a command line asks for, without doing it. Raises what the command raises."""
+        """Return the replay of a command line without running it. Raises as the command does."""
         with self.make_context("replay", list(arguments)) as context:
             request: ReplayRequest = super().invoke(context)
             return request
@@ -177,9 +177,9 @@ def run(request: ReplayRequest) -> None:
 
 
 def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
-    """Look at a replay that is to run later; `checks` are those that will be made of it.
+    """Validate a replay that is to run later, with its `checks`.
 
-    Raises what the replay would raise, its text beginning with `where`.
+    Raises as the replay would, with `where` before the text.
     """
     with labelled(where):
         request = command.request(arguments)

@@ -102,7 +102,7 @@ def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
 
 
 def _complete(run: RunDirectory, context: click.Context, more: Sequence[str]) -> None:
-    """Do what is left of a command whose run has its end: its report and its checks."""
+    """Finish a command whose run is complete: write its report, make its checks."""
     from replay.cli.commands import replay  # noqa: PLC0415 - loaded when needed
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 

@@ -76,7 +76,7 @@ def round_at(second: float, *events: Event, **more: Any) -> scheduler_pb2.Round:
 
 
 class SmallCluster:
-    """A session whose outcomes are carried out; the next round reports that.
+    """A session with a cluster that applies its outcomes and reports them in the next round.
 
     The bindings (or preemptions) of pods in `refuses` are refused, each once. `host` has the nodes
     of the bound pods.
@@ -90,9 +90,9 @@ class SmallCluster:
         self._wakeup_ns: int | None = None
 
     def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
-        """Run a round, in parts where the scheduler leaves pods, and return its outcomes.
+        """Run a round, in parts if the scheduler does not decide all pods, and return its outcomes.
 
-        It ends where the pods that are left await the outcomes' effects.
+        It ends when the remaining pods wait for effects of the outcomes.
         """
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)

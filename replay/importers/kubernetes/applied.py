@@ -1,4 +1,4 @@
-"""What `kubectl apply` makes of an object that exists: the fields of the manifest, on the object's.
+"""Applies a manifest to an existing object as `kubectl apply` does: a three-way merge of fields.
 
 A field that the manifest lacks keeps its value (what an API server filled in, what an autoscaler
 has set), unless the manifest that was applied last had it. A copy of the object, as `kubectl get -o

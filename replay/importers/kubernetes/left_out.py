@@ -66,7 +66,7 @@ _ENFORCED = "pod-security.kubernetes.io/enforce"
 
 
 class Scaled(NamedTuple):
-    """What a trace has of an object that something else may scale: replicas, or how many pods."""
+    """The scale of an object that an autoscaler may change: its replicas, or its pods."""
 
     replicas: int | None
     owned: int = 0
@@ -207,7 +207,7 @@ def _vertical(raw: Raw) -> str:
 
 
 def _workload(raw: Raw, scaled: dict[tuple[str, str, str], Scaled]) -> str:
-    """Return what becomes of a custom resource that makes pods of a template."""
+    """Return how a replay treats a custom resource with a pod template."""
     spec = part(raw, "spec")
     kind, namespace, name = key(raw)
     has_template = bool(part(part(spec, "template"), "spec").get("containers"))

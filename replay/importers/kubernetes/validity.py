@@ -2,7 +2,7 @@
 
 Only what is often wrong and what a replay would otherwise answer wrongly: `refuse_invalid` looks at
 the manifest alone, `refuse_change` at what it changes of an object that exists. In a pod that a
-manifest or a controller asks for, admission refuses more (replay/world/api/admission).
+manifest or a controller creates, admission refuses more (replay/world/api/admission).
 
 Source: kubernetes v1.34 pkg/apis/apps/validation/validation.go, ValidateDeploymentSpec,
 ValidateDeploymentUpdate, ValidateReplicaSetUpdate (immutable selectors: pkg/registry/apps,

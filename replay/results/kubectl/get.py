@@ -67,7 +67,7 @@ class GetQuery:
 
     @property
     def has_moment(self) -> bool:
-        """Return whether a moment is asked for."""
+        """Return whether the query names a moment."""
         return self.offset_ns is not None or self.at_ns is not None
 
 
@@ -147,9 +147,9 @@ _Batch = tuple[int, Sequence[Item]]
 
 
 class _Lister:
-    """The objects of one type that are asked for.
+    """The objects of one type that a query selects.
 
-    there: names of all objects, where some are asked for by name.
+    there: the names of all objects, if the query names some.
     """
 
     def __init__(self, target: Target, query: GetQuery) -> None:
@@ -161,11 +161,11 @@ class _Lister:
         self._namespace = query.namespace if target.resource.namespaced else ""
 
     def chosen(self, items: Iterable[Item]) -> list[Item]:
-        """Return those that are asked for."""
+        """Return the items that the query selects."""
         return [item for item in items if self._is_named(item) and self._has_fields(item)]
 
     def shown(self, held: RunObjects, messages: Iterable[Message], now_ns: int) -> list[Item]:
-        """Return those that are asked for, with their statuses at `now_ns`."""
+        """Return the selected items with their statuses at `now_ns`."""
         named = filter(self._is_named, messages)
         items = (held.with_status(message, now_ns) for message in named)
         return list(filter(self._has_fields, items))

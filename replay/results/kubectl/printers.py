@@ -68,7 +68,7 @@ class Printer(Protocol):
     """Prints objects of a type, as many times as there are any."""
 
     def begin(self, resource: Resource, *, show_namespace: bool) -> None:
-        """Continue with another type; a column shows the namespace where it is asked for."""
+        """Continue with another type; the namespace is a column if the query shows it."""
 
     def add(self, now_ns: int, items: Sequence[Item]) -> None:
         """Print objects as of `now_ns`."""

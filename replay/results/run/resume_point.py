@@ -2,8 +2,8 @@
 
 The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
 a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format with
-a signature, and what replay/state_codec.py makes of a ResumePoint, whose `world` and `recorder` are
-the same. The services' parts are those of their CheckpointSession.
+a signature, and a ResumePoint as replay/state_codec.py encodes it; so are its `world` and
+`recorder`. The services' parts are the chunks of their CheckpointSession.
 
 The file may be a stranger's. It names no code; the memory that reading takes is bounded by its
 size; and of a command's environment only the variables in REPEATED are taken from it. Its command
@@ -116,7 +116,7 @@ class ResumePoint:
 
     @classmethod
     def read_signed(cls, folder: Path) -> tuple[Self, str]:
-        """Do what `read` does; return also why this user's replays did not write it, "" if so."""
+        """Read as `read` does; return also why the signature is not this user's, "" if it is."""
         point, encoded, signed = cls._read(folder)
         return point, unsigned(_PURPOSE, encoded, signed)
 

@@ -61,7 +61,7 @@ class MeasuredExchange:
 
 @dataclass(slots=True, kw_only=True)
 class RoundSpansState:
-    """What the spans of a run that is continued need of those before; counted up as they end."""
+    """The ids and counts from which a resumed run continues its spans; updated as spans end."""
 
     ids: TraceIds
     root: SpanContext

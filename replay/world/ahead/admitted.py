@@ -1,9 +1,9 @@
 """Pods that are admitted before their time, so that rounds which create them can be foreseen.
 
 Admission reads templates, priority classes, namespaces, runtime classes and limit ranges, which
-only records of the trace change, and quotas, which every pod changes. Nobody looks past a record of
-any such object, and a namespace with a quota is left out: so what admission makes of a pod now is
-what it would make of it at the record's time.
+only records of the trace change, and quotas, which every pod changes. Look-ahead stops at a record
+of any such object and leaves out namespaces with a quota: so admission gives the same result now as
+at the record's time.
 """
 
 from __future__ import annotations

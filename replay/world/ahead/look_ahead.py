@@ -57,7 +57,7 @@ _MAY_WAIT = {
 
 
 class WindowedScheduler(Protocol):
-    """A service that schedules, and may run rounds of later instants without being asked again."""
+    """A scheduler service that may run rounds of later instants within one request."""
 
     @property
     def takes_windows(self) -> bool:

@@ -325,7 +325,7 @@ class Cluster:
     # Ticks
 
     def tick(self, now_ns: int) -> None:
-        """Add the event that the time has come for which the scheduler asked."""
+        """Add the event for the wake-up time that the scheduler requested."""
         event = scheduler_pb2.Event(at_ns=now_ns)
         event.tick.SetInParent()
         self._add_event(event)

@@ -265,7 +265,7 @@ def init_failed(now_ns: int, pod: pod_pb2.Pod, write: Write) -> None:
 
 
 def init_restarted(now_ns: int, pod: pod_pb2.Pod, name: str) -> None:  # noqa: ARG001 - a Write
-    """Write that an init container is run again; what becomes of it is written next."""
+    """Write that an init container is restarted; the caller writes its result next."""
     container = _status_of(pod.status, name)
     if container is not None:
         _count_restart(container)

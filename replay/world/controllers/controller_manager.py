@@ -74,7 +74,7 @@ class ControllerManager:
         self._cluster = cluster
         self.controllers = controllers
         self._acting = {kind: one for one in controllers for kind in one.actions}
-        # What is asked in every round, or for every pod, goes only to those that have an answer.
+        # Hooks of every round and of every pod are called only on controllers that implement them.
         self._reconciling = _overriding("reconcile", controllers)
         self._settling = _overriding("settle", controllers)
         self._concerned = _overriding("concerns", controllers)

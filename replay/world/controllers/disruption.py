@@ -102,8 +102,8 @@ class DisruptionController(Controller):
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a budget. Raises FieldError for one that cannot be decoded.
 
-        The status is the controller's: from the message's only the granted disruptions of a new
-        budget are taken.
+        The controller owns the status: of a message's status only the granted disruptions of a new
+        budget are kept.
         """
         pdb = message.pod_disruption_budget
         pdb.metadata.namespace = pdb.metadata.namespace or "default"
@@ -171,10 +171,10 @@ class DisruptionController(Controller):
         self._due.clear()
 
     def catch_up(self, now_ns: int, uid: str) -> None:
-        """Compute the statuses that a change of a pod at this instant has made old.
+        """Recompute the statuses that a pod's change at this instant has made stale.
 
-        The eviction of a pod that has just ceased to be ready would otherwise compare the pod of
-        now with a status of before. Where statuses lag, it does.
+        Otherwise the eviction of a pod that has just become unready would be checked against an
+        older status; with a delayed status it is.
         """
         if not self._delay_ns and uid in self._cluster.changed.pods:
             self.reconcile(now_ns, self._cluster.changed)
@@ -323,7 +323,7 @@ def _desired(value: PodDisruptionBudget, expected: int) -> int:
 def _keep_status(
     stored: policy_pb2.PodDisruptionBudget | None, message: policy_pb2.PodDisruptionBudget
 ) -> None:
-    """Give a user's version the stored status, or of its own only the granted disruptions."""
+    """Replace the status in a user's update by the stored one; a new budget keeps disruptedPods."""
     status = policy_pb2.PodDisruptionBudgetStatus()
     if stored is not None:
         status.CopyFrom(stored.status)

@@ -116,7 +116,7 @@ class Drains(Controller):
         self._go_on(now_ns, drain)
 
     def act(self, now_ns: int, action: Action) -> None:
-        """Carry out a planned action of a node's drain, or begin those that were asked for ("")."""
+        """Carry out a planned action of a node's drain; for "" begin the requested drains."""
         kind, name = action
         if not name:
             asked, self._asked = self._asked, []

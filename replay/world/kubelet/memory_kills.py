@@ -204,7 +204,7 @@ class MemoryKills(WorldPart):
             self._journal.note("usage", SUM_ONLY)
 
     def is_repeated(self, pod: PodRecord) -> bool:
-        """Return whether a run does not go on for the pod's kills."""
+        """Return whether the pod's kills may repeat forever, so that they do not prolong a run."""
         if counts_restarts(pod):
             return False
         return bool(pod.containers) or self._profiles.replaces(pod)
@@ -294,5 +294,5 @@ def _limits(pod: PodRecord) -> list[tuple[str, int]]:
 
 
 def _curves(parts: Sequence[MemoryPart], container: str | None = None) -> list[StartedCurve]:
-    """Return the curves of a container, "" for those of no container, None for all."""
+    """Return the curves of a container; "": those without a container, None: all."""
     return [(part.start_ns, part.curve) for part in parts if container in (None, part.container)]

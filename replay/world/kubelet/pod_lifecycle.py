@@ -113,7 +113,7 @@ class PodLifecycle(Controller):
         """Admit and store a pod; return why it is refused, None where it is stored.
 
         recorded: a controller creates it as in the recording, where it was not refused. admitted:
-        what admission has made of it already.
+        the pod as already admitted.
         """
         if self.is_taken(message):
             return RefusedPod(f"pod {_name(message)} exists already", by_admission=False)
@@ -133,7 +133,7 @@ class PodLifecycle(Controller):
     def admitted(
         self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife, *, recorded: bool = False
     ) -> AdmittedPod:
-        """Return the pod that admission makes of a message, without storing it.
+        """Admit a pod without storing it, and return it.
 
         The message and its life are filled in. Raises AdmissionError and FieldError.
         """

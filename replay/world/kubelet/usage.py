@@ -1,4 +1,4 @@
-"""The usage of pods and nodes over time, and the observations that a kubelet makes of it.
+"""The usage of pods and nodes over time, and a kubelet's observations of it.
 
 Profiles come from the trace, rules from the user and annotations from manifests: a rule takes
 precedence over an annotation, and an annotation over a profile. Usage counts from a pod's start, a

@@ -30,7 +30,7 @@ _RESIZED = (
 class RequestedPod(NamedTuple):
     """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID.
 
-    `admitted` is what admission has made of it already, None before.
+    `admitted` is the pod as admitted ahead of time, None if admission has not run.
     """
 
     message: pod_pb2.Pod

@@ -288,7 +288,7 @@ class SchedulingQueue:
     def assigned_pod_updated(
         self, assigned: AssignedPod, *, now_ns: int, object_event: ObjectEvent = _ASSIGNED_UPDATE
     ) -> int:
-        """Do what `assigned_pod_added` does, for an assigned pod that was updated."""
+        """Move pods as `assigned_pod_added` does, for an updated assigned pod."""
         self._parts.advance(now_ns)
         return self._rules.move_for_assigned(assigned, object_event)
 

@@ -224,10 +224,10 @@ class BackoffQueue(KeyedHeap):
         self.put_in_order((pod.namespace, pod.name), in_order(pod_info, expiry_ns), pod_info)
 
     def put_by_ns(self, key: PodKey) -> int:
-        """Return the expiry that the place of a pod of the queue follows from.
+        """Return the backoff expiry by which a pod was ordered when it was added, in ns.
 
-        A PodBackoffMap may have dropped the pod's name since; as upstream's heap, this one does not
-        move the pod then.
+        A PodBackoffMap may have dropped the pod's name since; like upstream's heap, this one does
+        not move the pod then.
         """
         return int.from_bytes(self._orders[key][:8]) - 1
 

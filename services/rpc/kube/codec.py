@@ -1,8 +1,8 @@
 """Kubernetes messages: to the values that the cores read, to JSON, patched, and a pod's digest.
 
-What a core reads is checked here: a FieldError has the field's path. Nothing is defaulted but what
-upstream's scheduler, or an API server's defaulting, takes an absent field for. The way back is in
-services/rpc/kube/messages.py. JSON has an apiVersion and a kind, which the message's type implies.
+Fields that a core reads are checked here: a FieldError has the field's path. An absent field has
+the default that an API server, or upstream's scheduler, would use. services/rpc/kube/messages.py
+encodes. JSON has an apiVersion and a kind, which the message's type implies.
 """
 
 from __future__ import annotations

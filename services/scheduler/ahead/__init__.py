@@ -1,19 +1,19 @@
-"""Look-ahead: what saves a session its messages, and changes none of its decisions.
+"""Look-ahead: fewer messages for a session, with the same decisions.
 
 Without it a round costs a message from the world, an exchange with the queue before its first head,
-and another one for each batch of decisions. Where pods come one by one, that is more than deciding
-about them. But an answer that follows from what is known need not be waited for, as in conservative
-parallel simulation (Chandy and Misra): here nothing is guessed, so nothing is ever rolled back.
+and another one for each batch of decisions. Where pods come one by one, these cost more than the
+decisions. An answer that the session can derive need not be waited for, as in conservative parallel
+simulation (Chandy and Misra): nothing is guessed, so nothing is ever rolled back.
 
 - `windows`: rounds of later moments come with a request, because the world knows that no decision
   can change them. The next one is run if every pod of the one before was bound and no pod waits.
 - `heads`: while no pod waits in the queue, its next heads are the pods that are added to it, and
-  after a batch that binds all pods that waited, it is empty again. Neither takes an exchange.
-- `held`: operations whose answer follows from what is known travel with the next exchange. The
+  after a batch that binds all pods that waited, it is empty again. Neither needs an exchange.
+- `held`: operations whose answer the session can derive travel with the next exchange. The
   queue has no clock, and each operation has its own time, so that arriving late changes nothing. Of
   pods that come and go among them the queue needs the number only.
 
-A session calls three things here: `ForeseenHeads` stands before its queue, `read_window` returns
+A session uses three things here: `ForeseenHeads` wraps its queue, `read_window` returns
 the rounds that may follow a round, and `Held` is where its queue's client keeps operations. Without
 them it makes the same decisions (`test_look_ahead_changes_no_decision`, and `test_session.py`,
 which runs with look-ahead and without).

@@ -41,11 +41,11 @@ class Queue(Protocol):
 
 
 class ForeseenHeads:
-    """A queue's session that is asked only for what does not follow from its last answer.
+    """A queue's session that derives the next heads from the last answer where it can.
 
-    `shown` is the number of heads that the queue has, and None where only it knows them. They are
-    all that may be popped, unless it showed as many as it was asked for. `wakeup_ns` is when
-    another pod may become one, None where no pod waits for that. `cycle` is that of the last pop.
+    `shown` is the number of heads that the queue has, None if only the queue can tell. These are
+    all poppable pods, unless the queue returned as many as were requested. `wakeup_ns` is when
+    another pod may become poppable, None if no pod waits. `cycle` is that of the last pop.
     """
 
     def __init__(self, queue: Queue, core: Scheduler) -> None:

@@ -25,7 +25,7 @@ class Held:
         self._operations: list[queue_pb2.Operation] = []
 
     def add(self, operations: Operations) -> Operations:
-        """Hold operations, and return what has to be sent now: all where they are too many."""
+        """Hold operations, and return those to send now: all if too many are held, else none."""
         self._operations += operations
         if len(self._operations) < HELD_MAX:
             return ()

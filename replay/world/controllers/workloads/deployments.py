@@ -349,7 +349,7 @@ class _View:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the sizes are the final ones, whatever becomes of the pods."""
+        """Return whether the ReplicaSets have their final sizes, ready or not."""
         return (
             self.new is not None
             and self.new.replicas == self.bounds.desired

@@ -178,7 +178,7 @@ class PodControl(WorldPart):
         return due_ns <= now_ns
 
     def pods_changed(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
-        """Let owners ask again for pods whose names were taken, if such a name is free now."""
+        """Let owners retry pods whose names were taken, if such a name is free now."""
         if not self._names_taken:
             return
         for uid, pod in pods.items():
@@ -239,7 +239,7 @@ def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:
 
 
 def shows_template(pod: pod_pb2.Pod, template: workloads_pb2.PodTemplateSpec) -> bool:
-    """Return whether an adopted pod shows all that a template asks for, and so may be made of it.
+    """Return whether an adopted pod matches a template, and so may have been created from it.
 
     Upstream compares the name of a revision, a hash of the template as the API server stores it.
     Here the labels, annotations and node selector, the priority class and each container's image,

@@ -1,4 +1,4 @@
-"""Pods that controllers could not create: which are still missing, and when to ask again.
+"""Pods that controllers could not create: which are still missing, and when to retry.
 
 A refusal ends a controller's sync with an error. Upstream then puts the object back into its work
 queue after a delay that doubles from retry to retry; most of these retries fail for the same
@@ -9,7 +9,7 @@ another reason do not shift the series, as they would upstream.
 Source: client-go v0.34 util/workqueue/default_rate_limiters.go, DefaultTypedControllerRateLimiter
 (5 ms to 1000 s); kubernetes v1.34 pkg/controller/job/job_controller.go, DefaultJobApiBackOff and
 MaxJobApiBackOff (1 s to 60 s); pkg/controller/controller_utils.go, SlowStartInitialBatchSize (no
-other pod is asked for after a refused one).
+other pod is created after a refused one).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Refusals:
             del self._refused[key]
 
     def retries_ns(self, now_ns: int) -> dict[str, int]:
-        """Return when each owner with missing pods asks again after `now_ns`, by UID."""
+        """Return when each owner with missing pods retries after `now_ns`, by UID."""
         retries: dict[str, int] = {}
         for (uid, _), refused in self._refused.items():
             due_ns = next_retry_ns(refused.kind, refused.since_ns, now_ns)

@@ -1,4 +1,4 @@
-"""The workload controllers as one: they keep the pods that workload objects ask for.
+"""All workload controllers as one: they keep the pods that workload objects specify.
 
 Workloads run between rounds, on objects that have changed only. What one of them creates or
 deletes is processed within the same run, until nothing changes any more.
@@ -66,7 +66,7 @@ class _PodController(Protocol):
 class Workloads(Controller):
     """All workload controllers of a cluster.
 
-    Owners whose pods were refused ask again when what admission reads has changed.
+    Owners of refused pods retry when an object that admission reads has changed.
     """
 
     keeps = frozenset(WORKLOAD_KINDS.values())
@@ -337,7 +337,7 @@ class Workloads(Controller):
         self._release(now_ns, self._cluster.changed.pods)
 
     def _release(self, now_ns: int, pods: Mapping[str, pod_pb2.Pod]) -> None:
-        """Release changed pods from quotas; owners whose pods were refused ask again."""
+        """Release changed pods from quotas; owners of refused pods retry."""
         if self._admission.pods_changed(now_ns, pods, self._cluster.pods):
             self._pod_control.retry_refused(now_ns)
 
