@@ -130,7 +130,7 @@ def text_lines(file: BinaryIO, name: str) -> Iterator[str]:
 
 
 def content(file: BinaryIO, name: str) -> bytes:
-    """Return the whole content of a file. Raises TraceError where it is too large."""
+    """Return the whole content of a file. Raises TraceError if it is too large."""
     read_bytes = file.read(_bounds.object_bytes + 1)
     check_object(len(read_bytes), name)
     return read_bytes
@@ -181,7 +181,7 @@ class PlainReader(io.RawIOBase):
 
 
 def check_expansion(plain: int, compressed: int, where: str) -> None:
-    """Raise TraceError where `plain` bytes are too many for `compressed` ones."""
+    """Raise TraceError if `plain` bytes are too many for `compressed` ones."""
     if plain > _EXPANSION_FROM_BYTES and plain > _bounds.expansion * compressed:
         raise _bounds.refuse(where, "expansion", "its compressed content expands too much")
 

@@ -15,7 +15,7 @@ def duration_ns(text: str) -> int:
     """Return a text such as "1h30m", "90s" or "0.5d" in ns, at most a hundred years.
 
     Unlike Go's durations (services.kube.time) it may have days, and no sign or empty number.
-    Raises ValueError, with a text for people.
+    Raises ValueError, with a text for users.
     """
     total_ns, end = 0.0, 0
     for match in _PART.finditer(text):

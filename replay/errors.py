@@ -1,4 +1,4 @@
-"""Errors that end a command; their texts are for people and say what to do.
+"""Errors that end a command; their texts are for users and say what to do.
 
 ReplayError is the base of all of them.
 """
@@ -63,7 +63,7 @@ class OutputError(ReplayError):
 def unwritable(path: Path, error: OSError, verb: str = "written") -> ReplayError:
     """Return the error for a file or folder that cannot be written.
 
-    An OutputError where the disk is the reason; else a RunError, such as for a missing permission.
+    An OutputError if the disk is the reason; else a RunError, such as for a missing permission.
     """
     text = f"{path} cannot be {verb}: {error.strerror or error}"
     return OutputError(text) if error.errno in DISK else RunError(text)

@@ -97,7 +97,7 @@ class Interrupts(_Handlers):
         self._number = 0
 
     def check(self) -> None:
-        """Raise Interrupted where a signal came, and another error took its exception's place."""
+        """Raise Interrupted if a signal came, and another error took its exception's place."""
         if self._number:
             raise Interrupted(self._number)
 

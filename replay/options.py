@@ -59,7 +59,7 @@ class TextFile(click.Path):
         super().__init__(exists=True, dir_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text. Raises OptionError where it cannot be read."""
+        """Return the text. Raises OptionError if it cannot be read."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try:
             return path.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def option(*names: str, section: str = "", stored: object = None, **attributes: 
     """Declare a field that is also the option `names`; `attributes` are those of click.option.
 
     The field has the option's default. section: of a long command's help. stored: where a run's
-    manifest has the value; None where it has not.
+    manifest has the value; None if it has not.
     """
     kind, default = attributes.get("type"), attributes.get("default")
     if attributes.get("multiple"):

@@ -3,7 +3,7 @@
 A checkpoint has the state of everything between two instants: the services' sessions, the cluster,
 and how far the run's files were written. A lost service, a broken stream and a dead replay are one
 case: new sessions are restored from the last checkpoint, the files are cut to it, and the run goes
-on from there with the same decisions. Without a checkpoint it goes on from the beginning.
+on from there with the same decisions. Without a checkpoint it continues from the beginning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Checkpointer:
     """Saves a run from time to time, `every_ns` of wall time or more apart.
 
     They take at most one part in SHARE of the run's time. `point` is the last one. `notice`
-    receives a line for people where no more can be taken; the run then goes on without.
+    receives a line for users where no more can be taken; the run then goes on without.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ def patient_services(
 class Recovery:
     """Brings lost services back, for at most `wait_ns` each time.
 
-    `notice` receives lines for people.
+    `notice` receives lines for users.
     """
 
     def __init__(self, services: Services, wait_ns: int, notice: Callable[[str], None]) -> None:
@@ -180,7 +180,7 @@ class Recovery:
         """Open new sessions at `point` after a service was lost at instant number `instants`.
 
         Raises `lost` where the services do not come back in time, and where this instant cannot be
-        passed; BackendError where a child process does not start or a checkpoint is refused.
+        passed; BackendError if a child process does not start or a checkpoint is refused.
         """
         self._times = self._times + 1 if instants <= self._instants else 1
         self._instants = max(instants, self._instants)

@@ -309,7 +309,7 @@ _MAY_DIFFER = ("argv", "finished", "end", "end_ns", "kubernetes_version", "files
 
 
 def _check_same(former: Manifest, present: Manifest) -> None:
-    """Raise RunError where a run would be resumed with other inputs than it was begun with."""
+    """Raise RunError if a run would be resumed with other inputs than it was begun with."""
     for field in dataclasses.fields(Manifest):
         if field.name in _MAY_DIFFER:
             continue

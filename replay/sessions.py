@@ -35,14 +35,14 @@ class Services:
         return all(session is None or session.opened.resumable for session in sessions)
 
     def restart(self) -> None:
-        """Start the child processes again. Raises BackendError; ServiceLostError where one ends."""
+        """Start the child processes again. Raises BackendError; ServiceLostError if one ends."""
         if self.embedded.addresses:
             self.embedded.restart()
 
     def reopen(self, point: ResumePoint) -> None:
         """Open new sessions, as at the checkpoint or, without one, as at the beginning.
 
-        Raises BackendError; a ServiceLostError where a service cannot be reached.
+        Raises BackendError; a ServiceLostError if a service cannot be reached.
         """
         addresses = self.embedded.addresses
         address = self.settings.scheduler_address or addresses["scheduler"]

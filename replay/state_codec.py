@@ -187,7 +187,7 @@ _CODECS: dict[Any, _Codec] = {}
 def _codec(kind: Any) -> _Codec:
     """Return the codec of an annotation, made once.
 
-    Raises TypeError where it, or one that it leads to, describes no data.
+    Raises TypeError if it, or one that it leads to, describes no data.
     """
     codec = _CODECS.get(kind)
     if codec is None:

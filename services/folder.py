@@ -251,7 +251,7 @@ def _opened(name: str | Path, flags: int, folder: int | None) -> int:
 
 
 def _refuse_others(name: str | Path, folder: int | None) -> None:
-    """Raise NotAFileError where there is something under a name that is not a regular file."""
+    """Raise NotAFileError if there is something under a name that is not a regular file."""
     _refuse_kind(_kind(name, folder), name)
 
 
@@ -261,7 +261,7 @@ def _refuse_kind(kind: int, name: str | Path) -> None:
 
 
 def _kind(name: str | Path, folder: int | None) -> int:
-    """Return a file's type as in stat.S_IFMT; 0 where there is nothing, or nothing to be seen."""
+    """Return a file's type as in stat.S_IFMT; 0 if there is nothing, or nothing to be seen."""
     try:
         return stat.S_IFMT(os.lstat(name, dir_fd=folder).st_mode)
     except OSError:

@@ -46,7 +46,7 @@ class GrowingFile:
     def continued(cls, folder: Folder, name: str, size: int, sha256: str) -> Self:
         """Open a file whose first `size` bytes have a digest; nothing is changed until `cut`.
 
-        Raises OSError, and ChangedFileError where the file has fewer bytes or other ones.
+        Raises OSError, and ChangedFileError if the file has fewer bytes or other ones.
         """
         file = cls.__new__(cls)
         file.path = folder.path / name

@@ -40,7 +40,7 @@ def in_process(
 
     With `warms_up` the scheduler's kernels are compiled, or loaded, before it serves; `compiling`
     receives how many of all were compiled, after each.
-    Raises UnavailableError where an installed plugin cannot be loaded.
+    Raises UnavailableError if an installed plugin cannot be loaded.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with contextlib.ExitStack() as stack:

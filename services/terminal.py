@@ -43,7 +43,7 @@ def _code(match: re.Match[str]) -> str:
 
 
 def echo(*lines: str, err: bool = False) -> None:
-    """Print lines for people; a newline within a line is escaped. Without lines: an empty one."""
+    """Print lines for users; a newline within a line is escaped. Without lines: an empty one."""
     click.echo("\n".join(map(one_line, lines)), err=err)
 
 

@@ -30,7 +30,7 @@ class NamedExtenders:
 def named_extenders(configuration: str) -> NamedExtenders:
     """Return what a KubeSchedulerConfiguration names; nothing for one that the scheduler refuses.
 
-    configuration: the text, "" for none.
+    configuration: the text, "" if none.
     """
     if "extenders" not in configuration:
         return NamedExtenders()

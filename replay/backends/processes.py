@@ -74,7 +74,7 @@ class Starter:
         """Start a service with these standard streams and return its process number.
 
         The starter imports the modules of the service `then` while this one runs. Raises
-        BackendError; a ServiceLostError where the starter was killed.
+        BackendError; a ServiceLostError if the starter was killed.
         """
         message = json.dumps([then, *arguments]).encode()
         try:
@@ -135,7 +135,7 @@ class ServiceProcess:
     def wait_listening(self, compiling: Compiling = lambda _done, _all: None) -> str:
         """Return the address once the child listens.
 
-        Raises BackendError where it never does; a ServiceLostError where it was killed.
+        Raises BackendError if it never does; a ServiceLostError if it was killed.
         """
         while True:
             is_late = not self._is_readable(START_S)
@@ -168,7 +168,7 @@ class ServiceProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
     def _proc(self, name: str) -> str:
-        """Return a file of the child in /proc, "" where it cannot be read."""
+        """Return a file of the child in /proc, "" if it cannot be read."""
         try:
             with open(f"/proc/{self.pid}/{name}", encoding="ascii") as file:  # noqa: PTH123 - /proc
                 return file.read()
@@ -189,7 +189,7 @@ class ServiceProcess:
         self._stdout.close()
 
     def last_line(self) -> str:
-        """Return the last line that the child wrote to standard error, "" for none."""
+        """Return the last line that the child wrote to standard error, "" if none."""
         return _last_line(self._log)
 
     def _is_readable(self, seconds: float) -> bool:

@@ -48,7 +48,7 @@ class _Session(Generic[Request, Answer]):
     ) -> None:
         """Open the session.
 
-        Raises BackendError where the service cannot be reached, and ConfigurationError where it
+        Raises BackendError if the service cannot be reached, and ConfigurationError if it
         refuses the request.
         """
         self._service = service
@@ -63,7 +63,7 @@ class _Session(Generic[Request, Answer]):
     def reopen(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
         """Open another session, as in a checkpoint or new without one, and end the former.
 
-        Raises ServiceLostError where the service cannot be reached, and BackendError where it
+        Raises ServiceLostError if the service cannot be reached, and BackendError if it
         refuses the checkpoint.
         """
         former = self._stamp.session
@@ -140,7 +140,7 @@ class _Session(Generic[Request, Answer]):
     def _delete(self, session: str) -> None:
         """Delete a session; an error is ignored, as the service may have ended.
 
-        gRPC raises a ValueError where the channel was closed, as it is after a vain `reopen`.
+        gRPC raises a ValueError if the channel was closed, as it is after a vain `reopen`.
         """
         with contextlib.suppress(grpc.RpcError, ValueError):
             request = session_pb2.DeleteSessionRequest(session=session)
@@ -175,7 +175,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
 
     @property
     def implementation(self) -> str:
-        """Return the service's own name and version, "" where it has neither."""
+        """Return the service's own name and version, "" if it has neither."""
         return f"{self.opened.implementation} {self.opened.version}".strip()
 
     @property
@@ -189,7 +189,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
     ) -> None:
         """Send a round or a further part of one, and the rounds that will follow it.
 
-        Raises ConfigurationError where one of its objects is too large for a message.
+        Raises ConfigurationError if one of its objects is too large for a message.
         """
         request = scheduler_rpc.RunRoundRequest(round=round_, window=window)
         if request.ByteSize() > MESSAGE_BYTES_MAX:
@@ -224,7 +224,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
     def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
         """Replace the session by one that is restored from a checkpoint.
 
-        Raises BackendError where the service refuses the checkpoint; the session then stays.
+        Raises BackendError if the service refuses the checkpoint; the session then stays.
         """
         try:
             restored = self._stub.RestoreSession(iter(chunks), timeout=self._timeouts.checkpoint)
@@ -293,7 +293,7 @@ def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
     """Return a round split into parts that each fit a message; all but the last are events only.
 
     A part has the time of its last event, since events that waited are older than the round and
-    none may lie before the part that precedes it. Raises ConfigurationError where one object is too
+    none may lie before the part that precedes it. Raises ConfigurationError if one object is too
     large.
     """
     parts = list(split(round_))

@@ -112,7 +112,7 @@ def _is_unserved(error: grpc.RpcError) -> bool:
 
 
 def failed(service: str, error: grpc.RpcError) -> BackendError:
-    """Return the error of a failed call; a ServiceLostError where service or session is gone."""
+    """Return the error of a failed call; a ServiceLostError if service or session is gone."""
     kind = ServiceLostError if is_lost(error) else BackendError
     return kind(f"{service} answers {describe(error)}")
 

@@ -1,4 +1,4 @@
-"""The end of a command: a message for people and an exit code for programs."""
+"""The end of a command: a message for users and an exit code for programs."""
 
 from __future__ import annotations
 

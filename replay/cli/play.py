@@ -47,7 +47,7 @@ def play(
 
 
 def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
-    """Look at a replay that is to run later. Raises ExitError where it would be refused."""
+    """Look at a replay that is to run later. Raises ExitError if it would be refused."""
     with refusing(RunError, TelemetryError, OverrideError):
         plan = _plan(settings, trace, overrides)
         look_at_replay(settings, lambda: plan.records(settings.seed))

@@ -27,7 +27,7 @@ _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
 _ESTIMATE_S = 2.0
 _READ_AHEAD = 0.9
-"""A trace of which more was read before the replay began is not read while it goes on."""
+"""A trace of which more was read before the replay began is not read while it continues."""
 
 
 class Progress:
@@ -77,7 +77,7 @@ class Progress:
         self._live.update(row)
 
     def _share(self, now_ns: int, start_ns: int) -> float | None:
-        """Return how much of the replay is done, from 0 to 1; None where that cannot be known.
+        """Return how much of the replay is done, from 0 to 1; None if that cannot be known.
 
         By simulated time where its end is known, else by bytes of a trace that is one file and is
         read while it is replayed.
@@ -154,7 +154,7 @@ def line(
 ) -> str:
     """Return the line: how much is done, simulated time, pods a second, counts by outcome.
 
-    `share` is what is done of the replay, from 0 to 1, None where that is not known; the time left
+    `share` is what is done of the replay, from 0 to 1, None if that is not known; the time left
     is estimated from it after two seconds. `ahead_ns` is the simulated time since the trace's last
     record; it is shown from 10 minutes on. Pods a second are scheduling cycles, of the wall clock.
     Unschedulable pods are those whose last attempt failed; other pods without a node were not tried

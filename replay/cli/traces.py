@@ -28,7 +28,7 @@ class TraceArguments:
     options: ImportOptions = ImportOptions()  # noqa: RUF009 - a frozen value
 
     def records(self, scheduler_names: Sequence[str] = ()) -> Iterator[trace_pb2.Record]:
-        """Yield the trace's records. Raises ExitError where it cannot be read.
+        """Yield the trace's records. Raises ExitError if it cannot be read.
 
         `scheduler_names` are the schedulers whose pods the replay schedules; () is
         default-scheduler.
@@ -77,7 +77,7 @@ def bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def write_trace(output: Path, records: Iterable[trace_pb2.Record]) -> None:
     """Write a whole trace atomically; print the number of its records.
 
-    Raises ExitError where it cannot be written.
+    Raises ExitError if it cannot be written.
     """
     from replay.trace.writer import write  # noqa: PLC0415 - loaded when needed
 

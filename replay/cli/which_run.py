@@ -40,7 +40,7 @@ def which_run(arguments: Sequence[str], option: Path | None) -> tuple[RunDirecto
     """Open the run that `option` or one of the arguments names; return it with the others.
 
     Without any it is the latest one under runs/, which a line on the standard error of a terminal
-    names. Raises RunError where the run cannot be read, and where there is none.
+    names. Raises RunError if the run cannot be read, and if there is none.
     """
     if option is not None:
         return open_run(option), list(arguments)

@@ -208,7 +208,7 @@ def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
 
 
 def changed_rules(kubernetes_version: str, rules: str) -> str:
-    """Return the rules by which a recording of that version is also evaluated, "" for none."""
+    """Return the rules by which a recording of that version is also evaluated, "" if none."""
     match = _VERSION.match(kubernetes_version)
     if match is None or rules not in {"", RULES}:
         return ""
@@ -229,7 +229,7 @@ class Finding:
     """A compared decision.
 
     An `explanation` of an agreement says what it depends on. `feasible` is the number of feasible
-    nodes, -1 where the decision was not compared.
+    nodes, -1 if the decision was not compared.
     """
 
     decision: RecordedDecision

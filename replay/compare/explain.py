@@ -87,7 +87,7 @@ class VisibilityExplainer:
     def explain(
         self, decision: RecordedDecision, decided: dict[str, str]
     ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference, None for none.
+        """Return the explanation of a difference, None if none.
 
         `decided` are earlier bindings: nodes by pod UID. A visibility with as many feasible nodes
         and the same best score as in the recording's log is preferred.

@@ -36,7 +36,7 @@ class MissingDataExplainer:
     def explain(
         self, decision: RecordedDecision, cluster: ClusterView | None
     ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference in the decision's state, None for none."""
+        """Return the explanation of a difference in the decision's state, None if none."""
         if cluster is None:
             return None
         if claims_devices(cluster.pod.spec):

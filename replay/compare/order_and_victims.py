@@ -180,7 +180,7 @@ LoggedBinding = tuple[str, str, LoggedScores]
 
 
 def decision_log(paths: Sequence[Path]) -> list[LoggedBinding] | None:
-    """Return the log's bindings in order, None where no folder of `paths` has a log."""
+    """Return the log's bindings in order, None if no folder of `paths` has a log."""
     files = [file for path in paths if path.is_dir() for file in path.glob(f"{_STEM}*")]
     return _read(sorted(files)[0]) if files else None
 

@@ -67,7 +67,7 @@ class RecordedDecision:
 
     `written` is the position of the event that shows it, `position` that of the first event that it
     can have caused: the decision was made in the state before that event. `message` is the
-    attempt's (or the kubelet's), "" where it is unknown. `victims` are names, sorted; None: not
+    attempt's (or the kubelet's), "" if it is unknown. `victims` are names, sorted; None: not
     recorded. `unknown` names the resources of which changes before it may be missing, as in a gap
     of the recording.
     """
@@ -154,7 +154,7 @@ class RecordedState:
         return self._terminating
 
     def priority(self, uid: str) -> int:
-        """Return a pod's priority, 0 where it has none or does not exist."""
+        """Return a pod's priority, 0 if it has none or does not exist."""
         pod = self.pod(uid)
         return pod.spec.priority if pod is not None else 0
 
@@ -166,7 +166,7 @@ class RecordedState:
         )
 
     def pod(self, uid: str) -> Pod | None:
-        """Return a pod, None where it does not exist."""
+        """Return a pod, None if it does not exist."""
         held = self._objects.get((uid,))
         return held.pod if held is not None else None
 
@@ -181,7 +181,7 @@ class RecordedState:
         ]
 
     def cluster(self, uid: str, visibility: Visibility) -> ClusterView | None:
-        """Return the cluster in which pod `uid` is evaluated; None where it does not exist."""
+        """Return the cluster in which pod `uid` is evaluated; None if it does not exist."""
         position = visibility.position
         objects = dict(self._objects)
         for event in reversed(self._events[position : self.position]):

@@ -78,7 +78,7 @@ def _changed(
 ) -> SchedulerEvaluationSession | None:
     """Return a session with the rules of the recorded version.
 
-    None where these are the settings' rules, or where the service does not have them.
+    None if these are the settings' rules, or if the service does not have them.
     """
     rules = changed_rules(recording.kubernetes_version, settings.scheduler.rules)
     if not rules:
@@ -127,7 +127,7 @@ class SchedulerEvaluationSession(SchedulerService):
     """A session that receives the recorded state and evaluates one pending pod at a time.
 
     It makes no decisions: its rounds are events only. Every call raises BackendError; opening the
-    session raises ConfigurationError where the configuration is refused.
+    session raises ConfigurationError if the configuration is refused.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def explain(
     The run is replayed to the scheduler at `address`; "": a new one, where the run started its own.
     No other address is connected to, neither one that the run names nor an extender. Raises
     RunError for what the run does not hold, where a scheduler at an address made it and `address`
-    is "", and where that scheduler cannot be reached; BackendError where the services fail.
+    is "", and where that scheduler cannot be reached; BackendError if the services fail.
     """
     manifest = run.manifest()
     target = _with_cost(find_target(run, query), manifest)
@@ -92,7 +92,7 @@ def _open(manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
 def _open_again(manifest: Manifest, tls: ClientTls) -> Rerun:
     """Open a session with the scheduler that made the run.
 
-    Raises RunError where it does not answer, and where another one does.
+    Raises RunError if it does not answer, and if another one does.
     """
     address = manifest.scheduler_address
     choice = "start it there again, or name another with --scheduler HOST:PORT"
@@ -144,7 +144,7 @@ def _created_bound(
 
 
 def _check(target: ExplainTarget, outcome: scheduler_pb2.Outcome | None) -> None:
-    """Raise RunError where the replayed outcome differs from the log."""
+    """Raise RunError if the replayed outcome differs from the log."""
     entry = target.entry
     if entry is None or outcome is None:
         return

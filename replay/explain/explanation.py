@@ -133,7 +133,7 @@ class QueuePlace:
     since_ns: when it was added or its last attempt failed, whichever is later: a move between
     sub-queues does not change it. until_ns: when its backoff expires (Entry.backoff_until_ns of
     queue.proto); None outside the backoffQs. leftover_ns: when the queue moves it even
-    without an event; None where it is not among the unschedulable pods. events: those that can move
+    without an event; None if it is not among the unschedulable pods. events: those that can move
     it, by plugin. fits_now: the number of nodes that fit at `at_ns`.
     """
 
@@ -175,8 +175,8 @@ class PodRank:
 class EvictionReason:
     """Why the pod's kubelet evicted it.
 
-    signal: "" where a limit on local storage was exceeded, which has no threshold, observation or
-    rank. available and capacity: the observation, None where unknown. rank: from 1, among
+    signal: "" if a limit on local storage was exceeded, which has no threshold, observation or
+    rank. available and capacity: the observation, None if unknown. rank: from 1, among
     `ranked_pods`, critical ones included; `ranking` are the first of them.
     """
 
@@ -202,7 +202,7 @@ class PodExplanation:
     nominated one.
     message: kube-scheduler's. refused_binding: why the cluster did not carry a binding out.
     gates: scheduling gates of a pod that was not tried.
-    evaluated_nodes: the number that the attempt filtered; 0 where no node was chosen.
+    evaluated_nodes: the number that the attempt filtered; 0 if no node was chosen.
     """
 
     run: str

@@ -40,7 +40,7 @@ class RerunResult:
 
     evaluation: every verdict right before the attempt; for a pod that was not tried, at the end.
     outcome: the attempt's, None without an attempt. waiting: the pod's entry in the queue
-    afterwards, None where it is not pending. fits_now: the number of nodes that fit then. at_ns:
+    afterwards, None if it is not pending. fits_now: the number of nodes that fit then. at_ns:
     the time of `waiting`.
     """
 
@@ -75,7 +75,7 @@ class Rerun:
     ) -> RerunResult:
         """Send `rounds` up to the target, from the `checkpoint` on if the scheduler accepts it.
 
-        Raises RunError where they do not lead to the target.
+        Raises RunError if they do not lead to the target.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
         instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.at_ns))
@@ -141,7 +141,7 @@ class Rerun:
     ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
         """Replay a moment's rounds up to the target's attempt; return its verdicts and its outcome.
 
-        Later rounds remain in `rounds`. Raises RunError where the attempt is not made.
+        Later rounds remain in `rounds`. Raises RunError if the attempt is not made.
         """
         ahead = target.ahead
         while rounds:
@@ -191,7 +191,7 @@ class Rerun:
     def _evaluate(
         self, uid: str, attempt: int, *, top_k: int | None = None
     ) -> service_pb2.EvaluatePodResponse | None:
-        """Return every verdict about a pending pod, None where the pod is not pending."""
+        """Return every verdict about a pending pod, None if the pod is not pending."""
         request = service_pb2.EvaluatePodRequest(attempt=attempt, top_k=top_k)
         request.pod.uid = uid
         try:

@@ -262,7 +262,7 @@ def _amount(amount: int, signal: str) -> str:
 
 
 def _threshold(text: str) -> str:
-    """Return a threshold for people, from its parts "<signal><<value> grace=.. min_reclaim=.."."""
+    """Return a threshold for users, from its parts "<signal><<value> grace=.. min_reclaim=.."."""
     condition, *parts = text.split(" ")
     settings = dict(part.split("=", 1) for part in parts)
     grace = settings.get("grace", "0s")

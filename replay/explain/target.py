@@ -65,7 +65,7 @@ class PodLife:
         return past[-1] if past else ()
 
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
-        """Return the entry of the pod's eviction, None where it was not evicted until then."""
+        """Return the entry of the pod's eviction, None if it was not evicted until then."""
         for entry in self.entries:
             if entry.observed.HasField("evicted") and (until_ns is None or entry.at_ns <= until_ns):
                 return entry
@@ -81,7 +81,7 @@ class PodLife:
 class ExplainTarget:
     """The attempt to explain, and until when the run is replayed.
 
-    entry: the attempt's, None where the pod was not tried. ahead: attempts that the log has before
+    entry: the attempt's, None if the pod was not tried. ahead: attempts that the log has before
     it at the same moment. until_ns: the moment at which the pod's place in the queue is looked up;
     None: right after the attempt. eviction: the pod's eviction up to the moment of the query, None
     without one. cost_ns: how long before its entry the attempt was decided, where cycles and
@@ -105,7 +105,7 @@ class ExplainTarget:
 
     @property
     def attempt(self) -> int:
-        """Return the attempt's number, from 1; 0 where the pod was not tried."""
+        """Return the attempt's number, from 1; 0 if the pod was not tried."""
         return attempt_of(self.entry) if self.entry is not None else 0
 
 
@@ -116,7 +116,7 @@ def attempt_of(entry: trace_pb2.Decision) -> int:
 
 
 def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
-    """Return the attempt of a query. Raises RunError where the run does not have it."""
+    """Return the attempt of a query. Raises RunError if the run does not have it."""
     if not (run.path / HISTORY).is_file():
         raise RunError(
             f"{run.path} has no history ({HISTORY}), so its decisions cannot be explained"

@@ -218,8 +218,8 @@ class Recording:
     """The recorded states of a cluster's objects.
 
     `paths` are the files that are read. Each call of `changes` yields all changes in order; it
-    raises TraceError where a file cannot be read. All changes until `complete_until_ns` are in it,
-    ns since 1970; None where the files do not say so.
+    raises TraceError if a file cannot be read. All changes until `complete_until_ns` are in it,
+    ns since 1970; None if the files do not say so.
     """
 
     paths: Sequence[Path]
@@ -358,7 +358,7 @@ def new_header(importer: str, paths: Sequence[Path], options: ImportOptions) -> 
     The importer sets the rest before it yields the header: `start_ns` where times are not from 0
     (a replay begins there, at 1970 otherwise, and earlier records are moved to it),
     `times_recorded` where the times are the source's own (False: the importer generated them),
-    `window_end_ns` where the recording ends after its last record, and the meaning of 1.0 where
+    `window_end_ns` where the recording ends after its last record, and the meaning of 1.0 if
     sizes are shares.
     """
     files = sorted(paths, key=lambda path: path.name)

@@ -110,7 +110,7 @@ def open_trace(
 def _refusing(
     importer: Importer, files: Sequence[Path], options: ImportOptions
 ) -> Iterator[Record]:
-    """Yield an importer's records. Raises UnreadableError where it raises what it should not."""
+    """Yield an importer's records. Raises UnreadableError if it raises what it should not."""
     count = 0
     try:
         for record in importer.load(files, options):
@@ -160,7 +160,7 @@ def open_changes(
 ) -> Iterator[Change]:
     """Yield the recorded changes of a recording, in order.
 
-    Raises TraceError where a file cannot be read or has no recorded states.
+    Raises TraceError if a file cannot be read or has no recorded states.
     """
     importer, files = select(paths, format=format, issues=issues)
     if importer.open_recording is None:

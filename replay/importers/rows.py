@@ -67,11 +67,11 @@ class TableRow:
         return self._values.get(name) is not None
 
     def text(self, name: str) -> str:
-        """Return a field, "" where it is empty or the table does not have the column."""
+        """Return a field, "" if it is empty or the table does not have the column."""
         return self._values.get(name) or ""
 
     def required(self, name: str) -> str:
-        """Return a field. Raises TraceError where `text` returns ""."""
+        """Return a field. Raises TraceError if `text` returns ""."""
         text = self.text(name)
         if not text:
             raise TraceError(self.where, f"{name} is missing")
@@ -132,7 +132,7 @@ class TableRow:
 def table_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[TableRow]:
     """Yield the rows of a CSV file; without `columns` its first line has the names of the columns.
 
-    Empty lines and lines that begin with "#" are skipped. Raises TraceError where the file is not
+    Empty lines and lines that begin with "#" are skipped. Raises TraceError if the file is not
     CSV, and where the number of a row's fields is not that of the columns.
     """
     with open_plain(path) as file:

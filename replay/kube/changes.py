@@ -34,9 +34,9 @@ class ChangeType(Enum):
 class Change:
     """A change at `at_ns` since 1970; `initial` for an object that existed before the recording.
 
-    `actor` is the user of the API who requested it, "" where the recording does not have one.
+    `actor` is the user of the API who requested it, "" if the recording does not have one.
     `unknown` names the resources of which changes before this one may be missing, as in a gap of a
-    recording; "" where all are known.
+    recording; "" if all are known.
     """
 
     at_ns: int
@@ -66,7 +66,7 @@ def part(raw: Raw, name: str) -> Raw:
 
 
 def parts(raw: Raw, name: str) -> list[Raw]:
-    """Return the mappings of a list within `raw`; [] where it is absent."""
+    """Return the mappings of a list within `raw`; [] if it is absent."""
     value = raw.get(name)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -77,7 +77,7 @@ def meta(raw: Raw) -> Raw:
 
 
 def kind(raw: Raw) -> str:
-    """Return the kind, "" where it is absent."""
+    """Return the kind, "" if it is absent."""
     return str(raw.get("kind") or "")
 
 
@@ -93,12 +93,12 @@ def uid(raw: Raw) -> str:
 
 
 def version(raw: Raw) -> str:
-    """Return metadata.resourceVersion, "" where it is absent."""
+    """Return metadata.resourceVersion, "" if it is absent."""
     return str(meta(raw).get("resourceVersion") or "")
 
 
 def version_number(raw: Raw) -> int | None:
-    """Return metadata.resourceVersion as a number, None where it is not one of an API server."""
+    """Return metadata.resourceVersion as a number, None if it is not one of an API server."""
     text = version(raw)
     return int(text) if text.isdecimal() and len(text) <= _VERSION_LENGTH_MAX else None
 
@@ -132,7 +132,7 @@ def condition(raw: Raw, type_: str) -> Raw:
 
 
 def phase(raw: Raw) -> str:
-    """Return a pod's status.phase, "" where it is absent."""
+    """Return a pod's status.phase, "" if it is absent."""
     return str(part(raw, "status").get("phase") or "")
 
 
@@ -147,7 +147,7 @@ def nominated_node(raw: Raw) -> str:
 
 
 def disruption(raw: Raw) -> str:
-    """Return the reason of a pod's condition DisruptionTarget, "" where it is not True."""
+    """Return the reason of a pod's condition DisruptionTarget, "" if it is not True."""
     target = condition(raw, "DisruptionTarget")
     return str(target.get("reason") or "") if target.get("status") == "True" else ""
 
@@ -158,13 +158,13 @@ def is_being_deleted(raw: Raw) -> bool:
 
 
 def finalizers(raw: Raw) -> list[str]:
-    """Return metadata.finalizers; [] where it is absent."""
+    """Return metadata.finalizers; [] if it is absent."""
     names = meta(raw).get("finalizers")
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def grace_s(raw: Raw) -> int | None:
-    """Return the grace period of an object's deletion; None where it is absent or invalid."""
+    """Return the grace period of an object's deletion; None if it is absent or invalid."""
     return grace_period_s(meta(raw).get("deletionGracePeriodSeconds"))
 
 

@@ -48,7 +48,7 @@ def read_documents(path: Path, documents: YamlDocuments | None = None) -> Iterat
 class YamlDocumentError(ValueError):
     """Text that is not a YAML document; `line` and `column` say where in the file, from 1.
 
-    `column` is 0 where the whole document is meant.
+    `column` is 0 if the whole document is meant.
     """
 
     def __init__(self, problem: str, line: int, column: int = 0) -> None:
@@ -176,7 +176,7 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 
     There may be one value a line, values over many lines, or values end to end, as
     `kubectl get -w -o json` prints them. Raises TraceError with the first line of a value that is
-    not JSON; CutShortError where the last value is not complete.
+    not JSON; CutShortError if the last value is not complete.
     """
     pending, first, depth, size, deepest = list[bytes](), 1, 0, 0, 0
     for number, line in enumerate(bounds.lines(file, name), 1):

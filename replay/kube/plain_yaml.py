@@ -86,7 +86,7 @@ class PlainLines:
     def items(self, lines: Sequence[str]) -> Iterator[tuple[int, Any]]:
         """Yield the items of a List as kubectl writes it, each with the index of its first line.
 
-        One item is in memory at a time. Raises CutError where the lines are not such a List, and as
+        One item is in memory at a time. Raises CutError if the lines are not such a List, and as
         `read` does; the items before that are right if libyaml reads the document at all.
         """
         head = [line.rstrip() for line in lines[:2]]

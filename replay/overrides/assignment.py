@@ -92,7 +92,7 @@ class Assignment:
     def plain_value(self) -> object:
         """Return the value as YAML reads it, such as a number or a boolean.
 
-        Raises OverrideError where it exceeds a bound.
+        Raises OverrideError if it exceeds a bound.
         """
         try:
             return yaml_value(self.value, "--set")
@@ -103,7 +103,7 @@ class Assignment:
 
     @property
     def whole_number(self) -> int | None:
-        """Return the value as a whole number; None where it is of another kind."""
+        """Return the value as a whole number; None if it is of another kind."""
         value = self.plain_value
         return value if type(value) is int else None
 
@@ -116,7 +116,7 @@ class Assignment:
         return NoEffectError(f"--set {self.text} has no effect: {problem}")
 
     def only_named(self, keys: Iterable[str], kinds: str = "") -> str:
-        """Return the key "namespace/name" that the assignment names, "" for none of them.
+        """Return the key "namespace/name" that the assignment names, "" if none of them.
 
         A name without a namespace means each key of that name. Raises OverrideError for several.
         """
@@ -165,7 +165,7 @@ def unknown_field_error(assignment: Assignment, fields: tuple[str, ...]) -> Over
 
 
 def refuse_duplicates(assignments: tuple[Assignment, ...]) -> None:
-    """Raise OverrideError where one field is set twice."""
+    """Raise OverrideError if one field is set twice."""
     seen: dict[tuple[OverrideTarget, str, str], str] = {}
     for assignment in assignments:
         key = (assignment.target, assignment.name, assignment.field)

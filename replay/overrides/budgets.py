@@ -35,7 +35,7 @@ class BudgetChanges:
 
 
 def budget_changes(assignments: Iterable[Assignment], inventory: TraceInventory) -> BudgetChanges:
-    """Return the changes. Raises OverrideError where there is no budget and no workload.
+    """Return the changes. Raises OverrideError if there is no budget and no workload.
 
     minAvailable and maxUnavailable exclude each other: setting one removes the other.
     Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
@@ -95,7 +95,7 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
 def _new_budget(
     given: Assignment, workload: Workload, inventory: TraceInventory
 ) -> policy_pb2.PodDisruptionBudget:
-    """Return a new budget of a workload's pods. Raises OverrideError where they have one.
+    """Return a new budget of a workload's pods. Raises OverrideError if they have one.
 
     The Eviction API evicts no pod that two budgets cover.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class OverrideError(ValueError):
-    """An override that is invalid or has no effect; the text is for people."""
+    """An override that is invalid or has no effect; the text is for users."""
 
 
 class NoEffectError(OverrideError):

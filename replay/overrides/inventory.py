@@ -29,7 +29,7 @@ from services.rpc.kube import fields
 class Workload:
     """An object that makes pods, as the trace creates it.
 
-    key: "namespace/name". owner_uid: of its own controller, "" for none. labels: those of its pods.
+    key: "namespace/name". owner_uid: of its own controller, "" if none. labels: those of its pods.
     """
 
     kind: str

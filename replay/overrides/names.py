@@ -18,7 +18,7 @@ def shown_names(names: Iterable[str], default: str) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean X?" with the name that is most like another, "" where none is."""
+    """Return "; did you mean X?" with the name that is most like another, "" if none is."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 

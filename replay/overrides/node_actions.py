@@ -186,7 +186,7 @@ def _number(option: str, text: str) -> int:
 
 
 def _flag(option: str, given: Mapping[str, str], name: str) -> bool:
-    """Return a flag, True where it is left out."""
+    """Return a flag, True if it is left out."""
     value = given.get(name, "true")
     if value not in ("true", "false"):
         raise OverrideError(f"{option}: {name}={value}: write true or false")

@@ -53,7 +53,7 @@ ORDERS = ("hash", *(order.value for order in NodeOrder))
 def nodes_named(option: str, target: str, inventory: TraceInventory) -> list[str]:
     """Return the nodes of a text: their names, separated by commas, or a label selector.
 
-    Those of a selector are ordered by name. Raises NoEffectError where there are none.
+    Those of a selector are ordered by name. Raises NoEffectError if there are none.
     """
     names = [part.strip() for part in target.split(",")]
     if all(name in inventory.nodes for name in names):

@@ -67,7 +67,7 @@ def parse_usage(text: str) -> UsageRule:
 
 
 def refuse_unmatched(rules: Mapping[str, UsageRule], records: Iterable[trace_pb2.Record]) -> None:
-    """Raise OverrideError where a rule matches no pod of `records` or of their controllers."""
+    """Raise OverrideError if a rule matches no pod of `records` or of their controllers."""
     open_rules = dict(rules)
     containers: dict[str, set[str]] = {
         text: set() for text, rule in rules.items() if rule.container

@@ -90,7 +90,7 @@ class ApiServer:
             yield answer
 
     def shown(self, text: str) -> str:
-        """Return a server's text for people: on one line, not long, without our secrets."""
+        """Return a server's text for users: on one line, not long, without our secrets."""
         text = self._credentials.hide(text)
         if len(text) > _TEXT_LENGTH_MAX:
             text = f"{text[:_TEXT_LENGTH_MAX]}..."

@@ -51,7 +51,7 @@ class Backoff:
         self._began_s = self.clock()
 
     def wait_s(self, retry_after_s: float = 0.0) -> float:
-        """Return how long to wait from now on, at least `retry_after_s`; 0 to go on at once."""
+        """Return how long to wait from now on, at least `retry_after_s`; 0 to continue at once."""
         now_s = self.clock()
         if now_s - self._waited_s > self.reset_s:
             self._next_s = self.initial_s

@@ -33,7 +33,7 @@ def connected(
     """Request the server's version and choose the source of usage, while `keep_going`.
 
     `namespaces` are those that are recorded, () for all. In a thread of its own: a slow name server
-    or exec plugin cannot be interrupted. Raises RecordError where no namespace exists.
+    or exec plugin cannot be interrupted. Raises RecordError if no namespace exists.
     """
     answers: list[ServerFacts] = []
     failed: list[Exception] = []
@@ -70,7 +70,7 @@ def connected(
 
 
 def server_version(api: ApiServer) -> str:
-    """Return the version of an API server. Raises RecordError where it does not answer."""
+    """Return the version of an API server. Raises RecordError if it does not answer."""
     return api.shown(str(api.get("/version").get("gitVersion") or ""))
 
 

@@ -139,7 +139,7 @@ class RecordingFolder:
         return [path for path in paths if path.stat().st_size]
 
     def usage_file(self) -> Path | None:
-        """Return the file of usage, None where it is missing or empty."""
+        """Return the file of usage, None if it is missing or empty."""
         file = self.path / USAGE
         return file if file.exists() and file.stat().st_size else None
 
@@ -170,7 +170,7 @@ def _truncate(folder: Folder, name: str) -> bool:
 
 
 def _frame_size(start: bytes, file: Any) -> int | None:
-    """Return the size of the frame that begins with `start`; None where it is not complete."""
+    """Return the size of the frame that begins with `start`; None if it is not complete."""
     if not start.startswith(_MAGIC):
         return None
     decompressor = zstandard.ZstdDecompressor().decompressobj()

@@ -64,7 +64,7 @@ class ExecPlugin:
 class Access:
     """One cluster and one user. `server` is a URL without a user; absent credentials are empty.
 
-    `name` is the source of the configuration, for people. `namespace` is that of the context or of
+    `name` is the source of the configuration, for users. `namespace` is that of the context or of
     the service account, "" without one.
     """
 
@@ -257,7 +257,7 @@ def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
 
 
 def without_user(url: str) -> str:
-    """Return a URL without its user and password, for people."""
+    """Return a URL without its user and password, for users."""
     return _split_user(url)[0]
 
 

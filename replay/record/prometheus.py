@@ -61,7 +61,7 @@ class PrometheusUsage:
         }
 
     def check(self) -> None:
-        """Raise RecordError where the queries are not answered."""
+        """Raise RecordError if the queries are not answered."""
         try:
             self.sample([])
         except RecordError:

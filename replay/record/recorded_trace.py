@@ -32,7 +32,7 @@ _Window = tuple[int, _Usage]
 def trace_of(folder: RecordingFolder) -> Iterator[Record]:
     """Yield the trace of a recording, also of one that was interrupted.
 
-    Raises RecordError where nothing was received, TraceError where a file cannot be read.
+    Raises RecordError if nothing was received, TraceError if a file cannot be read.
     """
     issues = Issues()
     about = folder.read_about()
@@ -135,7 +135,7 @@ class UsageHistory:
         return len(self._merged)
 
     def read(self, path: Path) -> None:
-        """Add a log of usage. Raises TraceError where it cannot be read."""
+        """Add a log of usage. Raises TraceError if it cannot be read."""
         for _, line in read_json(path):
             if isinstance(line, dict) and (at_ns := time_ns(line.get("arrival"))) is not None:
                 self.add(at_ns, line)

@@ -164,9 +164,9 @@ class Redactor:
         self._key = blake2b(key).digest()[:_KEY_BYTES_MAX]
 
     def object(self, raw: Raw) -> Raw | None:
-        """Return redacted Kubernetes JSON; None where it is not in a trace.
+        """Return redacted Kubernetes JSON; None if it is not in a trace.
 
-        Raises FieldError where it cannot be read, and so cannot be hashed.
+        Raises FieldError if it cannot be read, and so cannot be hashed.
         """
         if not is_carried(raw):
             return None

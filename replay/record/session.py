@@ -130,8 +130,8 @@ def record(
 ) -> RecordingResult:
     """Record until `keep_going` returns False; it is called again and again, and waits a little.
 
-    `version` is that of the server. Raises RecordError where the server cannot be reached, does not
-    accept the user's credentials, or refuses every resource, OutputError where the disk has no room
+    `version` is that of the server. Raises RecordError if the server cannot be reached, does not
+    accept the user's credentials, or refuses every resource, OutputError if the disk has no room
     for anything. A later failure ends the recording and is its `broken`.
     """
     source = usage.source

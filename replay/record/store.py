@@ -162,7 +162,7 @@ class ResourceStore:
         return stored is None or stored.version != listed.version
 
     def event(self, type_: str, raw: Raw) -> WatchEvent | None:
-        """Add an event of a watch; return None where it is not new.
+        """Add an event of a watch; return None if it is not new.
 
         Raises GoneError, and WatchError for any other error that the server reports.
         """

@@ -81,17 +81,17 @@ class UsageSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the source's name, for people."""
+        """Return the source's name, for users."""
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return the current usage. Raises RecordError where the source does not answer.
+        """Return the current usage. Raises RecordError if the source does not answer.
 
         Pods whose node the source does not report are in the NodeUsage of node "".
         """
 
 
 def total_usage(amounts: Sequence[ResourceUsage]) -> ResourceUsage:
-    """Return the sums of the reported amounts, at most AMOUNT_MAX; None where none is reported."""
+    """Return the sums of the reported amounts, at most AMOUNT_MAX; None if none is reported."""
     sums: dict[str, int] = {}
     for usage in amounts:
         for name, value in usage.to_mapping().items():
@@ -172,7 +172,7 @@ class ClusterIndex:
             return list(self._nodes)
 
     def pod(self, namespace: str, name: str) -> IndexedPod | None:
-        """Return the pod of that name, None where it does not exist."""
+        """Return the pod of that name, None if it does not exist."""
         with self._lock:
             return self._pods.get((namespace, name))
 
@@ -188,7 +188,7 @@ class ClusterIndex:
 
 
 def name_of(raw: Raw) -> tuple[str, str]:
-    """Return an object's namespace ("" where it has none) and name."""
+    """Return an object's namespace ("" if it has none) and name."""
     return key(raw)[1:]
 
 

@@ -38,7 +38,7 @@ _METRICS = "/apis/metrics.k8s.io/v1beta1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenSource:
-    """The selected source, or None; `why` is for people.
+    """The selected source, or None; `why` is for users.
 
     `refused` are the namespaces of which it reports no usage, and why.
     """
@@ -52,7 +52,7 @@ def choose_source(selection: str, api: ApiServer, namespaces: Sequence[str] = ()
     """Return the source for "auto", "kubelet", "metrics", "prometheus=URL" or "off".
 
     "auto" prefers kubelets, which report more than metrics.k8s.io. `namespaces` are the only ones
-    of interest, () for all. Raises RecordError where a source that is selected by name does not
+    of interest, () for all. Raises RecordError if a source that is selected by name does not
     answer.
     """
     if selection == "off":
@@ -79,7 +79,7 @@ def choose_source(selection: str, api: ApiServer, namespaces: Sequence[str] = ()
 
 
 def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSource | None:
-    """Return metrics.k8s.io for some namespaces, None where it answers for neither of them.
+    """Return metrics.k8s.io for some namespaces, None if it answers for neither of them.
 
     Pods are queried at the cluster scope where that is allowed, otherwise in each namespace.
     """
@@ -109,12 +109,12 @@ def _kubelets_answer(api: ApiServer) -> bool:
 
 
 def _answers(api: ApiServer, path: str) -> bool:
-    """Return whether the API server serves a path. Raises RecordError where it does not answer."""
+    """Return whether the API server serves a path. Raises RecordError if it does not answer."""
     return not _refusal(api, path)
 
 
 def _refusal(api: ApiServer, path: str) -> str:
-    """Return why the API server does not serve a path, "" where it does. Raises as `_answers`."""
+    """Return why the API server does not serve a path, "" if it does. Raises as `_answers`."""
     try:
         api.get(path, of="usage")
     except ApiError as error:
@@ -144,7 +144,7 @@ class KubeletUsage:
         self._kubelets: dict[str, _Kubelet] = {}
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return the usage of nodes that answer. Raises RecordError where no node answers."""
+        """Return the usage of nodes that answer. Raises RecordError if no node answers."""
         self._kubelets = {node: self._kubelets.get(node) or _Kubelet() for node in nodes}
         waiting, answers = SimpleQueue[str](), list[NodeUsage | RecordError]()
         for node, kubelet in self._kubelets.items():
@@ -273,7 +273,7 @@ class MetricsUsage:
         return [*usages, NodeUsage(node="", whole=ResourceUsage(), pods=pods)]
 
     def _items(self, paths: Sequence[str]) -> list[Raw]:
-        """Return the items of all paths that answer. Raises RecordError where no path answers."""
+        """Return the items of all paths that answer. Raises RecordError if no path answers."""
         items, failed = list[Raw](), list[RecordError]()
         for path in paths:
             try:

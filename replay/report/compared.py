@@ -46,7 +46,7 @@ _OF_PRIORITY = "SELECT name, t, d FROM ({deltas}) WHERE name = '{priority}'"
 def compared_page(compared: Compared) -> str:
     """Return the page. The tables of both runs are built first where they are missing.
 
-    Raises RunError where a run cannot be read.
+    Raises RunError if a run cannot be read.
     """
     with RunTables(compared.run_a) as tables_a, RunTables(compared.run_b) as tables_b:
         sides = Sides(A=open_source(tables_a), B=open_source(tables_b))

@@ -224,7 +224,7 @@ def _count(source: ReportTables, sql: str) -> int:
 def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     """Write a run's report and return its path; None: report.html in the run directory.
 
-    The run's tables are built first where they are missing. Raises RunError where the report cannot
+    The run's tables are built first where they are missing. Raises RunError if the report cannot
     be written; a former report is left then.
     """
     place = path or run.path / REPORT

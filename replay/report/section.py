@@ -223,7 +223,7 @@ def points(source: ReportTables, values: Sequence[float]) -> list[list[float]]:
 
 
 def percentages(used: Sequence[float], have: Sequence[float]) -> list[float]:
-    """Return each amount used as a percentage of what there is, 0 where there is nothing."""
+    """Return each amount used as a percentage of what there is, 0 if there is nothing."""
     return [round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=False)]
 
 

@@ -50,7 +50,7 @@ def workloads(source: ReportTables) -> ReportSection:
 
 
 def _text(source: ReportTables, times: int, total: int, longest_from: int, longest: int) -> str:
-    """Return a row's times below a number of pods, ns, for people."""
+    """Return a row's times below a number of pods, ns, for users."""
     shortfall = Shortfall(
         times=times,
         total_ns=total,

@@ -1,4 +1,4 @@
-"""Durations for people to read, and counted in buckets.
+"""Durations for users to read, and counted in buckets.
 
 `DurationHistogram` has the quantiles of millions of values in bounded memory. A bucket is at most
 1/16 wide: a value's bucket is its highest five bits and their position, as in HdrHistogram with one

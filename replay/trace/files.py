@@ -49,8 +49,8 @@ class CutShortError(TraceError):
 def open_plain(path: Path) -> Iterator[io.BufferedReader]:
     """Open `path` for reading; gzip or zstd is removed.
 
-    Raises TraceError where the file cannot be read, or where its compression is broken, and
-    CutShortError where it ends in the middle of its compressed content.
+    Raises TraceError if the file cannot be read, or if its compression is broken, and
+    CutShortError if it ends in the middle of its compressed content.
     """
     try:
         with open_watched(path) as file:
@@ -90,7 +90,7 @@ def _uncompressed(file: BinaryIO, magic: bytes, name: str) -> io.BufferedReader:
 
 
 class _ZstdReader:
-    """Reads the content of zstd frames. Raises EOFError where a frame is not complete."""
+    """Reads the content of zstd frames. Raises EOFError if a frame is not complete."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._pieces = _pieces(file)
@@ -110,7 +110,7 @@ class _ZstdReader:
 def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     """Yield the content of zstd frames in pieces, and whether a piece is the last of its frame.
 
-    A skippable frame is an empty piece. Raises EOFError where a frame is not complete.
+    A skippable frame is an empty piece. Raises EOFError if a frame is not complete.
     """
     compressed = file.read(_CHUNK_BYTES)
     while compressed:
@@ -127,7 +127,7 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
 def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
     """Yield each record with file and frame. Memory is bounded by the largest record.
 
-    Raises TraceError, and CutShortError where the file ends too early, after the last record.
+    Raises TraceError, and CutShortError if the file ends too early, after the last record.
     """
     state = end_of(file)
     number, total, expanded = 1, 0, 0

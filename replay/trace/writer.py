@@ -60,7 +60,7 @@ class Writer:
         self._sink = _sink(file or cast("BinaryIO", self._own), self.path.name)
 
     def write(self, record: Record) -> None:
-        """Write one record. Raises TraceError where it breaks the order."""
+        """Write one record. Raises TraceError if it breaks the order."""
         if problem := self._order.problem(record):
             raise TraceError(f"{self.path}, record {record.sequence}", problem)
         self._sink.write(record)

@@ -71,11 +71,11 @@ class CheckedAssertion:
 
     @property
     def sentence(self) -> str:
-        """Return the result for people."""
+        """Return the result for users."""
         return self.sentence_at("")
 
     def sentence_at(self, place: str) -> str:
-        """Return the result for people, with the place of a grid where one is named."""
+        """Return the result for users, with the place of a grid where one is named."""
         result = "holds" if self.holds else "failed"
         at = f" at {place}" if place else ""
         return f"{result}{at}: {self.assertion.text} ({self.found})"
@@ -91,7 +91,7 @@ class CheckedAssertion:
 
 
 def parse_assertion(text: str) -> Assertion:
-    """Return a check. Raises FigureError where `text` is not a valid check."""
+    """Return a check. Raises FigureError if `text` is not a valid check."""
     match = _CHECK.fullmatch(text)
     if match is None:
         raise FigureError(f"{text!r} is not a check; write preempted{{priority<1000}} == 0")
@@ -197,7 +197,7 @@ def _check_resource(run: RunFacts, resource: str) -> None:
 
 
 def label_value(one: Described, label: str) -> str | int:
-    """Return the value of a label, one of POD_LABELS; "" where there is none."""
+    """Return the value of a label, one of POD_LABELS; "" if there is none."""
     value: str | int = getattr(one, "priority_class" if label == "class" else label)
     return value
 

@@ -47,12 +47,12 @@ class Moment:
     refused_by_owner: dict[ObjectKey, str] = field(default_factory=dict)
 
     def pod(self, key: str) -> pod_pb2.Pod | None:
-        """Return a pod by namespace/name, None where it does not exist."""
+        """Return a pod by namespace/name, None if it does not exist."""
         pod: pod_pb2.Pod | None = self.objects.get(("Pod", *_split(key)))
         return pod
 
     def node(self, name: str) -> node_pb2.Node | None:
-        """Return a node, None where it does not exist."""
+        """Return a node, None if it does not exist."""
         node: node_pb2.Node | None = self.objects.get(("Node", "", name))
         return node
 
@@ -60,7 +60,7 @@ class Moment:
 def moment_of(name: str, run: RunDirectory, start_ns: int, offset_ns: int) -> Moment:
     """Return the objects of run `name` (A or B) after the changes up to a moment.
 
-    Raises RunError where the run cannot be read.
+    Raises RunError if the run cannot be read.
     """
     moment = Moment(name, start_ns, offset_ns)
     at_ns = start_ns + offset_ns

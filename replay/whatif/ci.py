@@ -27,8 +27,8 @@ class CheckResult:
     """One check of one run.
 
     place: the run, such as "A against B" or a point of a grid. found: "it is" and the figure, or
-    why it has no value. failure: the sentence of a check that failed, "" where it holds. error: why
-    the run has no figures to check, "" where it has.
+    why it has no value. failure: the sentence of a check that failed, "" if it holds. error: why
+    the run has no figures to check, "" if it has.
     """
 
     name: str

@@ -183,7 +183,7 @@ def figure_cells(figure: FigureChange) -> tuple[str, str, str, str, str]:
 def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) -> Compared:
     """Compare two runs; `explains` replays them to find why they diverge.
 
-    Raises RunError where a run cannot be read, and BackendError where the services that explain
+    Raises RunError if a run cannot be read, and BackendError if the services that explain
     cannot be started.
     """
     facts_a, facts_b = read_facts(run_a), read_facts(run_b)

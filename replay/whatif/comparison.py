@@ -49,7 +49,7 @@ class PodEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureChange:
-    """A figure of both runs, None where a run has no value of it."""
+    """A figure of both runs, None if a run has no value of it."""
 
     name: str
     a: float | None
@@ -62,7 +62,7 @@ class FigureChange:
 
     @property
     def change(self) -> float | None:
-        """Return B's figure less A's, None where one of them has no value."""
+        """Return B's figure less A's, None if one of them has no value."""
         return None if self.a is None or self.b is None else self.b - self.a
 
     @property
@@ -97,7 +97,7 @@ class PodGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadChange:
-    """The verdicts on a workload in both runs, None where a run does not end with it.
+    """The verdicts on a workload in both runs, None if a run does not end with it.
 
     text_a, text_b: the verdicts as sentences, "-" for none.
     """

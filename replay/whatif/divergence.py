@@ -40,7 +40,7 @@ _ALL = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The first decisions that differ; None where a run has no further one.
+    """The first decisions that differ; None if a run has no further one.
 
     same: the number of equal decisions before.
     """
@@ -51,7 +51,7 @@ class Divergence:
 
 
 def first_divergence(a: RunDirectory, b: RunDirectory) -> Divergence | None:
-    """Return the first decisions that differ, None where all are the same.
+    """Return the first decisions that differ, None if all are the same.
 
     Decisions are the same if they are of one kind about one object (by namespace and name) at one
     time since the run's beginning. Messages, scores and ties are not compared.
@@ -92,7 +92,7 @@ class ComparedRun:
 def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -> list[str]:
     """Return why the decisions differ, as sentences, the most relevant first.
 
-    Raises BackendError where the services that explain cannot be started or reached.
+    Raises BackendError if the services that explain cannot be started or reached.
     """
     one, other = divergence.a, divergence.b
     for ended, goes_on in ((a, b), (b, a)):
@@ -282,7 +282,7 @@ def _scheduling(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
 
 
 def _missing(node: str, explained: PodExplanation, name: str) -> str:
-    """Return why a run did not choose a node, "" where the node fits."""
+    """Return why a run did not choose a node, "" if the node fits."""
     if any(candidate.name == node for candidate in explained.best):
         return ""
     for group in explained.refused:

@@ -99,9 +99,9 @@ def changes_cluster(a: ComparedRun, b: ComparedRun) -> bool:
 
 
 def first_effect(a: ComparedRun, b: ComparedRun, *, explains: bool) -> Effect | None:
-    """Return the effect to name first, None where no workload and no pod has one.
+    """Return the effect to name first, None if no workload and no pod has one.
 
-    Reasons are left out unless `explains`. Raises BackendError where the services that explain
+    Reasons are left out unless `explains`. Raises BackendError if the services that explain
     cannot be started or reached.
     """
     return _EffectSearch(a, b, explains).first()

@@ -30,9 +30,9 @@ _DELETIONS = frozenset({"deleted", "drained", "taint", "node-lost"})
 class PodFacts:
     """The history of the pods of one name; times are ns.
 
-    node: where it was bound last, "" where never. ran_on: the node that it had when it was first
+    node: where it was bound last, "" if never. ran_on: the node that it had when it was first
     seen, which is at the beginning for a pod that ran then. uid: of the last one. pending_since_ns,
-    pending_until_ns: from its creation until it got its node or went without; None where it exists
+    pending_until_ns: from its creation until it got its node or went without; None if it exists
     at the run's end and has no node.
     waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
     what it belongs to, such as Deployment and web; "" for a pod without a controller. terminates:
@@ -170,7 +170,7 @@ def all_figures(run: RunFacts) -> dict[str, float | None]:
 
 
 def read_facts(run: RunDirectory) -> RunFacts:
-    """Read a run. Raises RunError where its files are missing or broken."""
+    """Read a run. Raises RunError if its files are missing or broken."""
     facts, workloads = RunFacts(), WorkloadTally()
     for recorded in run.object_rounds():
         for event in recorded.events:
@@ -210,7 +210,7 @@ def read_facts(run: RunDirectory) -> RunFacts:
 def missing_pods(run: RunDirectory, key: str) -> dict[int, int]:
     """Return how many desired pods of a workload are not ready, by the time from which on, ns.
 
-    Times are since the run's first round, in their order. Raises RunError where the run's files are
+    Times are since the run's first round, in their order. Raises RunError if the run's files are
     missing or broken.
     """
     workloads = _MissingPods(key)

@@ -35,7 +35,7 @@ _NAMED = {
 def refuse_unmatched(
     assertion: Assertion, runs: Iterable[RunFacts], labels: Sequence[str] = tuple(_NAMED)
 ) -> None:
-    """Raise FigureError where no pod and no workload of `runs` meets the conditions on `labels`.
+    """Raise FigureError if no pod and no workload of `runs` meets the conditions on `labels`.
 
     `runs` are read more than once where they have to be.
     """

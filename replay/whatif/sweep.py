@@ -55,7 +55,7 @@ _OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorde
 class FinishedCell:
     """A cell with its figures, None for one without a value.
 
-    `problem` is why it has no figures, "" where it has.
+    `problem` is why it has no figures, "" if it has.
     """
 
     cell: SweepCell
@@ -79,8 +79,8 @@ def run_sweep(
     """Run the cells that are not finished and return all, in the grid's order.
 
     `dask` is the address of a Dask scheduler, "" for local processes. `force` removes the runs of a
-    former sweep in the folder first. Raises RunError where the
-    folder cannot be written or is not a sweep's, and GridError where Dask is not available.
+    former sweep in the folder first. Raises RunError if the
+    folder cannot be written or is not a sweep's, and GridError if Dask is not available.
     """
     _prepare(folder, grid, force=force)
     ended: dict[str, FinishedCell] = {}
@@ -160,7 +160,7 @@ def _on_dask(folder: Path, missing: Sequence[SweepCell], address: str) -> Iterat
 
 
 def refuse_folder(folder: Path) -> None:
-    """Raise RunError where a folder holds anything but a sweep; nothing is changed."""
+    """Raise RunError if a folder holds anything but a sweep; nothing is changed."""
     try:
         if folder.is_dir() and any(folder.iterdir()) and not (folder / GRID).is_file():
             raise RunError(f"{folder} holds files that are not of a sweep; nothing was changed")
@@ -298,7 +298,7 @@ def run_into(
 ) -> None:
     """Replay into a run directory, in a child process, one of `replays` if given.
 
-    `force` replaces a former run in it. Raises CellError where the replay fails, and OSError where
+    `force` replaces a former run in it. Raises CellError if the replay fails, and OSError if
     `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -322,7 +322,7 @@ def finished_figures(path: Path) -> dict[str, float | None] | None:
 
 
 class GridError(ValueError):
-    """An axis that is not valid; the text is for people."""
+    """An axis that is not valid; the text is for users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +382,7 @@ class SweepCell:
 
 
 def parse_axis(text: str) -> SweepAxis:
-    """Parse an axis. Raises GridError where it is not valid."""
+    """Parse an axis. Raises GridError if it is not valid."""
     head, equals, values = text.rpartition("=") if text.startswith(_SET) else text.partition("=")
     if not equals or not head or not values:
         raise GridError(f"--over {text}: write seed=1..10 or set:priorityClass.batch.value=0,50")

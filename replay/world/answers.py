@@ -60,7 +60,7 @@ class SentObjects(Protocol):
         """Return whether the scheduler has a node of that name."""
 
     def guarding_budget(self, uid: str) -> str:
-        """Return namespace/name of a budget that guards a pod, "" for none or a terminating pod."""
+        """Return namespace/name of a budget that guards a pod, "" if none or a terminating pod."""
 
 
 def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects) -> None:

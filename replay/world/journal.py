@@ -48,7 +48,7 @@ class Journal:
 
     Failed attempts go to `failed`, many at a time; where it is None, each goes to `sink`, too.
     Changes of objects go to `objects`, if there is one; they are not entries of the log.
-    `eviction_not_judged` is why no eviction could be decided, "" where one could.
+    `eviction_not_judged` is why no eviction could be decided, "" if one could.
     """
 
     _failed: list[FailedAttempt]

@@ -83,14 +83,14 @@ Source: kubernetes v1.34 pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec.
 
 
 class ModelError(ValueError):
-    """An unknown model or a bad value; the text is for people."""
+    """An unknown model or a bad value; the text is for users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A model; `off` is its field's value when it is switched off, `when_off` what that means.
 
-    `read` parses a text as its field's value (ValueError with a text for people), `show` is the
+    `read` parses a text as its field's value (ValueError with a text for users), `show` is the
     reverse.
     """
 

@@ -1,4 +1,4 @@
-"""The parts of a replayed cluster: objects that keep something while a replay goes on.
+"""The parts of a replayed cluster: objects that keep something while a replay continues.
 
 What the class of a part annotates is what the part keeps: a checkpoint has these attributes and no
 others (docs/decisions/0024). They begin without entries, as 0, False, "" or None; a constructor

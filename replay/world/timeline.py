@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class ActionKind(Enum):
-    """What an action does to its object; the values are texts for people."""
+    """What an action does to its object; the values are texts for users."""
 
     __hash__ = object.__hash__  # Enum's own is a call to Python, several times a pod.
 
@@ -117,7 +117,7 @@ class Timeline:
     def plan(self, at_ns: int, kind: ActionKind, key: str, *, idle: bool = False) -> None:
         """Plan an action at `at_ns`, in place of one of the same kind and key.
 
-        An idle action would change nothing as things stand: a run does not go on for it.
+        An idle action would change nothing as things stand: a run does not continue for it.
         """
         action = Action(kind, key)
         before = self._planned.get(action)
@@ -157,12 +157,12 @@ class Timeline:
             self.cancel(kind, uid)
 
     def planned_ns(self, kind: ActionKind, key: str) -> int | None:
-        """Return when an action is due, ns, None where it is not planned."""
+        """Return when an action is due, ns, None if it is not planned."""
         planned = self._planned.get((kind, key))
         return None if planned is None else planned.at_ns
 
     def next_ns(self) -> int | None:
-        """Return when the next action is due, ns, None where nothing is planned."""
+        """Return when the next action is due, ns, None if nothing is planned."""
         while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -93,7 +93,7 @@ def reading(
 def checked(value: Any) -> Any:
     """Return the checked instance of a file's class; classes register their own rules.
 
-    Raises DataError where upstream refuses it, its path relative to the instance.
+    Raises DataError if upstream refuses it, its path relative to the instance.
     """
     return value
 

@@ -46,7 +46,7 @@ def fleet_to_json(fleet: Fleet) -> bytes:
 def fleet_from_plain(plain: object) -> Fleet:
     """Return the fleet of a checkpoint; `plain` is its JSON, loaded.
 
-    Raises ValueError where `plain` is not what fleet_to_json wrote.
+    Raises ValueError if `plain` is not what fleet_to_json wrote.
     """
     saved = Reading({Quantity: _quantity}).read(_SavedFleet, plain)
     fleet = Fleet(saved.config, live=saved.live)

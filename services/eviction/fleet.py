@@ -50,7 +50,7 @@ class StepNode:
     """A step at `now_ns` over new `pods`, then those of `active_uids`, in the node's order.
 
     `active_uids` were active in the node's last step. `field` is the operation's path in its
-    request, for errors; `statistics` is None where the kubelet could not read its summary.
+    request, for errors; `statistics` is None if the kubelet could not read its summary.
     """
 
     field: str
@@ -103,7 +103,7 @@ Operation = StepNode | ResumeNode | RemoveNode | ConfigureNode | AdmitPod
 class OperationResult:
     """The result of an operation; `kill_failed` applies to all evictions of a step.
 
-    `calm` are the available amounts at which steps change nothing, None where no amounts do.
+    `calm` are the available amounts at which steps change nothing, None if no amounts do.
     """
 
     node_name: str
@@ -172,7 +172,7 @@ class Fleet:
     def apply(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Apply all operations in order and return the results of those that have one.
 
-        Raises RefusalError where one is refused; `take_back` then undoes those before it.
+        Raises RefusalError if one is refused; `take_back` then undoes those before it.
         """
         self._before = {}
         results = []

@@ -48,7 +48,7 @@ class Node:
 
     @property
     def zone_key(self) -> str:
-        """Return region and zone as one key, "" where the node has neither label.
+        """Return region and zone as one key, "" if the node has neither label.
 
         Source: kubernetes v1.34 component-helpers/node/topology/helpers.go, GetZoneKey.
         """

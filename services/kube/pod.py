@@ -104,10 +104,10 @@ class NodeAffinity:
 class PodSpec:
     """What a pod requests; compared by identity, since the codec interns it.
 
-    `resources` are pod-level requests, None where the pod has none.
+    `resources` are pod-level requests, None if the pod has none.
     `node_selector` is a mapping of labels that a node must have. `volumes` are those that a
     scheduler's plugin reads.
-    `termination_grace_period_s` is None where the pod does not set it (30 s then).
+    `termination_grace_period_s` is None if the pod does not set it (30 s then).
     """
 
     containers: tuple[Container, ...] = ()
@@ -206,7 +206,7 @@ class Pod:
 
     @property
     def priority(self) -> int:
-        """Return spec.priority (0 where it was absent)."""
+        """Return spec.priority (0 if it was absent)."""
         return self.spec.priority
 
     @property

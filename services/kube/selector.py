@@ -181,7 +181,7 @@ class NodeSelector:
 
 
 def as_int64(text: str) -> int | None:
-    """Return the decimal int64 that `text` holds, or None where it holds none."""
+    """Return the decimal int64 that `text` holds, or None if it holds none."""
     if not _INT64.fullmatch(text):
         return None
     number = int(text)

@@ -1,6 +1,6 @@
 """Persistent volumes, claims, classes and the objects that CSI drivers publish.
 
-Sizes are bytes; None where they are not set.
+Sizes are bytes; None if they are not set.
 
 Source: kubernetes v1.34 api/core/v1/types.go and api/storage/v1/types.go.
 """
@@ -138,7 +138,7 @@ class PersistentVolumeClaim:
 
     @property
     def class_name(self) -> str:
-        """Return the class that is requested, the old annotation first; "" for none.
+        """Return the class that is requested, the old annotation first; "" if none.
 
         Source: kubernetes v1.34 component-helpers/storage/volume/helpers.go,
         GetPersistentVolumeClaimClass.

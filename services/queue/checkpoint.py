@@ -70,7 +70,7 @@ def _saved_event(object_event: ObjectEvent) -> _SavedEvent:
 def session_from_plain(plain: object, metrics: QueueMetrics) -> QueueSession:
     """Return the session of a checkpoint, whose hints `metrics` times; `plain` is the loaded JSON.
 
-    Raises LookupError, TypeError or ValueError where `plain` is not what session_to_json wrote.
+    Raises LookupError, TypeError or ValueError if `plain` is not what session_to_json wrote.
     """
     saved = Reading().read(_SavedSession, plain)
     config = timed_config(saved.config, live=saved.live, metrics=metrics)

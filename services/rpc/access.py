@@ -95,7 +95,7 @@ class Access:
         return self.certificate is not None and bool(self.tokens or self.authority)
 
     def rights(self, service: str) -> Rights:
-        """Return who may use a service. Raises AccessError where the file leaves it out."""
+        """Return who may use a service. Raises AccessError if the file leaves it out."""
         if not self.services:
             return Rights()
         access = self.services.get(service)

@@ -74,7 +74,7 @@ class Pair:
 
 
 def read_pair(certificate: Path, key: Path) -> Pair:
-    """Read a certificate and its key. Raises AccessError where a server could not use them."""
+    """Read a certificate and its key. Raises AccessError if a server could not use them."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - for TLS only
 
     chain_pem, key_pem = _bytes(certificate), _bytes(key)
@@ -90,7 +90,7 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 
 
 def read_authority(path: Path) -> bytes:
-    """Read the certificates of authorities. Raises AccessError where none of them is valid."""
+    """Read the certificates of authorities. Raises AccessError if none of them is valid."""
     pem = _bytes(path)
     problem: AccessError | None = None
     for certificate in _certificates(path, pem):

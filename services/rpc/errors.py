@@ -15,7 +15,7 @@ _INTERNAL = "an internal error; the service's log has it"
 
 
 class RefusalError(Exception):
-    """A request that is refused; `reason` is stable and for programs, the text for people.
+    """A request that is refused; `reason` is stable and for programs, the text for users.
 
     `reason` is one of the contract's ErrorReasons, and `metadata` the ErrorInfo's.
     """

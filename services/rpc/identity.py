@@ -173,7 +173,7 @@ def token_digest(token: str) -> str:
 def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
     """Return what returns a service's policy, read again when its access file changes.
 
-    None where callers need no identity. Raises AccessError.
+    None if callers need no identity. Raises AccessError.
     """
     if not access.identifies:
         if access.services:

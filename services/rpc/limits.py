@@ -77,7 +77,7 @@ class Limits:
         return replace(self, **values)
 
     def check(self, limit: str, count: int, what: str) -> None:
-        """Raise LimitError where `count` exceeds the limit of that name; `what` says of what."""
+        """Raise LimitError if `count` exceeds the limit of that name; `what` says of what."""
         most = getattr(self, limit)
         if most and count > most:
             raise LimitError(
@@ -104,7 +104,7 @@ class Ceiling:
         self._bytes = 0
 
     def check(self) -> None:
-        """Raise LimitError where the process is above its limit."""
+        """Raise LimitError if the process is above its limit."""
         if not self._most:
             return
         now_s = monotonic()
@@ -129,7 +129,7 @@ def _resident_bytes() -> int:
 
 
 def _cgroup_bytes() -> int:
-    """Return nine tenths of the memory that the control group allows, 0 where it has no limit."""
+    """Return nine tenths of the memory that the control group allows, 0 if it has no limit."""
     for name in _CGROUP_FILES:
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text("ascii").strip()

@@ -58,7 +58,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_can_listen(option: str, address: str) -> None:
-    """Raise ListenError where no server can listen at HOST:PORT."""
+    """Raise ListenError if no server can listen at HOST:PORT."""
     host, port = host_and_port(option, address)
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -285,7 +285,7 @@ class _Context:
         self._trailing = metadata
 
     def check(self) -> None:
-        """Raise AioRpcError where the call has failed."""
+        """Raise AioRpcError if the call has failed."""
         if self.status is not None:
             raise AioRpcError(self.status, Metadata(), Metadata(*self._trailing), self._details)
 

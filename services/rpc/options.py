@@ -25,7 +25,7 @@ class Listen:
     `access` has the TLS files and who may call; with `insecure` callers without an identity may
     reach the service from other machines. `reflects` is None for reflection without TLS only.
     `grace_s` limits how long calls may take to end on SIGTERM. `metrics` is host:port for
-    Prometheus, None for none. The log has our own records from `log_level` on. `timeouts` are those
+    Prometheus, None if none. The log has our own records from `log_level` on. `timeouts` are those
     of connections, and of a service that calls another one.
     """
 

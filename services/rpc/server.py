@@ -67,7 +67,7 @@ async def serve(
 ) -> None:
     """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
 
-    `service` is its short name for people, `full_name` the proto service's, for health checks.
+    `service` is its short name for users, `full_name` the proto service's, for health checks.
     `watch` reports whether what the service depends on responds; while it does not, the health of
     `full_name` is NOT_SERVING.
     `collect` describes the metrics of the service.
@@ -218,7 +218,7 @@ def interceptors(
 def _entrance(
     service: str, listen: Listen
 ) -> tuple[grpc.ServerCredentials | None, list[grpc.aio.ServerInterceptor]]:
-    """Return how a service is entered: its TLS, None for none, and the check of callers, if any."""
+    """Return how a service is entered: its TLS, None if none, and the check of callers, if any."""
     access = listen.access
     for option, address in (("--listen", listen.address), ("--metrics", listen.metrics)):
         if address:

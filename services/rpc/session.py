@@ -54,7 +54,7 @@ class Session(Generic[Core]):
 
     `request` is the last one with a sequence number, and `answer` its response; `kept` has the
     responses before it that the caller has not acknowledged, with their requests' digests. `broken`
-    says why the session cannot go on. `in_use` counts open streams.
+    says why the session cannot continue. `in_use` counts open streams.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Session(Generic[Core]):
         return self.repeated(request) if not live or request.stamp.HasField("sequence") else None
 
     def check_time(self, field: str, at_ns: int, after_ns: int | None = None) -> int:
-        """Return `at_ns`; raises TimeGoesBackwardsError where it lies before the last operation."""
+        """Return `at_ns`; raises TimeGoesBackwardsError if it lies before the last operation."""
         last_ns = self.at_ns if after_ns is None else after_ns
         if at_ns < last_ns:
             raise TimeGoesBackwardsError(
@@ -157,7 +157,7 @@ class Session(Generic[Core]):
             self.kept_bytes -= kept.pop(first)[2]
 
     def set_broken(self, error: BaseException) -> None:
-        """Record that `error` has left the session half changed: it cannot go on."""
+        """Record that `error` has left the session half changed: it cannot continue."""
         self.broken = shown_to_callers(error)
 
     def complete(self, request: Any, at_ns: int, answer: Any) -> None:

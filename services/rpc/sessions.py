@@ -101,7 +101,7 @@ class Sessions(Generic[Core]):
         return session
 
     def check_free(self) -> None:
-        """Raise LimitError where a further session would exceed a limit."""
+        """Raise LimitError if a further session would exceed a limit."""
         self.expire()
         hint = "sessions: end some with DeleteSession"
         self.limits.check("sessions", len(self) + 1, hint)

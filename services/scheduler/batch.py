@@ -61,7 +61,7 @@ class QueueAnswer(NamedTuple):
 
     `heads` are the pods that are next, in order, and `wakeup_ns` is when another one may be.
     `taken_back` are the batch's decisions that the queue did not accept. `exchange_ns` is the wall
-    time of the exchange; None where the answer followed without one.
+    time of the exchange; None if the answer followed without one.
     """
 
     heads: Sequence[Head]

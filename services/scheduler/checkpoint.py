@@ -101,7 +101,7 @@ def session_to_json(
 def saved_session(plain: object) -> SavedSession:
     """Return the saved session of loaded JSON; its `state` is read by `fill`.
 
-    Raises DecodeError or ValueError where `plain` is not what session_to_json wrote.
+    Raises DecodeError or ValueError if `plain` is not what session_to_json wrote.
     """
     return Reading().read(SavedSession, plain)
 
@@ -109,7 +109,7 @@ def saved_session(plain: object) -> SavedSession:
 def fill(session: SchedulerSession, saved: SavedSession) -> None:
     """Restore a saved session into a new one with the same configuration.
 
-    Raises LookupError, TypeError, ValueError, AssertionError or a RefusalError where
+    Raises LookupError, TypeError, ValueError, AssertionError or a RefusalError if
     `saved` is not what session_to_json wrote.
     """
     core, interner = session.core, session.intake.decoder.interner

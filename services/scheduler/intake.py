@@ -171,7 +171,7 @@ class Intake:
             self._resources = counted
 
     def _check_name(self, pod: Pod, event: scheduler_pb2.Event) -> None:
-        """Raise FieldError where the pod's uid was another pod's; a request may bring both."""
+        """Raise FieldError if the pod's uid was another pod's; a request may bring both."""
         before = self._brought.get(pod.uid) or self._core.pods.get(pod.uid)
         if before is not None and (before.name, before.namespace) != (pod.name, pod.namespace):
             raise FieldError(
@@ -206,7 +206,7 @@ class Intake:
             yield Answer(at_ns, pop, refused)
 
     def _check_victim(self, pop: PopId, uid: str, field: str) -> None:
-        """Raise FieldError where a decision that awaits its answer did not delete the pod."""
+        """Raise FieldError if a decision that awaits its answer did not delete the pod."""
         for decision in self._core.unanswered():
             nomination = decision.nomination
             deletions = nomination.deletions if nomination else ()

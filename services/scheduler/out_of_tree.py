@@ -69,7 +69,7 @@ def _named(text: str) -> tuple[str, PluginFactory]:
 
 def _maker(name: str, factory: PluginFactory) -> Callable[..., Plugin]:
     def make(args: Mapping[str, object] = _NO_ARGS) -> Plugin:
-        """Make the plugin. Raises ProfileError where that fails."""
+        """Make the plugin. Raises ProfileError if that fails."""
         try:
             plugin: Any = factory(args)
         except Exception as error:

@@ -58,7 +58,7 @@ class QueueLink:
         return queue_service_pb2_grpc.QueueServiceStub(self._channel.current())
 
     async def open(self, config: queue_pb2.QueueConfig) -> QueueClientSession:
-        """Open a session. Raises FieldError where the queue refuses the configuration."""
+        """Open a session. Raises FieldError if the queue refuses the configuration."""
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
             wait_s = self.timeouts.unreachable
@@ -81,7 +81,7 @@ class QueueLink:
     async def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> QueueClientSession:
         """Restore a saved session.
 
-        Raises FieldError and PreconditionError where the queue refuses the checkpoint.
+        Raises FieldError and PreconditionError if the queue refuses the checkpoint.
         """
         restoring = self.stub.RestoreSession(
             iter(chunks), timeout=self.timeouts.checkpoint, wait_for_ready=True
@@ -275,7 +275,7 @@ class _Sent(NamedTuple):
 
 
 def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
-    """Return which field of an answer breaks the contract, and how; "" where it is valid."""
+    """Return which field of an answer breaks the contract, and how; "" if it is valid."""
     if answer.sequence != sent.sequence:
         return f"sequence: is {answer.sequence}, and the request's is {sent.sequence}"
     if answer.applied > sent.operations:

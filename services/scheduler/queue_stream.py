@@ -67,7 +67,7 @@ class QueueStream:
     async def read(self) -> queue_service_pb2.ApplyResponse:
         """Return the response to the first request that has none yet.
 
-        Raises a refusal where the session cannot continue, and UnavailableError where the queue
+        Raises a refusal where the session cannot continue, and UnavailableError if the queue
         does not respond; the request can then be read again.
         """
         if self._lasts:
@@ -103,9 +103,9 @@ class QueueStream:
         await self._in_time(self._call.write(request))
 
     async def _in_time(self, operation: Awaitable[Any]) -> Any:
-        """Return the result of an operation on the call; raises TimeoutError where it takes long.
+        """Return the result of an operation on the call; raises TimeoutError if it takes long.
 
-        No asyncio.timeout: what waits here may go on in another task than it began in.
+        No asyncio.timeout: what waits here may continue in another task than it began in.
         """
         call, is_late, most_s = self._call, False, self._timeouts.queue
 
@@ -137,7 +137,7 @@ class QueueStream:
     async def _open_again(self, error: Exception) -> None:
         """Open the stream again, and send what has no response; try until that is done.
 
-        Raises a refusal where the session cannot continue, and UnavailableError where the queue is
+        Raises a refusal where the session cannot continue, and UnavailableError if the queue is
         not reached in time and `on_trouble` is not set.
         """
         if self._lost_s is None:

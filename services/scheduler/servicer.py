@@ -191,7 +191,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         file: SchedulerConfiguration,
         queue: QueueClientSession,
     ) -> SchedulerSession:
-        """Return a new session. Raises FieldError; UnavailableError where the queue is at fault."""
+        """Return a new session. Raises FieldError; UnavailableError if the queue is at fault."""
         if queue.config.rules not in QUEUE_TRAITS:
             raise UnavailableError(
                 f"the scheduling queue answers wrongly: config.rules: {queue.config.rules!r} is "

@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class TelemetryError(ValueError):
-    """OpenTelemetry variables with a value that is not supported; the text is for people."""
+    """OpenTelemetry variables with a value that is not supported; the text is for users."""
 
 
 class Signal(Enum):
@@ -35,7 +35,7 @@ class Collector:
 
 
 def collector_of(signal: Signal, environment: Mapping[str, str]) -> Collector | None:
-    """Return the collector that the variables name for a signal, None for none.
+    """Return the collector that the variables name for a signal, None if none.
 
     OTEL_METRICS_EXPORTER, OTEL_LOGS_EXPORTER and OTEL_SDK_DISABLED turn metrics and logs off;
     spans follow --spans. Raises TelemetryError for a protocol that is not served.

@@ -1,4 +1,4 @@
-"""A service's log: lines for people, JSON lines for programs, and records for a collector.
+"""A service's log: lines for users, JSON lines for programs, and records for a collector.
 
 A record that is written while a request is carried out has the ids of the request's trace.
 """

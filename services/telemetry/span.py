@@ -56,7 +56,7 @@ class Span(NamedTuple):
 class Delivery:
     """The outcome of a run's spans: how many ended, how many were delivered, the first problem.
 
-    `target` is a file's name or an endpoint, "" where spans were not requested.
+    `target` is a file's name or an endpoint, "" if spans were not requested.
     """
 
     ended: int = 0
@@ -153,7 +153,7 @@ class Sampling:
         return {0.0: "off", 1.0: "all"}.get(self.share, f"{self.share * 100:.10g}%")
 
     def pick(self, seed: int, name: str) -> TraceIds | None:
-        """Return the ids of the trace of `name` (a pod's UID), None where it is not kept."""
+        """Return the ids of the trace of `name` (a pod's UID), None if it is not kept."""
         if not self.share:
             return None
         key = (seed % _SPAN_IDS).to_bytes(8, "big")

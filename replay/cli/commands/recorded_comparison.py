@@ -38,7 +38,7 @@ def compare_trace(
     """Compare the recorded decisions of a trace with ours; `plays` adds a free run.
 
     A trace with outcomes but without recorded states is compared only with a free run, which judges
-    no decision. Raises ExitError where a decision differs or nothing can be compared.
+    no decision. Raises ExitError if a decision differs or nothing can be compared.
     """
     names = settings.scheduler_names
     with refusing_traces():

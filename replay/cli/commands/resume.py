@@ -1,4 +1,4 @@
-"""`reprieve resume`: goes on with a run that broke off, by the command that began it."""
+"""`reprieve resume`: continues with a run that broke off, by the command that began it."""
 
 from __future__ import annotations
 

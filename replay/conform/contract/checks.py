@@ -182,7 +182,7 @@ class CheckedSession:
 
 
 def expect(field: str, seen: object, wanted: object) -> None:
-    """Raise CheckError where a field's value is not the expected one."""
+    """Raise CheckError if a field's value is not the expected one."""
     if seen != wanted:
         raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
 
@@ -195,7 +195,7 @@ def only(field: str, values: Iterable[Any]) -> Any:
 
 
 def expect_same(what: str, seen: Message, wanted: Message) -> None:
-    """Raise CheckError where messages differ in any field that is not in MEASURED."""
+    """Raise CheckError if messages differ in any field that is not in MEASURED."""
     one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
     difference = _difference("", one, other)
     if difference:
@@ -234,7 +234,7 @@ def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2
 
 
 def _difference(path: str, seen: Any, wanted: Any) -> str:
-    """Return the first difference of two JSON values, "" for none."""
+    """Return the first difference of two JSON values, "" if none."""
     if isinstance(seen, dict) and isinstance(wanted, dict):
         keys = sorted({*seen, *wanted} - MEASURED)
         pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), wanted.get(key)) for key in keys]
@@ -282,7 +282,7 @@ class ContractReport:
 
     @property
     def sentence(self) -> str:
-        """Return the level reached, as a sentence for people."""
+        """Return the level reached, as a sentence for users."""
         contract = f"the {self.contract.service} contract"
         if not self.level:
             return f"{self.address} does not reach level 1 of {contract}"
@@ -301,7 +301,7 @@ class ContractReport:
 
 
 def run_checks(contract: ServiceContract, channel: grpc.Channel, address: str) -> ContractReport:
-    """Run all checks of a contract. Raises BackendError where the service is unavailable."""
+    """Run all checks of a contract. Raises BackendError if the service is unavailable."""
     client = ContractClient(contract, channel)
     try:
         client.delete("nobody's")

@@ -109,7 +109,7 @@ def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
 
 
 def _popped(session: CheckedSession, second: float = 0) -> tuple[str, int, int] | None:
-    """Pop, and return name, cycle and attempt of the pod, None where there was none."""
+    """Pop, and return name, cycle and attempt of the pod, None if there was none."""
     result = only("results", _apply(session, at(second, pop=POP)).results)
     if result.code == WOULD_BLOCK:
         return None

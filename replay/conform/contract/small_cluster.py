@@ -188,7 +188,7 @@ class _SentObjects:
         return ("Node", name) in self._found
 
     def guarding_budget(self, uid: str) -> str:
-        """Return namespace/name of a budget that guards a pod, "" for none."""
+        """Return namespace/name of a budget that guards a pod, "" if none."""
         meta = self._pods[uid].metadata if uid in self._pods else meta_pb2.ObjectMeta()
         guarding = (
             key

@@ -82,7 +82,7 @@ class EvictionSession:
 
 
 def eviction_difference(channel: grpc.Channel, rules: str, script: Json) -> str:
-    """Return a service's first difference from a recorded script, "" for none."""
+    """Return a service's first difference from a recorded script, "" if none."""
     refusal = str(script.get("config_error", ""))
     try:
         session = EvictionSession(channel, config_message(script["config"], rules))
@@ -371,7 +371,7 @@ def _container_stats(plain: Json) -> ev.UsageStats:
 
 
 def _observed(kind: type[_Observed], plain: Json | None, at_ms: int) -> _Observed | None:
-    """Return the observation of memory, a file system or processes, None for none."""
+    """Return the observation of memory, a file system or processes, None if none."""
     if plain is None:
         return None
     time_ns = None if plain.get("no_time") else int(plain.get("time_ms", at_ms)) * MS

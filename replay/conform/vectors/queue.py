@@ -131,7 +131,7 @@ def queue_difference(
     script: Json,
     session: type[UnaryQueueSession] = UnaryQueueSession,
 ) -> str:
-    """Return where a service first differs from a recorded script, "" where it does not.
+    """Return where a service first differs from a recorded script, "" if it does not.
 
     Result and state are compared after each operation.
     """

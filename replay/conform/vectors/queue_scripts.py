@@ -46,7 +46,7 @@ def difference_of(
     apply: Callable[[Json], dict[str, Any]],
     state: Callable[[], dict[str, Any] | None],
 ) -> str:
-    """Apply each operation by `apply`; return where result or `state` first differs, "" for none.
+    """Apply each operation by `apply`; return where result or `state` first differs, "" if none.
 
     Where `state` returns None, the state after this operation is not compared.
     """

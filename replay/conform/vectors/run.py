@@ -28,7 +28,7 @@ from services.rpc.access import PLAIN, ClientTls
 from services.rpc.client import channel
 
 Compare = Callable[[grpc.Channel, str, Json], str]
-"""Plays a vector of a version and returns the service's difference, "" for none."""
+"""Plays a vector of a version and returns the service's difference, "" if none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class FileConformance:
         return len(self.differences)
 
     def note(self, id_: str, tags: tuple[str, ...], text: str) -> None:
-        """Count a vector; its first tag is its topic, `text` its difference, "" for none."""
+        """Count a vector; its first tag is its topic, `text` its difference, "" if none."""
         topic = self.topics.setdefault(tags[0] if tags else "", TopicCounts())
         if text:
             topic.failed += 1
@@ -147,7 +147,7 @@ def play(
     """Play all vectors whose id is `wanted`, and count each one in `files`.
 
     A vector that cannot be read counts as a difference. `stream` plays the queue's scripts by its
-    stream instead of by unary RPCs. Raises BackendError where a service is unavailable.
+    stream instead of by unary RPCs. Raises BackendError if a service is unavailable.
     """
     players = dict(_PLAYERS)
     if stream:

@@ -49,7 +49,7 @@ Json = Mapping[str, Any]
 
 
 def scheduling_difference(channel: grpc.Channel, version: str, vector: Json) -> str:  # noqa: ARG001 - all are of one version
-    """Return a service's differences from a recorded scenario, "" for none.
+    """Return a service's differences from a recorded scenario, "" if none.
 
     Where upstream's documentation and behaviour differ, either outcome is right.
     """

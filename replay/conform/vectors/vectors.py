@@ -23,7 +23,7 @@ _VERSION = re.compile(r"-(v\d+\.\d+)(?=[-.])")
 
 
 class VectorError(ValueError):
-    """A file that cannot be read as vectors; the text is for people."""
+    """A file that cannot be read as vectors; the text is for users."""
 
 
 class VectorKind(Enum):
@@ -53,7 +53,7 @@ class UnreadableVector:
 def read_lines(path: Path) -> Iterator[Json | UnreadableVector]:
     """Yield the lines of a file, gzipped or not, up to the end of its readable part.
 
-    Raises VectorError where the file cannot be opened.
+    Raises VectorError if the file cannot be opened.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     number = 0

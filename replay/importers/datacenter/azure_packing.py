@@ -56,7 +56,7 @@ def node_resources(_options: ImportOptions) -> Mapping[str, str]:
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the database. Raises TraceError where it cannot be read.
+    """Yield the trace of the database. Raises TraceError if it cannot be read.
 
     Raises TraceError, too, where it has several machineIds and `options.machine` is not one.
     """
@@ -78,7 +78,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
 
 def _check_tables(path: Path, database: sqlite3.Connection) -> None:
-    """Raise TraceError where a table is something else: a view may compute without end."""
+    """Raise TraceError if a table is something else: a view may compute without end."""
     database.execute("PRAGMA trusted_schema = OFF")
     sql_by_table = dict(
         database.execute("SELECT lower(name), sql FROM sqlite_master WHERE type='table'")

@@ -111,7 +111,7 @@ class TaskEvent(BorgEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineEvent(BorgEvent):
-    """An event of a machine; `cpu` and `memory` are None where they are missing."""
+    """An event of a machine; `cpu` and `memory` are None if they are missing."""
 
     order = EventOrder.MACHINE
     machine: str

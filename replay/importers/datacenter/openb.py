@@ -83,7 +83,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
 
 def _count(row: TableRow, name: str) -> int:
-    """Return a count, 0 for an empty field. Raises TraceError where there is no such column."""
+    """Return a count, 0 for an empty field. Raises TraceError if there is no such column."""
     if not row.has(name):
         raise TraceError(row.where, f"{name} is missing")
     return row.count(name, _NUMBER_MAX) or 0

@@ -113,7 +113,7 @@ class _Log:
         return latest_ns(part(entry, "responseObject")) if asked_ns is None else asked_ns
 
     def _patched(self, named: Raw, object_kind: str, entry: Raw) -> Raw | None:
-        """Return the object after the request's patch; None where the log has not both."""
+        """Return the object after the request's patch; None if the log has not both."""
         patch, last = part(entry, "requestObject"), self._last_state(named, object_kind)
         return merged(last, patch) if last is not None and patch else None
 

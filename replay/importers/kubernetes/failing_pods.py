@@ -52,7 +52,7 @@ def report_failing(objects: Iterable[KubernetesObject], issues: Issues) -> None:
 
 
 def _reason(pod: Pod) -> str:
-    """Return why a container of a pod cannot run, "" where all may."""
+    """Return why a container of a pod cannot run, "" if all may."""
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if container.state.waiting.reason in _REASONS:
             return container.state.waiting.reason

@@ -47,7 +47,7 @@ def sniff(path: Path, start: bytes) -> bool:
 
 
 def open_recording(paths: Sequence[Path]) -> Recording:
-    """Return the recording of the only file. Raises TraceError where it cannot be read."""
+    """Return the recording of the only file. Raises TraceError if it cannot be read."""
     path = single_path(paths, "one recording of kwok")
     start_ns = _start_ns(path)
     return Recording(

@@ -129,7 +129,7 @@ class _Manifests:
             self._add_object(where if items is None else f"{where}, items[{index}]", content)
 
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
-        """Return the trace. Raises TraceError where `now_ns` is before a time in an object."""
+        """Return the trace. Raises TraceError if `now_ns` is before a time in an object."""
         at_ns = self._start_ns()
         existing = list(self._existing.values())
         existing += inferred_objects(existing, self._issues)

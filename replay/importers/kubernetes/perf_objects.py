@@ -203,7 +203,7 @@ class ObjectTemplates:
     def make(self, name: str, values: Raw) -> KubernetesObject | None:
         """Return a new object of the template; None for a kind that a trace does not carry.
 
-        Its actions read `values`. Raises TraceError where it cannot be read.
+        Its actions read `values`. Raises TraceError if it cannot be read.
         """
         if is_template(self._text(name)):
             return self._made(name, values)

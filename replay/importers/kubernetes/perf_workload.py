@@ -57,7 +57,7 @@ class Workload:
                 index += 1
 
     def param(self, where: str, name: str) -> object:
-        """Return a parameter's value. Raises TraceError where it has none."""
+        """Return a parameter's value. Raises TraceError if it has none."""
         self._used.add(name)
         if name not in self._params:
             names = ", ".join(sorted(self._params)) or "none"
@@ -112,7 +112,7 @@ class Operation:
         return int(value)
 
     def number(self, name: str) -> int:
-        """Return a number, 0 where it is absent."""
+        """Return a number, 0 if it is absent."""
         value = self._fields.get(name.lower())
         if value is None:
             return 0
@@ -121,12 +121,12 @@ class Operation:
         return value
 
     def text(self, name: str) -> str:
-        """Return a string, "" where it is absent."""
+        """Return a string, "" if it is absent."""
         value = self._fields.get(name.lower())
         return value if isinstance(value, str) else ""
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of strings, [] where it is absent."""
+        """Return a list of strings, [] if it is absent."""
         value = self._fields.get(name.lower())
         return [str(item) for item in value] if isinstance(value, list) else []
 
@@ -135,11 +135,11 @@ class Operation:
         return part(self._fields, name.lower())
 
     def flag(self, name: str) -> bool:
-        """Return a flag, or the value of its parameter; False where both are absent."""
+        """Return a flag, or the value of its parameter; False if both are absent."""
         return self._value(name.lower(), f"{name}Param".lower()) is True
 
     def duration_ns(self) -> int:
-        """Return `duration` or `durationParam`, ns. Raises TraceError where it is not one."""
+        """Return `duration` or `durationParam`, ns. Raises TraceError if it is not one."""
         value = self._value("duration", "durationparam")
         try:
             duration_ns = parse_duration_ns(str(value or ""))

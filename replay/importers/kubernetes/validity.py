@@ -240,5 +240,5 @@ def _is_elastic(spec: workloads_pb2.JobSpec) -> bool:
 
 
 def _value(message: Message, name: str) -> object:
-    """Return a field's value, None where it is absent."""
+    """Return a field's value, None if it is absent."""
     return getattr(message, name) if message.HasField(name) else None

@@ -74,7 +74,7 @@ def sniff(path: Path, start: bytes) -> bool:
 
 
 def open_recording(paths: Sequence[Path]) -> Recording:
-    """Return the recording of the files. Raises TraceError where a file cannot be read."""
+    """Return the recording of the files. Raises TraceError if a file cannot be read."""
     left_out = Issues()
     selected = _selected(paths, left_out)
     coverage = recording_coverage(selected)

@@ -70,7 +70,7 @@ class Gap:
 class ResourceCoverage:
     """What one file is known to have: all changes until `complete_until_ns`, except in its gaps.
 
-    `version` is the resourceVersion up to which that is, None where it is not a number. `ended_ns`
+    `version` is the resourceVersion up to which that is, None if it is not a number. `ended_ns`
     is when the recording ended without the end of this resource, 0 otherwise.
     `is_refused`: the last gap has no end, because the server refused the resource. `reason` is that
     of the last gap, or of the missing end.
@@ -93,7 +93,7 @@ class RecordingCoverage:
 
     @property
     def complete_until_ns(self) -> int | None:
-        """Return the time until which all resources are complete, ns; None where no file says so.
+        """Return the time until which all resources are complete, ns; None if no file says so.
 
         A resource that the server refused does not count, for no later recording would have more.
         """

@@ -133,12 +133,12 @@ class RecordMaker:
             return None
 
     def create(self, transition: Transition, raw: Raw) -> list[Record]:
-        """Return the creation of an object other than a pod, [] where it cannot be read."""
+        """Return the creation of an object other than a pod, [] if it cannot be read."""
         carried = self.object(transition, raw)
         return [] if carried is None else [self.numbering.record(transition.at_ns, create=carried)]
 
     def update(self, transition: Transition, raw: Raw) -> list[Record]:
-        """Return an update of an object, [] where it cannot be read."""
+        """Return an update of an object, [] if it cannot be read."""
         carried = self.object(transition, raw)
         return [] if carried is None else [self.numbering.record(transition.at_ns, update=carried)]
 

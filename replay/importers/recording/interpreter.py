@@ -58,7 +58,7 @@ def interpret(
 
     The window ends at `complete_until_ns`, ns since 1970; without it, with the last change. Changes
     may come after it, and a replay that ends with the window still has all issues before them.
-    Raises TraceError where `options.follow_until` is not within the recording.
+    Raises TraceError if `options.follow_until` is not within the recording.
     """
     survey_issues = Issues()
     facts = survey(changes(survey_issues))
@@ -134,7 +134,7 @@ def _controller_pod(made: ObjectFacts, facts: Survey) -> ControllerPod:
 
 
 def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
-    """Return a moment in ns since 1970. Raises TraceError where it is not within the recording."""
+    """Return a moment in ns since 1970. Raises TraceError if it is not within the recording."""
     since_ns = moment.since_start_ns
     at_ns = start_ns + since_ns if since_ns is not None else moment.at_ns
     if at_ns > end_ns:

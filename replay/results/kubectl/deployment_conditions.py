@@ -22,7 +22,7 @@ def conditions(
     newest: str,
     since_progress_ns: int,
 ) -> list[meta_pb2.Condition]:
-    """Return the conditions; `newest` names the ReplicaSet of the current template, "" for none.
+    """Return the conditions; `newest` names the ReplicaSet of the current template, "" if none.
 
     `since_progress_ns` is the time since the last progress.
     """

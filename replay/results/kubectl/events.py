@@ -98,7 +98,7 @@ class KubeEvents:
         self._events: dict[tuple[str, ...], KubeEvent] = {}
 
     def take(self, decision: trace_pb2.Decision) -> KubeEvent | None:
-        """Return the Event that a decision records or counts again, None where it has no Event."""
+        """Return the Event that a decision records or counts again, None if it has no Event."""
         event = event_of(decision)
         if event is None:
             return None
@@ -124,7 +124,7 @@ class KubeEvents:
 
 
 def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
-    """Return the Event of one decision, None where it has none."""
+    """Return the Event of one decision, None if it has none."""
     if decision.refused:
         return None
     observed = decision.observed

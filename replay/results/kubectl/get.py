@@ -74,7 +74,7 @@ class GetQuery:
 def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
     """Print objects with `write`, a piece at a time, and return how many.
 
-    Raises RunError where the run's files cannot be read, for an unknown type, for a moment after
+    Raises RunError if the run's files cannot be read, for an unknown type, for a moment after
     its end, and for a field to sort by that no object has. Raises NotFoundError, after the objects
     that are found, for names that are not.
     """

@@ -54,7 +54,7 @@ _JOB_ENDS = frozenset({"Complete", "Failed"})
 def changes(run: RunDirectory, kinds: Iterable[str]) -> Iterator[scheduler_pb2.Event]:
     """Yield the changes of a run in order, with all that the objects of `kinds` depend on.
 
-    Raises RunError where the files cannot be read, and where a run has no objects of `kinds`
+    Raises RunError if the files cannot be read, and if a run has no objects of `kinds`
     because of its version.
     """
     sent = (event for round_ in run.rounds() for event in round_.events)
@@ -218,7 +218,7 @@ class RunObjects:
         quota.status.used.update((name, str(amount)) for name, amount in used.items())
 
     def owner_key(self, message: Message) -> ObjectKey | None:
-        """Return the workload whose status depends on the object, None for none."""
+        """Return the workload whose status depends on the object, None if none."""
         meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
         owner = controller_of(meta)
         key = None if owner is None else (owner.kind, meta.namespace, owner.name)

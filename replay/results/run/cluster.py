@@ -130,7 +130,7 @@ class NodeUse:
     requested: dict[str, int] = field(default_factory=dict)
 
     def free(self, resource: str) -> int:
-        """Return what no pod requests; 0 where more is requested than the node has."""
+        """Return what no pod requests; 0 if more is requested than the node has."""
         have = self.node.allocatable.get(resource, 0)
         return max(0, have - self.requested.get(resource, 0))
 

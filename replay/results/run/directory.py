@@ -90,8 +90,8 @@ class RunDirectory:
     """A run directory: made by `create` or `create_next`, read after `open`.
 
     The run that makes it holds its lock until `end`, or as a context manager, which also notes
-    why a run broke off. A method that reads a file raises RunError where it cannot; one that
-    writes, OutputError where the disk is full or failing and RunError for other reasons.
+    why a run broke off. A method that reads a file raises RunError if it cannot; one that
+    writes, OutputError if the disk is full or failing and RunError for other reasons.
     """
 
     def __init__(self, path: Path, lock: RunLock | None = None) -> None:
@@ -108,7 +108,7 @@ class RunDirectory:
         """Make the folder, which may exist if it is empty.
 
         `force` removes a former run in it; one that broke off since its input was refused goes
-        without. Raises RunError where the folder holds anything else,
+        without. Raises RunError if the folder holds anything else,
         and where a live run holds it.
         """
         cls.check(path, force=force)
@@ -131,7 +131,7 @@ class RunDirectory:
 
     @staticmethod
     def check(path: Path, *, force: bool = False) -> None:
-        """Raise RunError where `create` would because of what the folder holds; change nothing."""
+        """Raise RunError if `create` would because of what the folder holds; change nothing."""
         if is_held(path):
             raise RunError(held_text(path))
         check_files(path, force=force or _is_refused(path))
@@ -144,7 +144,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Return an existing run. Raises RunError where `path` has no manifest."""
+        """Return an existing run. Raises RunError if `path` has no manifest."""
         if not path.is_dir():
             raise RunError(f"{path} is not a run directory: there is no such folder")
         if is_before_the_beginning(path):
@@ -160,7 +160,7 @@ class RunDirectory:
     def reopen(cls, path: Path) -> Self:
         """Return a run that broke off, locked, to be continued after `go_back`.
 
-        Raises RunError where it has its end, and where a live run holds it.
+        Raises RunError if it has its end, and if a live run holds it.
         """
         run, former = cls.open(path), read_holder(path)
         run._lock, run._continues = RunLock.take(path), True
@@ -175,7 +175,7 @@ class RunDirectory:
     def complete(self) -> None:
         """Remove what a run that has its end leaves where it is killed right after it.
 
-        Raises RunError where a live run holds the folder.
+        Raises RunError if a live run holds the folder.
         """
         lock = RunLock.take(self.path)
         try:
@@ -459,7 +459,7 @@ class RunDirectory:
         return self._read_json(SUMMARY)
 
     def notes(self) -> list[RunNote]:
-        """Return the summary's notes, [] where there is no summary. Raises RunError."""
+        """Return the summary's notes, [] if there is no summary. Raises RunError."""
         if not (self.path / SUMMARY).exists():
             return []
         summary = self.summary()
@@ -470,7 +470,7 @@ class RunDirectory:
             return []
 
     def eviction_not_judged(self) -> str:
-        """Return why the run could decide no eviction; "" where it could, or has no summary.
+        """Return why the run could decide no eviction; "" if it could, or has no summary.
 
         Raises RunError.
         """
@@ -497,7 +497,7 @@ class RunDirectory:
             return False
 
     def intact(self, name: str) -> Path:
-        """Return a file's path. Raises RunError where its bytes are not those of the run's end.
+        """Return a file's path. Raises RunError if its bytes are not those of the run's end.
 
         A file is read for this once. Without the run's end there is nothing to compare with.
         """

@@ -57,7 +57,7 @@ RUNS = Path("runs")
 def next_folder(name: str, parent: Path = RUNS) -> Path:
     """Make the next free folder PARENT/NAME-N, N from 1, and return it; no other process gets it.
 
-    Raises RunError and OutputError where it cannot be made.
+    Raises RunError and OutputError if it cannot be made.
     """
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def latest_run(parent: Path = RUNS) -> Path | None:
 
 
 def check_files(path: Path, *, force: bool) -> None:
-    """Raise RunError where a run in `path` would overwrite what is not its own; lock apart."""
+    """Raise RunError if a run in `path` would overwrite what is not its own; lock apart."""
     try:
         with Folder(path) as folder:
             present = [name for name in folder.names() if name != LOCK]

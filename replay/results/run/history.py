@@ -61,7 +61,7 @@ def read_rounds(path: Path, *, is_whole: bool = True) -> Iterator[scheduler_pb2.
     """Yield the rounds in order.
 
     is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
-    Raises RunError where the file cannot be read, and where a whole one ends within a round.
+    Raises RunError if the file cannot be read, and if a whole one ends within a round.
     """
     return whole_messages(path, scheduler_pb2.Round, is_whole=is_whole)
 
@@ -95,7 +95,7 @@ class Checkpoint:
     path: Path
 
     def chunks(self) -> Iterator[session_pb2.CheckpointChunk]:
-        """Yield its content. Raises RunError where the file is damaged."""
+        """Yield its content. Raises RunError if the file is damaged."""
         try:
             with open_plain(self.path) as plain:
                 # The stub requires a BytesIO; any reader that reads in full works.

@@ -40,7 +40,7 @@ _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EI
 class LockHolder:
     """A run as its lock describes it.
 
-    since: when it began, as in 2026-01-31T12:00:00Z. broke_off: why it ended early; "" where it
+    since: when it began, as in 2026-01-31T12:00:00Z. broke_off: why it ended early; "" if it
     still runs or was killed. refused: its input was, so that it would break off there again.
     """
 
@@ -51,7 +51,7 @@ class LockHolder:
     refused: bool = False
 
     def __str__(self) -> str:
-        """Return process, host and time for people."""
+        """Return process, host and time for users."""
         return f"process {self.pid} on {self.host} since {self.since}"
 
 
@@ -69,7 +69,7 @@ class RunLock:
 
     @classmethod
     def take(cls, folder: Path) -> Self:
-        """Lock a folder. Raises RunError where a live run holds it, and where it cannot be written.
+        """Lock a folder. Raises RunError if a live run holds it, and if it cannot be written.
 
         The lock is let go, and the run reads as killed, when this process ends.
         """
@@ -96,7 +96,7 @@ class RunLock:
         return self._descriptor >= 0
 
     def release(self, broke_off: str = "", *, refused: bool = False) -> None:
-        """Let the folder go; `broke_off` is why the run ended early, "" where it has its end.
+        """Let the folder go; `broke_off` is why the run ended early, "" if it has its end.
 
         refused: its input was. A second call does nothing.
         """
@@ -120,7 +120,7 @@ class RunLock:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a live run holds a folder. Raises RunError where its lock is not a file."""
+    """Return whether a live run holds a folder. Raises RunError if its lock is not a file."""
     try:
         with Folder(folder) as opened:
             descriptor = opened.open(LOCK)
@@ -137,7 +137,7 @@ def is_held(folder: Path) -> bool:
 def read_holder(folder: Path) -> LockHolder | None:
     """Return the run that a folder's lock describes, live or not; None without a lock.
 
-    Raises RunError where the lock is not a file.
+    Raises RunError if the lock is not a file.
     """
     try:
         with open_file(folder / LOCK) as file:

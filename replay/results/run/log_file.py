@@ -31,7 +31,7 @@ _FRAME_BYTES_MAX = 1 << 30
 class RunLog(abc.ABC):
     """A log that is being written; a subclass appends to `_records.waiting`.
 
-    One thread writes, any may flush. Methods raise OutputError where the disk is full or failing,
+    One thread writes, any may flush. Methods raise OutputError if the disk is full or failing,
     and RunError for other reasons; what was not written then is kept for the next call.
     """
 
@@ -73,7 +73,7 @@ def whole_lines(path: Path, *, is_whole: bool) -> Iterator[tuple[str, bytes]]:
     """Yield (file and line number, text) of each line.
 
     is_whole: whether the file was written to its end; otherwise a cut last line is left out.
-    Raises RunError where the file cannot be read, and where a whole one ends within a line.
+    Raises RunError if the file cannot be read, and if a whole one ends within a line.
     """
     try:
         with open_file(path) as file:
@@ -95,7 +95,7 @@ def whole_messages(path: Path, kind: type[_M], *, is_whole: bool) -> Iterator[_M
     """Yield the messages of a file of zstd frames in order.
 
     is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
-    Raises RunError where the file cannot be read, and where a whole one ends within a frame.
+    Raises RunError if the file cannot be read, and if a whole one ends within a frame.
     """
     try:
         with open_file(path) as file:

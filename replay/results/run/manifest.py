@@ -63,10 +63,10 @@ class Manifest:
     configuration: configuration files by their role, whole, and options that change decisions.
     models: replay.world.models.Models, by field.
     services: service name to address, or to EMBEDDED or IN_PROCESS.
-    decided_by: the scheduler's name and version, as it reports them; "" where it does not.
+    decided_by: the scheduler's name and version, as it reports them; "" if it does not.
     batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
     spans: "off", "all" or a share such as "1%".
-    kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace has none.
+    kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" if the trace has none.
     contract: version of the contract that decisions.jsonl and the other messages are of.
     end: why the run ended; "" while it has not.
     end_ns: the simulated time of its end, since the Unix epoch; 0 while it has not ended.
@@ -109,7 +109,7 @@ class Manifest:
 
     @property
     def scheduler_address(self) -> str:
-        """Return the scheduler's address, "" where the run started its own."""
+        """Return the scheduler's address, "" if the run started its own."""
         address = self.services.get("scheduler", EMBEDDED)
         return "" if address in {EMBEDDED, IN_PROCESS} else address
 
@@ -161,7 +161,7 @@ def _digest(plain: Mapping[str, Any]) -> str:
 
 
 def trace_files(paths: Sequence[Path]) -> tuple[ReplayedTrace, ...]:
-    """Return traces with their digests. Raises RunError where one cannot be read."""
+    """Return traces with their digests. Raises RunError if one cannot be read."""
     return tuple(ReplayedTrace(path=str(path), sha256=_trace_sha256(path)) for path in paths)
 
 
@@ -171,7 +171,7 @@ def _trace_sha256(path: Path) -> str:
 
 
 def described(path: Path) -> RunFile:
-    """Return the digest and the size of a file. Raises RunError where it cannot be read."""
+    """Return the digest and the size of a file. Raises RunError if it cannot be read."""
     try:
         with open_file(path) as file:
             digest = file_digest(file, "sha256").hexdigest()

@@ -111,7 +111,7 @@ class ResumePoint:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the file of a run's folder. Raises RunError where it is missing or damaged."""
+        """Read the file of a run's folder. Raises RunError if it is missing or damaged."""
         return cls._read(folder)[0]
 
     @classmethod

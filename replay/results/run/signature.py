@@ -34,7 +34,7 @@ def key_path() -> Path:
 
 
 def signature(purpose: str, content: bytes) -> bytes:
-    """Return the signature of a content; b"" where the user has no key and none can be made.
+    """Return the signature of a content; b"" if the user has no key and none can be made.
 
     purpose: what the content is, so that a signature of one file is not that of another.
     """
@@ -45,7 +45,7 @@ def signature(purpose: str, content: bytes) -> bytes:
 
 
 def unsigned(purpose: str, content: bytes, signed: bytes) -> str:
-    """Return why `signed` is not this user's signature of a content; "" where it is."""
+    """Return why `signed` is not this user's signature of a content; "" if it is."""
     if not signed:
         return "it has no signature"
     try:

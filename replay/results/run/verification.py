@@ -42,7 +42,7 @@ class VerifiedFile:
 
 
 def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
-    """Yield each file of a run, then its traces. Raises RunError where its manifest is broken."""
+    """Yield each file of a run, then its traces. Raises RunError if its manifest is broken."""
     manifest, folder = run.manifest(), run.path
     recorded = [*RECORDED, *(checkpoint.path.name for checkpoint in checkpoints_in(folder))]
     present = [

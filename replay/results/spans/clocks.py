@@ -14,7 +14,7 @@ Moments: TypeAlias = tuple[MutableSequence[int], MutableSequence[int]]
 class VirtualClock:
     """Simulated time, ns since the Unix epoch; times are reached in order.
 
-    `moments` is None where the clock needs none.
+    `moments` is None if the clock needs none.
     """
 
     moments: Moments | None = None

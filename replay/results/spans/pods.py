@@ -282,7 +282,7 @@ class PodSpans:
             self._terminated(at_ns, victim.uid, end)
 
     def _terminated(self, at_ns: int, uid: str, end: str) -> None:
-        """End a victim's span; `end` is "" where the pod exists at the run's end."""
+        """End a victim's span; `end` is "" if the pod exists at the run's end."""
         victim = self._victims.pop(uid)
         victim.attributes["reprieve.end"] = end or _OUTLIVES
         self._child(
@@ -323,7 +323,7 @@ class PodSpans:
         self._child(trace, "oomKill", at_ns, at_ns, attributes)
 
     def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
-        """End a pod's trace once; `end` is "" where the pod exists at the run's end."""
+        """End a pod's trace once; `end` is "" if the pod exists at the run's end."""
         if trace.ended:
             return
         trace.ended = True

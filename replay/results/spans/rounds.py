@@ -104,7 +104,7 @@ class RoundSpans:
         return self._state.root
 
     def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
-        """Begin an exchange whose first round had these outcomes; None where it has no span."""
+        """Begin an exchange whose first round had these outcomes; None if it has no span."""
         self._state.exchanges += 1
         if not pods_of(outcomes):
             return None

@@ -1,1 +1,1 @@
-"""The figures of a run: counted while it goes, as one value, and as tables for people."""
+"""The figures of a run: counted while it goes, as one value, and as tables for users."""

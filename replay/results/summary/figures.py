@@ -120,7 +120,7 @@ class Population:
 
 
 Measure = Callable[[Population, str], float | None]
-"""Returns a figure of some pods, None where it has no value; the text is a signal or a resource."""
+"""Returns a figure of some pods, None if it has no value; the text is a signal or a resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Decided:
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
     oom_killed: kills of containers at a memory limit.
-    eviction_not_judged: why no eviction could be decided, "" where one could.
+    eviction_not_judged: why no eviction could be decided, "" if one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
     refused: decisions that could not be carried out. refused_pods: pods that admission refused.
     """

@@ -75,12 +75,12 @@ def _where(summary: Summary) -> str:
 
 
 def _batches(summary: Summary) -> str:
-    """Return the mean number of pods in an exchange with the queue; "" where there was none."""
+    """Return the mean number of pods in an exchange with the queue; "" if there was none."""
     return f", {summary.batch_size_mean:.2f} a batch" if summary.batch_size_mean else ""
 
 
 def _windows(summary: Summary) -> str:
-    """Return how many messages the rounds were sent in, "" where each had its own."""
+    """Return how many messages the rounds were sent in, "" if each had its own."""
     return f" ({counted(summary.messages, 'message')})" if summary.windows else ""
 
 

@@ -38,7 +38,7 @@ Write = Callable[[str, Mapping[str, Any]], None]
 class HistoryRows:
     """Writes the rows that follow from a run's rounds.
 
-    Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None where there was
+    Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None if there was
     no round. Each event is passed on to `workloads`.
     """
 
@@ -175,7 +175,7 @@ _Marks = tuple[bool, tuple[Taint, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeCapacity:
-    """Free amount of a resource on the nodes that refuse for `reason`; "" where no pod waits."""
+    """Free amount of a resource on the nodes that refuse for `reason`; "" if no pod waits."""
 
     resource: str
     reason: str
@@ -266,7 +266,7 @@ class _Moment:
 
 
 def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
-    """Return the index in the reasons of refusals(); 0 where the marks refuse nothing."""
+    """Return the index in the reasons of refusals(); 0 if the marks refuse nothing."""
     unschedulable, taints = marks
     if unschedulable and not tolerated(CORDON, spec.tolerations):
         return 1

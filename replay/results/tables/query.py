@@ -66,8 +66,8 @@ def build_tables(run: RunDirectory, folder: Path) -> None:
     """Build all tables of a run in `folder`; in its own, their digests are noted first.
 
     DuckDB writes by path: into a folder of its own, which nobody else can write into, from which
-    the files are moved. Raises RunError where the run's files cannot be read, and OutputError or
-    RunError where the tables cannot be written.
+    the files are moved. Raises RunError if the run's files cannot be read, and OutputError or
+    RunError if the tables cannot be written.
     """
     try:
         draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=folder))
@@ -249,7 +249,7 @@ class QueryResult:
         self._found = cursor
 
     def batches(self) -> Iterator[Sequence[Row]]:
-        """Yield the rows in batches. Raises RunError where the query fails."""
+        """Yield the rows in batches. Raises RunError if the query fails."""
         while True:
             try:
                 rows = _interruptible(self._found, lambda: self._found.fetchmany(_ROWS_PER_BATCH))
@@ -269,7 +269,7 @@ class RunTables:
     """A run's tables, each a view by its name; built first where they are missing."""
 
     def __init__(self, run: RunDirectory) -> None:
-        """Open the tables. Raises RunError where they cannot be built or read."""
+        """Open the tables. Raises RunError if they cannot be built or read."""
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
         try:
             # The files of a run without its end may grow: tables in its folder would be old then.

@@ -91,7 +91,7 @@ class WorkloadTally:
         self._refused[owner_uid] += pods
 
     def top_of(self, owner_uid: str) -> tuple[str, str] | None:
-        """Return kind and name of the workload that a pod's controller belongs to, None for none.
+        """Return kind and name of the workload that a pod's controller belongs to, None if none.
 
         Of a ReplicaSet that is its Deployment.
         """

@@ -23,7 +23,7 @@ class Shortfall:
     lasts: bool = False
 
     def text(self, start_ns: int) -> str:
-        """Return it for people, such as "from 12m4s for 5m"; times are since the run's start."""
+        """Return it for users, such as "from 12m4s for 5m"; times are since the run's start."""
         if not self.times:
             return ""
         if not self.total_ns:
@@ -82,7 +82,7 @@ class WorkloadVerdict:
         return not (self.below.times or self.unavailable)
 
     def sentence(self, start_ns: int) -> str:
-        """Return it for people, such as "2 of 3, below its budget from 12m4s for 5m"."""
+        """Return it for users, such as "2 of 3, below its budget from 12m4s for 5m"."""
         text = f"{self.ready:,} of {self.desired:,}"
         if self.below_budget.times:
             return f"{text}, below its budget {self.below_budget.text(start_ns)}"
@@ -123,7 +123,7 @@ class Numbers:
 
 @dataclass(slots=True)
 class Spells:
-    """The times during which a condition held; since_ns: of the present one, None for none."""
+    """The times during which a condition held; since_ns: of the present one, None if none."""
 
     since_ns: int | None = None
     times: int = 0

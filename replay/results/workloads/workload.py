@@ -60,7 +60,7 @@ class OwnedPod:
 class Workload:
     """A workload as its object has it: `wanted` replicas, of a Job those that may run at once.
 
-    completions: of a Job, None where one success completes it. succeeded: of a Job, those that its
+    completions: of a Job, None if one success completes it. succeeded: of a Job, those that its
     status had. is_idle: a Job that is over or suspended. template: a DaemonSet's.
     """
 

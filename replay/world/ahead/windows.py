@@ -225,7 +225,7 @@ class Windows:
         return action.kind, self._cluster.pods.get(action.key) if is_step else None
 
     def _new_pods(self, instant: _Instant) -> list[AdmittedPod] | None:
-        """Return the pods that are created at an instant, None where it cannot be foreseen."""
+        """Return the pods that are created at an instant, None if it cannot be foreseen."""
         for kind, pod in instant.steps:
             if not self._is_step_foreseeable(instant.at_ns, kind, pod):
                 self._end_reason = kind.value

@@ -264,7 +264,7 @@ class Cluster:
         return name in self.nodes
 
     def guarding_budget(self, uid: str) -> str:
-        """Return namespace/name of the first budget that guards a pod, "" for none.
+        """Return namespace/name of the first budget that guards a pod, "" if none.
 
         A pod that is terminating, or gone, counts as not guarded: its budgets know.
         """

@@ -56,7 +56,7 @@ class ControllerRefs:
         return list(new)
 
     def owner(self, meta: meta_pb2.ObjectMeta, may_claim: Callable[[str], bool]) -> str:
-        """Return the UID of the controller that an object should belong to, "" for none.
+        """Return the UID of the controller that an object should belong to, "" if none.
 
         `may_claim` returns whether a controller, by UID, claims the object by anything else than
         its labels.

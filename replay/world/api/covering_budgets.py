@@ -33,7 +33,7 @@ class CoveringBudgets:
         return [] if selectors is None else selectors.matching(meta.labels)
 
     def guarding(self, meta: meta_pb2.ObjectMeta) -> str:
-        """Return the key of the first budget that guards a pod, "" for none."""
+        """Return the key of the first budget that guards a pod, "" if none."""
         guarding = (
             key for key in self.of(meta) if self._budgets[key].guards(meta.namespace, meta.labels)
         )

@@ -25,7 +25,7 @@ _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 def ready_condition(node: node_pb2.Node) -> node_pb2.NodeCondition | None:
-    """Return a node's condition Ready, None where it has none."""
+    """Return a node's condition Ready, None if it has none."""
     return next(
         (condition for condition in node.status.conditions if condition.type == "Ready"), None
     )

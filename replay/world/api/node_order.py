@@ -58,7 +58,7 @@ def _shares(nodes: Mapping[str, node_pb2.Node], pods: Iterable[pod_pb2.Pod]) -> 
 
 
 def _share(amount: int, node: node_pb2.Node, resource: str) -> float:
-    """Return the share of a node's allocatable; 0 where the node does not have it."""
+    """Return the share of a node's allocatable; 0 if the node does not have it."""
     quantities = node.status.allocatable or node.status.capacity
     try:
         amounts = fields.resources({resource: quantities.get(resource, "0")}, resource)

@@ -25,7 +25,7 @@ class ContainerRun:
     """A container that was killed while its pod ran, and so has another life than the pod.
 
     `changed_ns` is when it was killed or restarted last. `restart_ns` is when it will be restarted,
-    None where it runs (`runs`) or never will. `kills` counts since the last reset of the backoff.
+    None if it runs (`runs`) or never will. `kills` counts since the last reset of the backoff.
     """
 
     changed_ns: int
@@ -42,7 +42,7 @@ class PodRecord:
     has decided to evict it. `stopping_ns` is the first request to stop its containers, `stop_ns`
     when they will have stopped; `killed`: they will not exit by themselves. `awaits_ready`: its
     containers run and are not ready yet. `removal` is the cause
-    of its removal, "" for none yet. `tried_at` is the snapshot's version at its last scheduling
+    of its removal, "" if none yet. `tried_at` is the snapshot's version at its last scheduling
     attempt. `crashes` counts restarts since the last reset of the backoff. `containers` are those
     that were killed alone, by name; all others run since `running_ns`.
     """
@@ -237,6 +237,6 @@ def controller_of(meta: meta_pb2.ObjectMeta) -> meta_pb2.OwnerReference | None:
 
 
 def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    """Return the UID of the object's controller, "" for none."""
+    """Return the UID of the object's controller, "" if none."""
     owner = controller_of(meta)
     return "" if owner is None else owner.uid

@@ -45,7 +45,7 @@ class _CoveredPod:
 
 @dataclass(slots=True)
 class _TrackedBudget:
-    """A budget and its pods; `owners` counts them by controller, "" for none."""
+    """A budget and its pods; `owners` counts them by controller, "" if none."""
 
     value: PodDisruptionBudget
     members: dict[str, _CoveredPod] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class DisruptionController(Controller):
         return status
 
     def _expected(self, budget: _TrackedBudget) -> int | None:
-        """Return expectedPods; None where the scale of a pod's controller is unknown.
+        """Return expectedPods; None if the scale of a pod's controller is unknown.
 
         A number in minAvailable is compared with the existing pods, anything else with the scale of
         their controllers; pods without a controller do not count then.
@@ -370,7 +370,7 @@ class EvictionApi:
         self._budgets = budgets
 
     def evict(self, now_ns: int, pod: PodRecord, cause: str) -> EvictionRefusal | None:
-        """Evict a pod; return why that is refused, None where it is evicted."""
+        """Evict a pod; return why that is refused, None if it is evicted."""
         self._budgets.catch_up(now_ns, pod.uid)
         refusal = self.refusal(pod)
         if refusal is not None:

@@ -222,7 +222,7 @@ class Drains(Controller):
             self._journal.node_drain(now_ns, name, "Cordoned")
 
     def _refusal(self, options: trace_pb2.Drain, pods: Sequence[PodRecord]) -> str:
-        """Return why a node is not drained at all, "" where its pods may be evicted."""
+        """Return why a node is not drained at all, "" if its pods may be evicted."""
         problems = []
         if options.refuse_unmanaged and (unmanaged := list(filter(_is_unmanaged, pods))):
             problems.append(f"pods without a controller (no force): {_keys(unmanaged)}")

@@ -29,7 +29,7 @@ UNHEALTHY_NODES = 3
 
 
 class ZoneState(Enum):
-    """The state of a zone; the values are texts for people."""
+    """The state of a zone; the values are texts for users."""
 
     INITIAL = "not looked at yet"
     NORMAL = "normal"
@@ -57,7 +57,7 @@ def period_ns(state: ZoneState, nodes: int) -> int | None:
 class Pace:
     """A token bucket of one token; `next_ns` is when it has a token again.
 
-    `period_ns` is the time in which it fills, None where it never does.
+    `period_ns` is the time in which it fills, None if it never does.
     """
 
     period_ns: int | None = PERIOD_NS

@@ -63,7 +63,7 @@ class Growth:
         return (self.start_bytes or 0) + grown_bytes
 
     def intervals_below(self, most_bytes: int) -> int:
-        """Return the intervals of 10 s until `most_bytes` are used; 0 where they are at once."""
+        """Return the intervals of 10 s until `most_bytes` are used; 0 if they are at once."""
         lacking = most_bytes - (self.start_bytes or 0)
         if not self.more_bytes or lacking <= 0:
             return 0
@@ -71,7 +71,7 @@ class Growth:
 
 
 def parse_growth(text: str) -> Growth:
-    """Return the growth that a text states. Raises ValueError, with a text for people."""
+    """Return the growth that a text states. Raises ValueError, with a text for users."""
     match = _FORM.fullmatch(text)
     problem = f"{text!r} is not a usage; write 200Mi, +50Mi/m or 200Mi+50Mi/m"
     if match is None or not text:
@@ -119,7 +119,7 @@ class GrowthCurve:
         return as_changes(offsets, [self.used(offset) for offset in offsets], self.used(offset_ns))
 
     def line(self, offset_ns: int) -> Line:
-        """Return the growth as a line: between the kubelet's samples it goes on."""
+        """Return the growth as a line: between the kubelet's samples it continues."""
         growth = self.growth
         start = growth.start_bytes or 0
         if offset_ns < 0:

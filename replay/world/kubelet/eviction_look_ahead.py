@@ -21,7 +21,7 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 class _Node:
     """One node, which exists since `since_ns`.
 
-    `least` is what must be available, by signal, for a step to change nothing; None where a step
+    `least` is what must be available, by signal, for a step to change nothing; None if a step
     may change something. `notify_at` are the amounts of available memory at which the kernel sends
     a notification, `crossed` the number of them that were not exceeded at the last look.
     """
@@ -114,7 +114,7 @@ class EvictionLookAhead(WorldPart):
         return node
 
     def _goes_on(self, now_ns: int, node_name: str) -> bool:
-        """Return whether usage changes that a run goes on for.
+        """Return whether usage changes that a run continues for.
 
         Not where it is only that of replacements, or of pods whose containers are OOM-killed.
         """

@@ -142,7 +142,7 @@ class MemoryKills(WorldPart):
     def init_container_over(self, now_ns: int, pod: PodRecord) -> str:
         """Kill the first init container that uses more than its limit when it starts.
 
-        Returns its name, "" where there is none. Init containers take no time, so that nothing else
+        Returns its name, "" if there is none. Init containers take no time, so that nothing else
         of their usage counts.
         """
         if not self.is_on:
@@ -215,7 +215,7 @@ class MemoryKills(WorldPart):
         return self._profiles.memory_parts(pod, UNBOUNDED, limits=False)
 
     def _reached(self, now_ns: int, pod: PodRecord) -> ReachedLimit | None:
-        """Return a limit of a pod that is exceeded now, None where there is none."""
+        """Return a limit of a pod that is exceeded now, None if there is none."""
         parts = self._parts(pod)
         for name, limit in _limits(pod):
             if usage_curves.exact_bytes(_curves(parts, name), now_ns) > limit:

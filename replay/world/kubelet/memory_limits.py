@@ -35,7 +35,7 @@ _NODE_CRITICAL = "system-node-critical"
 class KubeletMemory:
     """What a kubelet's settings say about memory.
 
-    `hard_threshold` is that of memory.available, "" for none; `limits_pods`: kubepods has a limit
+    `hard_threshold` is that of memory.available, "" if none; `limits_pods`: kubepods has a limit
     (enforceNodeAllocatable has "pods"); `kills_process`: the kernel kills one process of a
     container (singleProcessOOMKill).
     """
@@ -60,12 +60,12 @@ def long_running(spec: pod_pb2.PodSpec) -> Iterator[pod_pb2.Container]:
 
 
 def container_limit(container: pod_pb2.Container) -> int | None:
-    """Return a container's memory limit, bytes, None for none; 0 is none, too."""
+    """Return a container's memory limit, bytes, None if none; 0 is none, too."""
     return _amount(container.resources.limits) or None
 
 
 def pod_limit(spec: pod_pb2.PodSpec) -> int | None:
-    """Return the memory limit of a pod's cgroup, bytes, None for none."""
+    """Return the memory limit of a pod's cgroup, bytes, None if none."""
     of_pod = _amount(spec.resources.limits)
     if of_pod:
         return of_pod + _amount(spec.overhead)
@@ -78,12 +78,12 @@ def pod_limit(spec: pod_pb2.PodSpec) -> int | None:
 
 
 def memory_capacity(node: node_pb2.Node) -> int:
-    """Return a node's memory, bytes; 0 where it is not known."""
+    """Return a node's memory, bytes; 0 if it is not known."""
     return _amount(node.status.capacity or node.status.allocatable)
 
 
 def kubepods_limit(node: node_pb2.Node, kubelet: KubeletMemory) -> int | None:
-    """Return the limit of the cgroup of all pods of a node, bytes; None where it is not known."""
+    """Return the limit of the cgroup of all pods of a node, bytes; None if it is not known."""
     status = node.status
     if not kubelet.limits_pods or MEMORY not in status.capacity or MEMORY not in status.allocatable:
         return None
@@ -153,7 +153,7 @@ def victim(users: Iterable[MemoryUser], limit_bytes: int) -> MemoryUser | None:
     """Return the container that the kernel kills where `limit_bytes` are used up.
 
     The one with the most points: its pages, and a thousandth of the limit's pages for each point of
-    its oom_score_adj. Of equals the last one. None where no container uses memory.
+    its oom_score_adj. Of equals the last one. None if no container uses memory.
     """
     per_point = limit_bytes // _PAGE_BYTES // 1000
     worst: tuple[int, MemoryUser] | None = None

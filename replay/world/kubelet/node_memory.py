@@ -171,7 +171,7 @@ class NodeMemory(WorldPart):
         ) and all(_before_samples(curves, now_ns) <= limit for _, limit, curves in limits)
 
     def _reached(self, now_ns: int, node: node_pb2.Node) -> tuple[PodRecord, ReachedLimit] | None:
-        """Return the victim of a limit of a node that is exceeded now, None for none."""
+        """Return the victim of a limit of a node that is exceeded now, None if none."""
         pods = self._active(node.metadata.name)
         for limit_of, limit, curves in self._limits(now_ns, node, pods):
             if usage_curves.exact_bytes(curves, now_ns) <= limit:

@@ -62,7 +62,7 @@ _ENDLESS = (
 
 
 class AdmittedPod(NamedTuple):
-    """A pod that admission has accepted, the event that adds it, and a note ("" for none)."""
+    """A pod that admission has accepted, the event that adds it, and a note ("" if none)."""
 
     pod: PodRecord
     event: scheduler_pb2.Event
@@ -110,7 +110,7 @@ class PodLifecycle(Controller):
         recorded: bool = False,
         admitted: AdmittedPod | None = None,
     ) -> RefusedPod | None:
-        """Admit and store a pod; return why it is refused, None where it is stored.
+        """Admit and store a pod; return why it is refused, None if it is stored.
 
         recorded: a controller creates it as in the recording, where it was not refused. admitted:
         the pod as already admitted.

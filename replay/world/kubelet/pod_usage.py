@@ -78,7 +78,7 @@ class UsageProfile:
 class MemoryPart:
     """A part of a pod's memory: a curve and its start.
 
-    `container` uses it; "" where it is a sum over containers (`is_shared`) or no container's.
+    `container` uses it; "" if it is a sum over containers (`is_shared`) or no container's.
     """
 
     start_ns: int

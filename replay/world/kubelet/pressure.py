@@ -153,7 +153,7 @@ class NodePressure(Controller):
         return is_judged and self._profiles.may_have_usage(pod)
 
     def refusal(self, pod: PodRecord) -> eviction_service_pb2.Admission | None:
-        """Return why the kubelet of a pod's node rejects it, None where it admits it.
+        """Return why the kubelet of a pod's node rejects it, None if it admits it.
 
         A node that is not under pressure admits every pod.
         Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Admit.

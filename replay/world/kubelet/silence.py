@@ -39,7 +39,7 @@ class Hold(Enum):
 
 
 def hold_by_condition(node: node_pb2.Node) -> Hold | None:
-    """Return what waits by a node's condition Ready, None where its kubelet acts."""
+    """Return what waits by a node's condition Ready, None if its kubelet acts."""
     ready = ready_condition(node)
     if ready is None or ready.status == "True":
         return None

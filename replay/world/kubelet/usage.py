@@ -155,7 +155,7 @@ class UsageProfiles(Part):
         return pod.life.usage_id in self._profiles or pod.uid in self._growing
 
     def node_memory(self, node_name: str) -> UsageCurve | None:
-        """Return the curve of a node's own memory, None where the trace has none."""
+        """Return the curve of a node's own memory, None if the trace has none."""
         profile = self._by_node.get(node_name)
         return None if profile is None else profile.memory
 
@@ -225,7 +225,7 @@ class UsageProfiles(Part):
         )
 
     def _pods_limit(self, node: node_pb2.Node) -> int | None:
-        """Return the limit of all pods' memory, bytes; None where it is not below the capacity."""
+        """Return the limit of all pods' memory, bytes; None if it is not below the capacity."""
         limit = kubepods_limit(node, self._kubelet) if self._has_memory else None
         return limit if limit is not None and limit < memory_capacity(node) else None
 

@@ -53,7 +53,7 @@ class UsageCurve(Protocol):
         """Return an upper bound of the bytes used from `offset_ns` to `until_ns`."""
 
     def next_change_ns(self, offset_ns: int) -> int | None:
-        """Return the first offset after `offset_ns` at which it may change, None for none."""
+        """Return the first offset after `offset_ns` at which it may change, None if none."""
 
     def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """Return the changes after `offset_ns` up to `until_ns`: offsets and differences, bytes."""
@@ -65,7 +65,7 @@ class UsageCurve(Protocol):
 class Line(NamedTuple):
     """Bytes in use at an offset, how many more each ns brings, and the offset of the next bend.
 
-    `until_ns` is None where there is no further bend.
+    `until_ns` is None if there is no further bend.
     """
 
     used: Fraction | int
@@ -186,7 +186,7 @@ def first_over_ns(
 ) -> int | None:
     """Return the first time from `now_ns` to `until_ns` at which curves together exceed a limit.
 
-    None for no such time. The time is exact: growth counts at every ns, in whole bytes.
+    None if there is no such time. The time is exact: growth counts at every ns, in whole bytes.
     """
     if never_over(curves, now_ns, limit):
         return None

@@ -43,7 +43,7 @@ class RequestedPod(NamedTuple):
 class RecordFeed:
     """Feeds a trace's records to a cluster.
 
-    `request` returns the pod of a record, None where its template is not in the trace.
+    `request` returns the pod of a record, None if its template is not in the trace.
     """
 
     _templates: dict[int, pod_pb2.Pod]

@@ -285,7 +285,7 @@ class SchedulingCosts:
         return now
 
     def node_of_binding(self, uid: str) -> str:
-        """Return the node that a pod is being bound to, "" where no binding is under way."""
+        """Return the node that a pod is being bound to, "" if no binding is under way."""
         for outcome in self._waiting.values():
             if outcome.pop.uid == uid and outcome.HasField("bind"):
                 return outcome.bind.node_name

@@ -70,7 +70,7 @@ class Limits:
 class Replay:
     """One run of one trace against a scheduler and, where there is usage, an eviction service.
 
-    `stop_ns` is the latest time of the run, None where it ends when nothing is left to happen.
+    `stop_ns` is the latest time of the run, None if it ends when nothing is left to happen.
     """
 
     _wakeup_ns: int | None
@@ -126,7 +126,7 @@ class Replay:
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> ReplayEnd:
         """Replay the trace and return why the replay ended.
 
-        `records` are those of the whole trace, also where the replay goes on from a checkpoint.
+        `records` are those of the whole trace, also where the replay continues from a checkpoint.
         Raises LoopError and AnswerError.
         """
         source = self.source
@@ -269,7 +269,7 @@ def _pod_name(event: scheduler_pb2.Event) -> str:
 
 
 def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayEnd]:
-    """Return the latest time of a replay, ns, None for none, and why it ends then."""
+    """Return the latest time of a replay, ns, None if none, and why it ends then."""
     if until_ns is not None and (not window_end_ns or until_ns <= window_end_ns):
         return until_ns, ReplayEnd.UNTIL
     return window_end_ns or None, ReplayEnd.WINDOW

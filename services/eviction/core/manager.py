@@ -123,7 +123,7 @@ class Manager:
     ) -> StepResult | NeedReclaim:
         """Take a step at `now_ns` over the active `pods`, in the node's order.
 
-        `summary` is None where the statistics could not be read; `disk_info_error` is why the file
+        `summary` is None if the statistics could not be read; `disk_info_error` is why the file
         systems could not be inspected, which matters until they have been once. Raises
         StepOrderError while a step waits for its collection.
         """
@@ -151,7 +151,7 @@ class Manager:
         """End the step that waits, with the statistics after the collection.
 
         The pod is not evicted if no threshold is met any more, with minimum reclaims and before
-        grace periods. Without statistics (None) it is evicted. Raises StepOrderError where no step
+        grace periods. Without statistics (None) it is evicted. Raises StepOrderError if no step
         waits. Source: reclaimNodeLevelResources.
         """
         if self._pending is None:
@@ -195,7 +195,7 @@ class Manager:
     ) -> Mapping[Signal, int] | None:
         """Return how much of each signal must be available for steps to change nothing.
 
-        None where no amount is enough in this state. With these amounts `may_skip` will be true for
+        None if no amount is enough in this state. With these amounts `may_skip` will be true for
         the same pods (`limited` as there) and the capacities of `observations`.
         """
         if not self.may_skip(observations, now_ns=now_ns, limited=limited):

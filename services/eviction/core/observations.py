@@ -79,7 +79,7 @@ class FsMeasure(Flag):
 
 
 def used_bytes(usage: FsUsage | None) -> int:
-    """Return the bytes used, 0 where they are not reported."""
+    """Return the bytes used, 0 if they are not reported."""
     return 0 if usage is None else usage.used_bytes or 0
 
 
@@ -113,7 +113,7 @@ def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator
 class Observation:
     """What is `available` of `capacity` (bytes, inodes or pids) under a signal.
 
-    `time_ns` is when it was measured, None where that is not reported, which counts as new.
+    `time_ns` is when it was measured, None if that is not reported, which counts as new.
     """
 
     available: int
@@ -123,7 +123,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStats:
-    """A memory cgroup in bytes; None where a figure is not reported."""
+    """A memory cgroup in bytes; None if a figure is not reported."""
 
     available_bytes: int | None = None
     working_set_bytes: int | None = None
@@ -132,7 +132,7 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsStats:
-    """A file system in bytes and inodes; None where a figure is not reported."""
+    """A file system in bytes and inodes; None if a figure is not reported."""
 
     available_bytes: int | None = None
     capacity_bytes: int | None = None
@@ -143,7 +143,7 @@ class FsStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlimitStats:
-    """The machine's process ids; None where a figure is not reported."""
+    """The machine's process ids; None if a figure is not reported."""
 
     max_pid: int | None = None
     running_processes: int | None = None
@@ -264,7 +264,7 @@ class FileSystemLayout:
     """The rules for one layout of file systems.
 
     With `imagefs_is_dedicated`, writable layers do not count in a container's usage of local
-    storage. `containerfs_is` is the file system whose thresholds writable layers share; None where
+    storage. `containerfs_is` is the file system whose thresholds writable layers share; None if
     that is undetermined (split, but without a dedicated imagefs).
     """
 

@@ -49,7 +49,7 @@ class EvictionContainer:
 class EvictionVolume:
     """A volume; `kind` is its source's field name in a pod's spec ("emptyDir", "hostPath").
 
-    `medium` ("" for disk) and `size_limit` (None for none) are an emptyDir's.
+    `medium` ("" for disk) and `size_limit` (None if none) are an emptyDir's.
     """
 
     name: str
@@ -70,10 +70,10 @@ class EvictionVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPod:
-    """What eviction reads of a pod; `priority` is spec.priority, 0 where absent.
+    """What eviction reads of a pod; `priority` is spec.priority, 0 if absent.
 
-    `termination_grace_s` is spec.terminationGracePeriodSeconds, None where absent; `qos_class` is
-    status.qosClass, "" where absent.
+    `termination_grace_s` is spec.terminationGracePeriodSeconds, None if absent; `qos_class` is
+    status.qosClass, "" if absent.
     """
 
     uid: str
@@ -127,7 +127,7 @@ def request(pod: EvictionPod, resource: str) -> Quantity:
 
 
 def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None:
-    """Return the pod's limit, None where no container has one.
+    """Return the pod's limit, None if no container has one.
 
     With `sidecars` (from v1.28 on) a sidecar's limit adds to that of the containers and of the
     init containers after it; without, it is an init container like any other.

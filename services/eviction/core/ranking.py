@@ -35,7 +35,7 @@ from services.kube.quantity import NANO, Quantity
 class RankedPod:
     """A pod in the ranking, with its criteria.
 
-    `usage` is None where the pod has no statistics; it and `request` are bytes, inodes or pids of
+    `usage` is None if the pod has no statistics; it and `request` are bytes, inodes or pids of
     the starved resource. `above_request` is the last criterion: usage minus request, rounded down.
     """
 

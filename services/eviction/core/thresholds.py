@@ -103,7 +103,7 @@ class Threshold:
 def percent_share(percent: float) -> float:
     """Return `percent`/100 in 32-bit arithmetic, as upstream's parsePercentage computes it.
 
-    Raises OverflowError where a 32-bit float cannot hold it.
+    Raises OverflowError if a 32-bit float cannot hold it.
     """
     return _float32(_float32(percent) / 100)
 

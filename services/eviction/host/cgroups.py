@@ -31,7 +31,7 @@ _UNLIMITED = 1 << 62
 
 
 class CgroupError(ValueError):
-    """A folder that is not a memory control group; the text is for people."""
+    """A folder that is not a memory control group; the text is for users."""
 
 
 class CgroupVersion(Enum):
@@ -80,7 +80,7 @@ class Cgroup:
         return [Cgroup(folder, self.version) for folder in folders]
 
     def memory(self) -> CgroupMemory | None:
-        """Return the group's memory, None where the group has been removed.
+        """Return the group's memory, None if the group has been removed.
 
         The working set is the usage minus inactive file pages.
         """
@@ -126,7 +126,7 @@ _FILES = {
 
 
 def _stat(text: str, name: str) -> int:
-    """Return a figure of memory.stat, 0 where it is missing."""
+    """Return a figure of memory.stat, 0 if it is missing."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -227,7 +227,7 @@ class Notifier(Protocol):
 
 
 def open_notifier(cgroup: Cgroup) -> Notifier:
-    """Return a notifier for a group. Raises OSError where the kernel refuses."""
+    """Return a notifier for a group. Raises OSError if the kernel refuses."""
     return UsageNotifier(cgroup) if cgroup.version is CgroupVersion.V1 else EventNotifier(cgroup)
 
 

@@ -106,7 +106,7 @@ class Watch:
         machine: Machine | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Raise ConfigError for refused thresholds, OSError where the kernel refuses to notify."""
+        """Raise ConfigError for refused thresholds, OSError if the kernel refuses to notify."""
         self._settings = settings
         self._report = report
         self._machine = machine or Machine()

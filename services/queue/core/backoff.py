@@ -237,7 +237,7 @@ class FlushTicks:
         """Return the first tick from `now_ns` on whose flush would move something.
 
         `due_ns` is when the first pod no longer backs off, `oldest_unschedulable_ns` the earliest
-        timestamp of an unschedulable pod, None without such a pod. Returns None where both are
+        timestamp of an unschedulable pod, None without such a pod. Returns None if both are
         None. A tick at which the flush has been done is not returned again.
         """
         ticks: list[int] = []

@@ -78,13 +78,13 @@ class PodRef:
 class QueuedPod(NamedTuple):
     """One version of a pending pod.
 
-    `nominated_node_name` is status.nominatedNodeName, "" for none. `sort_key` is the QueueSort
+    `nominated_node_name` is status.nominatedNodeName, "" if none. `sort_key` is the QueueSort
     plugin's order as data, ascending; empty is the default order, priority descending. `gates` name
     the PreEnqueue plugins that reject the pod: it does not become active while there are any.
     `labels` and `spec` are what queueing hints read; `spec` is None before v1.34. `digest` covers
     everything outside status, resourceVersion and generation. Only an update compares digests, of
     its two versions; elsewhere it may be empty. `spread_selector` selects the pods that a profile's
-    default spread constraints counted when they refused this one; None where they did not, or where
+    default spread constraints counted when they refused this one; None if they did not, or if
     the scheduler did not send it.
     """
 
@@ -157,7 +157,7 @@ class QueuedPodInfo(NamedTuple):
     breaks ties of the timestamp in the order of arrival; `failure` is the last cycle's, None before
     the first. v1.34 backs off by `unschedulable_count`, the cycles in which plugins refused it, or
     by `consecutive_errors`, the failures in a row that no plugin decided; `gating_plugin` is the
-    PreEnqueue plugin that rejected it last, "" for none.
+    PreEnqueue plugin that rejected it last, "" if none.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
     """
 
@@ -210,7 +210,7 @@ class InFlightPod(NamedTuple):
 
     `pod_info` is as before the pop: attempts and times belong to the pop, since without queueing
     hints an update of an in-flight pod queues a second copy with its own. `nominated_node_name` is
-    the nominator's at the pop, "" for none. `owner` holds the pop until `lease_until_ns`; 0 is for
+    the nominator's at the pop, "" if none. `owner` holds the pop until `lease_until_ns`; 0 is for
     ever.
     """
 

@@ -34,7 +34,7 @@ class WouldBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueClosed:
-    """The queue is closed and drained; `text` is upstream's error, "" where it has none."""
+    """The queue is closed and drained; `text` is upstream's error, "" if it has none."""
 
     text: str = ""
 

@@ -81,7 +81,7 @@ class SchedulingQueue:
     def update(self, old: QueuedPod | None, new: QueuedPod, *, now_ns: int) -> SubQueue | None:
         """Replace a pod by its new version; return its sub-queue, None while in flight.
 
-        `old` is None where the caller does not have the old version.
+        `old` is None if the caller does not have the old version.
         """
         self._parts.advance(now_ns)
         assert old is None or old.key == new.key

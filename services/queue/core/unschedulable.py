@@ -18,7 +18,7 @@ from itertools import chain, islice
 from services.queue.core.queued_pod import AssignedPod, Failure, PodKey, QueuedPodInfo
 
 Group = tuple[Failure | None, str]
-"""A failure and a gating plugin, "" for none: what decides which hints an event calls."""
+"""A failure and a gating plugin, "" if none: what decides which hints an event calls."""
 
 
 class UnschedulablePods:

@@ -129,7 +129,7 @@ class CallMetrics(HandlerInterceptor):
 
 
 def _code(context: Any) -> str:
-    """Return the code that a handler has set; "" for none."""
+    """Return the code that a handler has set; "" if none."""
     code = context.code()
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES.get(number, "") if number else ""

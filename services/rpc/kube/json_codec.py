@@ -289,7 +289,7 @@ class _Form:
         return self._writers[name]
 
     def _field(self, field: FieldDescriptor) -> _Write | None:
-        """Return how a field's value is written, None where JSON holds it as it is."""
+        """Return how a field's value is written, None if JSON holds it as it is."""
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
             return partial(_written_map, self._element(kind.fields_by_name["value"]))

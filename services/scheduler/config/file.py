@@ -49,10 +49,10 @@ _NO_EFFECT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfiguration:
-    """What the file says; None where it says nothing and upstream has no default of its own.
+    """What the file says; None if it says nothing and upstream has no default of its own.
 
     percentage_of_nodes_to_score: 0 to 100, 0 for the adaptive formula. initial_backoff_ns and
-    max_backoff_ns are the queue's, None where the file leaves them out. disable_preemption is of
+    max_backoff_ns are the queue's, None if the file leaves them out. disable_preemption is of
     v1alpha1 alone. warnings: a sentence for each thing that has no effect here.
     """
 
@@ -247,7 +247,7 @@ def _check_enabled(plugin: _Plugin, path: str, names: frozenset[str]) -> None:
 
 
 def _args(config: _PluginConfig, made: Reading) -> object:
-    """Return a plugin's arguments, None where nothing of them is served."""
+    """Return a plugin's arguments, None if nothing of them is served."""
     name, args = config.name, {} if config.args is None else config.args
     if not isinstance(args, dict):
         raise DataError("", "must be a mapping of fields")

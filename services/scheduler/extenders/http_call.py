@@ -97,7 +97,7 @@ class HttpCaller:
         return HTTPSConnectionPool(self._host, self._port, timeout=timeout, **self._tls)
 
     def _bounded(self, verb: str, body: bytes, deadline: float) -> bytes:
-        """Call once. Raises ConnectionError where the other side closed, CallError otherwise."""
+        """Call once. Raises ConnectionError if the other side closed, CallError otherwise."""
         result = _Result()
         thread = Thread(
             target=self._call, args=(self._pool, verb, body, result), daemon=True, name="extender"

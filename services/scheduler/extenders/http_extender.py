@@ -195,7 +195,7 @@ def read_preemption_result(answer: object) -> list[NodeVictims]:
 
 
 def read_binding_result(answer: object) -> None:
-    """Read an ExtenderBindingResult. Raises AnswerError where the binding failed."""
+    """Read an ExtenderBindingResult. Raises AnswerError if the binding failed."""
     _check_error(_fields(answer, "the answer"))
 
 

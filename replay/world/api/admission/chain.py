@@ -41,7 +41,7 @@ class Admission:
     def put(
         self, now_ns: int, message: object_pb2.KubernetesObject, pods: Iterable[pod_pb2.Pod]
     ) -> str:
-        """Create or update an object; `pods` exist already. Return a note, "" for none.
+        """Create or update an object; `pods` exist already. Return a note, "" if none.
 
         Raises AdmissionError and FieldError.
         """
@@ -80,7 +80,7 @@ class Admission:
                 self.quotas.remove(namespace, ref.name)
 
     def admit(self, now_ns: int, pod: pod_pb2.Pod, *, recorded: bool) -> str:
-        """Fill in a pod and return a note, "" for none. Raises AdmissionError and FieldError.
+        """Fill in a pod and return a note, "" if none. Raises AdmissionError and FieldError.
 
         recorded: a controller creates it as in the recording, where it was not refused.
         """

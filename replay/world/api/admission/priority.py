@@ -30,7 +30,7 @@ class PriorityAdmission:
         self._classes = {system_class.name: system_class for system_class in SYSTEM_CLASSES}
 
     def put_class(self, message: scheduling_pb2.PriorityClass) -> None:
-        """Create or update a class. Raises AdmissionError where an API server rejects it."""
+        """Create or update a class. Raises AdmissionError if an API server rejects it."""
         try:
             new = priority_class_from_message(message)
         except FieldError as error:
@@ -60,7 +60,7 @@ class PriorityAdmission:
         return [self._classes[name] for name in sorted(self._classes)]
 
     def admit(self, pod: pod_pb2.Pod) -> str:
-        """Fill in priority and preemptionPolicy, and return a note, "" for none.
+        """Fill in priority and preemptionPolicy, and return a note, "" if none.
 
         A priority that the pod already has is kept, since a recorded pod has passed a real
         admission. Raises AdmissionError for a pod without a priority whose class is unknown, or

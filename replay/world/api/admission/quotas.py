@@ -219,7 +219,7 @@ def _is_by_pod(name: str) -> bool:
 
 
 def _unspecified(hard: Mapping[str, Quantity], spec: pod_pb2.PodSpec) -> str:
-    """Return the limited resources that containers leave out, with their names; "" for none."""
+    """Return the limited resources that containers leave out, with their names; "" if none."""
     if any(map(is_pod_level, (*spec.resources.requests, *spec.resources.limits))):
         return ""
     lacking: dict[str, set[str]] = {}

@@ -8,7 +8,7 @@ from services.rpc.errors import FieldError
 
 
 class AdmissionError(ValueError):
-    """An object that an API server would reject; the text is for people.
+    """An object that an API server would reject; the text is for users.
 
     `retry_ns` is when an equal request could succeed though nothing happens until then; None:
     never.

@@ -97,7 +97,7 @@ class CronJobs(WorldPart):
         return made, deleted
 
     def _due_s(self, cron: _Cron, now_s: int) -> int | None:
-        """Return the latest scheduled time that has no Job yet, None for none."""
+        """Return the latest scheduled time that has no Job yet, None if none."""
         spec, since_s = cron.message.spec, cron.since_s
         if spec.HasField("starting_deadline_seconds"):
             since_s = max(since_s, now_s - spec.starting_deadline_seconds - 1)

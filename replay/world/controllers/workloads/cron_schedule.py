@@ -40,7 +40,7 @@ _DAY_S = 86_400
 
 
 class ScheduleError(ValueError):
-    """An invalid schedule; the text is for people."""
+    """An invalid schedule; the text is for users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Schedule:
         return None
 
     def latest(self, after_s: int, until_s: int) -> int | None:
-        """Return the last time after `after_s` and up to `until_s`, None for none."""
+        """Return the last time after `after_s` and up to `until_s`, None if none."""
         if self.every_s:
             number = (until_s - after_s) // self.every_s
             return after_s + number * self.every_s if number > 0 else None

@@ -201,7 +201,7 @@ class DaemonSets(WorldPart):
         return bool(daemon_set.stale)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield a text for each rollout that is under way or waits, for people."""
+        """Yield a text for each rollout that is under way or waits, for users."""
         for daemon_set in self._sets.values():
             pods = [
                 uid
@@ -451,7 +451,7 @@ def pin(pod: pod_pb2.Pod, node_name: str) -> None:
 
 
 def target(pod: pod_pb2.Pod) -> str:
-    """Return the node that a daemon pod is on, or is pinned to; "" for none."""
+    """Return the node that a daemon pod is on, or is pinned to; "" if none."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity.node_affinity

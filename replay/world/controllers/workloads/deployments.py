@@ -4,7 +4,7 @@ A rollout goes on whenever the pods of a ReplicaSet change, one step at a time (
 a Deployment that is not rolling out costs nothing then. A template that a ReplicaSet has already,
 of a rollout before or of the trace, is rolled out to that one.
 
-A trace that begins in the middle of a rollout goes on from the sizes that its ReplicaSets have.
+A trace that begins in the middle of a rollout continues from the sizes that its ReplicaSets have.
 Replicas that differ from the annotation `desired-replicas` of a ReplicaSet are a user's scaling,
 which comes before the rollout; where upstream stops at a lone ReplicaSet whose annotation is wrong
 though its size is right, the annotation is corrected here.
@@ -133,7 +133,7 @@ class Deployments(WorldPart):
         return step
 
     def unfinished(self, now_ns: int) -> Iterator[str]:
-        """Yield a text for each rollout that is under way, or waits while paused, for people."""
+        """Yield a text for each rollout that is under way, or waits while paused, for users."""
         for deployment in self._cluster.deployments.values():
             view = self._view(now_ns, deployment) if deployment.spec.paused else None
             if view is not None and not view.is_settled:
@@ -149,7 +149,7 @@ class Deployments(WorldPart):
             yield f"{text}, {available} are available{late}"
 
     def _next(self, now_ns: int, view: _View) -> list[workloads_pb2.ReplicaSet]:
-        """Create or resize ReplicaSets as the next step, and return them; [] where none is left."""
+        """Create or resize ReplicaSets as the next step, and return them; [] if none is left."""
         deployment, bounds = view.deployment, view.bounds
         recreates = deployment.spec.strategy.type == RECREATE
         if deployment.spec.paused or rolling_update.is_scaled(bounds, view.sets):

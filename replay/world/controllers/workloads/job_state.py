@@ -223,7 +223,7 @@ class JobState:
 
 
 def index_of(pod: pod_pb2.Pod) -> int | None:
-    """Return a pod's completion index, None where it has none."""
+    """Return a pod's completion index, None if it has none."""
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 

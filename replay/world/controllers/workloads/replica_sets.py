@@ -80,7 +80,7 @@ class ReplicaSets(Part):
     ) -> tuple[int, int | None]:
         """Return how many pods of a set are available, and when the next one will be, ns.
 
-        A pod is available once it has been ready for minReadySeconds. The time is None where no
+        A pod is available once it has been ready for minReadySeconds. The time is None if no
         ready pod waits for that.
         """
         ready = self._cluster.owned.ready_ns.get(replica_set.metadata.uid, {})

@@ -61,7 +61,7 @@ class SizedSet:
     """A ReplicaSet: spec.replicas, its available pods, and what the last scaling noted on it.
 
     `desired` and `most` are the annotations with the Deployment's replicas, and those with
-    maxSurge, when this set was last scaled; None where it lacks them.
+    maxSurge, when this set was last scaled; None if it lacks them.
     """
 
     uid: str

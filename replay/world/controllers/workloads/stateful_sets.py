@@ -186,7 +186,7 @@ class StatefulSets(WorldPart):
         return self._roll(now_ns, stateful_set, pods, desired)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield a text for each rollout that is under way, waits or ends early, for people."""
+        """Yield a text for each rollout that is under way, waits or ends early, for users."""
         for uid, stateful_set in self._sets.items():
             pods = self._active(uid, stateful_set)
             older = [
@@ -225,7 +225,7 @@ class StatefulSets(WorldPart):
     def _keep(
         self, now_ns: int, stateful_set: _Set, pods: dict[int, PodRecord], ordinal: int
     ) -> bool | None:
-        """Create or replace the pod of an ordinal; return `sync`'s result, None to go on."""
+        """Create or replace the pod of an ordinal; return `sync`'s result, None to continue."""
         pod = pods.get(ordinal)
         if pod is not None and pod.is_terminal:
             if not pod.is_terminating:

@@ -232,7 +232,7 @@ class Workloads(Controller):
         return bool(pod.owner_uid or self._controller_of(pod))
 
     def unfinished_rollouts(self, now_ns: int) -> Iterator[str]:
-        """Yield a text for each rollout that is under way, waits or ends early, for people."""
+        """Yield a text for each rollout that is under way, waits or ends early, for users."""
         yield from self._deployments.unfinished(now_ns)
         yield from self._stateful_sets.unfinished()
         yield from self._daemon_sets.unfinished()
@@ -288,11 +288,11 @@ class Workloads(Controller):
             self._pod_controllers[kind].adopted(owner_uid, pod)
 
     def _controller_of(self, pod: PodRecord) -> str:
-        """Return the UID of the controller that a pod should have, "" for none."""
+        """Return the UID of the controller that a pod should have, "" if none."""
         return self._pod_refs.owner(pod.message.metadata, partial(self._may_claim, pod))
 
     def _note_claimed(self, what: str, former_uid: str, owner_uid: str) -> None:
-        """Note, for people, that a controller has released or adopted one of such objects."""
+        """Note, for users, that a controller has released or adopted one of such objects."""
         if former_uid:
             text = f"released {what} whose labels its selector does not match"
             self._journal.note("released", f"{self._named(former_uid)} {text}")

@@ -171,7 +171,7 @@ class QueueRules(ABC):
 
     @abstractmethod
     def take(self) -> QueuedPodInfo | None:
-        """Remove and return what a pop returns now, None where it would block."""
+        """Remove and return what a pop returns now, None if it would block."""
 
     @abstractmethod
     def add_unschedulable(

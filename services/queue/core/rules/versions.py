@@ -54,7 +54,7 @@ class QueueVersion:
     parts. `ranked` decides for a configuration whether pods whose backoff ends together are ordered
     as in activeQ, `compares_digests` whether an update is compared by the digests of the pod's
     versions. `settings` are the fields of QueueConfig that not every version has, `backoff_ns_min`
-    is 0 where pods may be configured to have no backoff, `sub_queues` are those that the version
+    is 0 if pods may be configured to have no backoff, `sub_queues` are those that the version
     shows.
     `has_pre_enqueue`: plugins may gate pods. `has_activate`: Activate makes pods active at once.
     `registers_events`: plugins register for events, with queueing hints or without, so that pods
