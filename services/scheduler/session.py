@@ -147,14 +147,14 @@ class SchedulerSession:
         """Commit what a round brings, then decide heads in batches until the answer is complete."""
         outcomes = scheduler_pb2.RoundOutcomes()
         self.runner.begin()
+        if batch.operations or not self._heads:  # else the last answer's heads are still next
+            await self._commit(batch, outcomes)
         tried = 0
-        while True:
-            if batch.operations or not self._heads:  # else the last answer's heads are still next
-                tried += await self._commit(batch, outcomes)
-            ends = tried and (outcomes.awaits_effects or self._must_answer(outcomes))
-            if not self._heads or tried >= pods_max or ends:
+        while self._heads and tried < pods_max:
+            heads = self._heads[: min(self._batch_size, pods_max - tried)]
+            tried += await self._commit(await self._decide(heads), outcomes)
+            if tried and (outcomes.awaits_effects or self._must_answer(outcomes)):
                 break
-            batch = await self._decide(self._heads[: min(self._batch_size, pods_max - tried)])
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.awaits_effects = False
