@@ -659,7 +659,7 @@ class CachedAttempt:
             raise
         self.refuser = _overridden_by(self.equivalence.refuser, self.overridden)
 
-    def nominated_row(self) -> int | None:
+    def try_nominated_node(self) -> int | None:
         """Try the pod's nominated node alone: return its row where the pod fits, else None.
 
         PreFilter's choice of nodes is disregarded. A refusal is kept as `tried`; after a failure

@@ -9,7 +9,7 @@ until one of them changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.kube.pod import EMPTY, Pod
 from services.kube.storage import (
@@ -22,6 +22,13 @@ from services.kube.storage import (
     VolumeAttachment,
 )
 from services.kube.workloads import Controller, ControllerKind, Namespace, Service
+
+
+class NominatedPlace(NamedTuple):
+    """The node that a pod is nominated to, and its place among the pods nominated there, from 0."""
+
+    node_name: str
+    place: int
 
 
 class Nominations:
@@ -56,6 +63,28 @@ class Nominations:
         del self._by_node[node_name][uid]
         if not self._by_node[node_name]:
             del self._by_node[node_name]
+
+    def restore(self, pod: Pod, nominated: NominatedPlace | None) -> None:
+        """Bring back what `place_of` returned for the pod, while other nominations stand as then.
+
+        So changes are undone exactly where the latest is undone first.
+        """
+        if self.place_of(pod.uid) == nominated:
+            return
+        self.drop(pod.uid)
+        if nominated is None:
+            return
+        self.put(pod, nominated.node_name)
+        held = self._by_node[nominated.node_name]
+        for uid in list(held)[nominated.place : -1]:
+            held[uid] = held.pop(uid)
+
+    def place_of(self, uid: str) -> NominatedPlace | None:
+        """Return where a pod is nominated."""
+        node_name = self._node_of.get(uid)
+        if node_name is None:
+            return None
+        return NominatedPlace(node_name, list(self._by_node[node_name]).index(uid))
 
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to, "" for none."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from services.framework.preemption.preemptor import Nominate as Nomination
 from services.framework.runtime.diagnosis import Refused
+from services.framework.snapshot.catalog import NominatedPlace
 from services.kube.pod import Pod
 from services.kube.value import value
 from services.scheduler.core.queueing.steps import Head, QueueStep
@@ -80,7 +81,7 @@ class Decision:
     pod: Pod | None
     verdict: Verdict
     steps: tuple[QueueStep, ...]
-    nominated_before: str = ""
+    nominated_before: NominatedPlace | None = None
     choice_mark: int = 0
     phases_ns: Mapping[str, int] = field(default_factory=lambda: NOT_MEASURED)
     warnings: tuple[str, ...] = ()

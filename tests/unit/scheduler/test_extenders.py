@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -61,7 +63,7 @@ def served(config: ExtenderConfig, *, plain: bool = True, **verbs: Verb) -> Iter
             profiles=without_ignored([profile if plain else DEFAULT_PROFILE], configs),
             extenders=(extender,),
         )
-        scheduler = Scheduler(options)
+        scheduler = Scheduler(options, stopwatch=partial(next, count(0, 10)))
         for name in NODES:
             scheduler.put_node(make_node(name).capacity(cpu="4", memory="8Gi").obj())
         with closing(extender):
@@ -380,6 +382,15 @@ def test_a_nominated_node_is_asked_about_first() -> None:
         assert bound(case.decide(replace(nominated, uid="other"))).node_name == "b"
     asked: list[list[str]] = [args["NodeNames"] for args in case.served.asked("filter")]
     assert asked == [["a"], ["a", "b", "c"]]
+
+
+def test_phases_before_a_refused_nominated_node_count_with_those_after_it() -> None:
+    """The time of an attempt is that of all its phases, of which the latest is the last."""
+    with served(FILTER, filter=only("b")) as case:
+        nominated = replace(pod(), uid="other", nominated_node_name="a")
+        phases_ns = case.decide(nominated).phases_ns
+        assert phases_ns == {"PreFilter": 10, "Filter": 20, "Extenders": 20}
+        assert list(phases_ns) == ["PreFilter", "Filter", "Extenders"]
 
 
 def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_extender() -> None:

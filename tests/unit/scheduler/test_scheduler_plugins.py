@@ -27,6 +27,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, Stage
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import (
+    AddUnschedulable,
     CommitUnschedulable,
     DeleteNomination,
     Head,
@@ -208,6 +209,34 @@ def test_owned_columns_are_as_before_after_an_undo_and_a_refused_binding(refused
     else:
         scheduler.undo([decision])
     assert columns(scheduler) == (1, 0)
+
+
+def test_nominations_stand_in_their_old_order_after_an_undo() -> None:
+    """Nominated pods of lower priority lose their nomination in this order."""
+    scheduler = scheduler_with()
+    nominated = [
+        replace(make_pod(name).req(cpu=cpu).obj(), nominated_node_name="a")
+        for name, cpu in (("first", "1"), ("second", "9"), ("third", "1"))
+    ]
+    for pod in nominated:
+        scheduler.put_pod(pod)
+    heads = [
+        Head(pop=PopId(pod.uid, cycle), attempts=1, first_enqueued_ns=0, queued_ns=0)
+        for cycle, pod in enumerate(nominated[:2], 1)
+    ]
+    scheduler.undo([scheduler.decide(head, 0) for head in heads])
+    assert scheduler.snapshot.nominations.on("a") == tuple(nominated)
+
+
+def test_a_binding_that_fails_after_an_undo_is_of_the_last_cycle_that_the_queue_accepted() -> None:
+    """A move since then counts for its pod; cycles that were taken back are no cycles."""
+    scheduler = scheduler_with()
+    bound, taken_back = (
+        decide(scheduler, make_pod(name).obj(), cycle) for cycle, name in ((7, "p"), (8, "q"))
+    )
+    scheduler.undo([taken_back])
+    steps = scheduler.answer(bound.head.pop, Stage.BIND)
+    assert AddUnschedulable(bound.head.pop, 7) in steps
 
 
 def test_a_column_counts_pods_once_for_all_profiles_and_those_that_were_there() -> None:

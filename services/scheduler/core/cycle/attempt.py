@@ -48,6 +48,7 @@ from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework, NotBound
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import CachedAttempt
+from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
@@ -94,10 +95,11 @@ class Recorder:
         self._last_ns = stopwatch() if stopwatch is not None else 0
 
     def phase(self, name: str) -> None:
-        """Record the time since the last phase as that of `name`."""
+        """Add the time since the last phase to that of `name`, which is the latest from now on."""
         if self._stopwatch is not None:
             now_ns = self._stopwatch()
-            self.phases_ns[name] = now_ns - self._last_ns
+            # Extenders that refuse a nominated node end Filter twice; the latest phase is the last.
+            self.phases_ns[name] = self.phases_ns.pop(name, 0) + now_ns - self._last_ns
             self._last_ns = now_ns
 
 
@@ -149,7 +151,7 @@ class Attempt(NamedTuple):
 
     head: Head
     pod: Pod
-    nominated_before: str
+    nominated_before: NominatedPlace | None
     choice_mark: int
     follows_from_class: bool
 
@@ -210,7 +212,7 @@ class Attempts:
 
         A pod that is gone, is being deleted or is assigned needs no scheduling any more.
         """
-        nominated = self._snapshot.nominations.node_of(head.pop.uid)
+        nominated = self._snapshot.nominations.place_of(head.pop.uid)
         mark = self._choice.mark()
         if pod is None or pod.is_terminating or pod.node_name:
             return Decision(
@@ -396,8 +398,10 @@ class Cycle:
             recorder.cached = cached
             return FitError(diagnosis=cached.diagnosis(), cached=cached)
         cached.sync(pod)
-        row = cached.nominated_row() if self._nominated_first else None
-        nominated = None if row is None else self._nominated_node(pod, row, cached, recorder)
+        row = cached.try_nominated_node() if self._nominated_first else None
+        nominated = (
+            None if row is None else self._unless_extenders_refuse(pod, row, cached, recorder)
+        )
         if nominated is not None:
             if not recorder.wants_all:
                 return nominated
@@ -406,7 +410,7 @@ class Cycle:
         result = self._best_node(pod, attempt, cached, recorder)
         return result if nominated is None or isinstance(result, CycleError) else nominated
 
-    def _nominated_node(
+    def _unless_extenders_refuse(
         self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
     ) -> ScheduleResult | None:
         """Return the pod's nominated node, which passed the filters, if extenders let it pass.

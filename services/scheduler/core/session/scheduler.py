@@ -163,7 +163,7 @@ class Scheduler:
 
     def decide(self, head: Head, now_ns: int) -> Decision:
         """Decide what becomes of the queue's next pod, and change the snapshot accordingly."""
-        self._latest_cycle = max(self._latest_cycle, head.pop.cycle)
+        self._latest_cycle = head.pop.cycle
         decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
         self._mark_movable(decision)
         if decision.awaits_answer:
@@ -182,7 +182,13 @@ class Scheduler:
         )
 
     def undo(self, decisions: Sequence[Decision]) -> None:
-        """Take back decisions whose pops the queue did not accept, the latest first."""
+        """Take back decisions whose pops the queue did not accept, the latest first.
+
+        They are the last ones, so that the queue's cycle, which counts pops, is again that before
+        the first of them. Their pods stay marked as movable: a move may be sent that moves none.
+        """
+        if decisions:
+            self._latest_cycle = decisions[0].head.pop.cycle - 1
         for decision in reversed(decisions):
             self._unanswered.pop(decision.head.pop, None)
             self._choice.reset(decision.choice_mark)
@@ -190,10 +196,7 @@ class Scheduler:
                 continue
             if isinstance(decision.verdict, Binding):
                 self._release(decision)
-            if decision.nominated_before:
-                self.snapshot.nominations.put(decision.pod, decision.nominated_before)
-            else:
-                self.snapshot.nominations.drop(decision.pod.uid)
+            self.snapshot.nominations.restore(decision.pod, decision.nominated_before)
 
     # Answers
 
