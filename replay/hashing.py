@@ -1,4 +1,4 @@
-"""Names, UIDs and draws: hashes of what they stand for, never of chance.
+"""Names, UIDs and random draws: keyed hashes of their identity, never a generator's output.
 
 Two runs of one trace therefore make the same pods, even where the runs differ otherwise. A random
 number is a keyed hash of the seed and of its purpose. No number depends on the numbers drawn

@@ -151,9 +151,9 @@ def run_replay(
 
 
 def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
-    """Raise what run_replay raises before it makes its run directory; nothing is left behind.
+    """Validate a replay as run_replay does before it creates its run directory; write nothing.
 
-    Services without an address are looked for within this process.
+    Services without an address run within this process.
     """
     for _ in itertools.islice(open_records(), _SMALL):
         pass

@@ -115,7 +115,7 @@ def parts(whole: object) -> Iterator[tuple[str, object]]:
 
 
 def _members(part: object) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of a part, and what stands in its tuples by the names of the classes."""
+    """Yield the attributes of a part, and the items of its tuples by the names of their classes."""
     for name, value in vars(part).items():
         yield name, value
         if type(value) is tuple:

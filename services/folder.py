@@ -121,7 +121,7 @@ class Folder:
     def write_private(self, name: str, content: bytes) -> None:
         """Write a whole file that its owner alone may read and change; a former one stays.
 
-        Of several writers at once, the file is that of the first.
+        If several processes write at once, the first one's file is kept.
         """
         draft, file = self._draft(name)
         try:
@@ -261,7 +261,7 @@ def _refuse_kind(kind: int, name: str | Path) -> None:
 
 
 def _kind(name: str | Path, folder: int | None) -> int:
-    """Return a file's type as in stat.S_IFMT; 0 if there is nothing, or nothing to be seen."""
+    """Return a file's type as in stat.S_IFMT; 0 if it is missing or cannot be read."""
     try:
         return stat.S_IFMT(os.lstat(name, dir_fd=folder).st_mode)
     except OSError:

@@ -301,7 +301,7 @@ class EmbeddedServices:
             raise BackendError(f"the services did not start: {error}") from error
 
     def restart(self) -> None:
-        """Stop what is left of the services and start all of them again, at other addresses.
+        """Stop the remaining services and start all of them again, at other addresses.
 
         Raises BackendError.
         """

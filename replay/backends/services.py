@@ -277,7 +277,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
 
 @dataclass(slots=True)
 class _Expected:
-    """A request without its response: how many `rounds` are left of it, and what they allow.
+    """A request without its complete response: its unanswered `rounds`, and what they allow.
 
     `is_part`: it has only a part of a round's events.
     """

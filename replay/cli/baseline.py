@@ -1,4 +1,4 @@
-"""Which values of a sweep's axes are the baseline's own: the options without the axis say the same.
+"""The values of a sweep's axes that equal the baseline, that is the options without the axis.
 
 `--scale-nodes 1.0`, a `--set` of the value that the trace has, an option's default.
 """

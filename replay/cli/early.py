@@ -1,7 +1,7 @@
-"""What a replay would refuse is refused before anything runs: its options, files, overrides, names.
+"""Early validation of replays: options, files, overrides and names, before anything runs.
 
-`compare` and `sweep` look at every one of their replays before they begin with the first: up to
-where its services have accepted their configurations.
+`compare` and `sweep` validate all their replays before they start the first one, up to the point at
+which its services have accepted their configurations.
 """
 
 from __future__ import annotations

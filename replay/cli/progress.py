@@ -27,7 +27,7 @@ _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
 _ESTIMATE_S = 2.0
 _READ_AHEAD = 0.9
-"""A trace of which more was read before the replay began is not read while it continues."""
+"""The share of a trace above which it counts as read before the replay began."""
 
 
 class Progress:

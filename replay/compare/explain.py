@@ -38,7 +38,7 @@ _ENDS_MAX = 48
 
 
 class DifferenceReason(Enum):
-    """What explains a difference, or an agreement that depends on more than the recording.
+    """The reason of a difference, or of an agreement that depends on more than the recording.
 
     ORDER: another order of concurrent decisions. LATE: changes that were recorded before the
     decision, but not seen yet. CHANGE: a rule that changed in the recorded version. MISSING:

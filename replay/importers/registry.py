@@ -110,7 +110,7 @@ def open_trace(
 def _refusing(
     importer: Importer, files: Sequence[Path], options: ImportOptions
 ) -> Iterator[Record]:
-    """Yield an importer's records. Raises UnreadableError if it raises what it should not."""
+    """Yield an importer's records. Raises UnreadableError for an undeclared exception of it."""
     count = 0
     try:
         for record in importer.load(files, options):

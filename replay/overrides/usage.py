@@ -139,7 +139,7 @@ def _annotations(record: trace_pb2.Record) -> Iterator[str]:
 
 
 def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
-    """Return whether a rule may match a pod, or a pod that a controller makes of that template."""
+    """Return whether a rule may match a pod, or a pod created from that pod template."""
     if rule.container and rule.container not in _containers(pod):
         return False
     if not is_made:
@@ -154,7 +154,7 @@ def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
 
 
 def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bool]]:
-    """Yield pods and pod templates of controllers, metadata and containers, and which it is."""
+    """Yield pods, and controllers' pod templates as pods; True marks a template."""
     templates: dict[int, pod_pb2.Pod] = {}
     for record in records:
         match record.WhichOneof("record"):

@@ -43,7 +43,7 @@ class ResourceUsage:
 AMOUNT_MAX = 2**62
 """The largest amount; neither it nor a float above it exceeds an int64."""
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecordError, TypeError, ValueError)
-"""What reading an answer raises whose JSON is not what its source should send."""
+"""Exceptions of reading an answer whose JSON its source should not send."""
 USAGE_FIELDS = tuple(usage_field.name for usage_field in fields(ResourceUsage))
 """The names of the amounts of ResourceUsage."""
 

@@ -22,7 +22,7 @@ _watcher: Watcher | None = None
 
 @contextlib.contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Let `watcher` receive what is read of files that `open_watched` opens."""
+    """Report reads of files that `open_watched` opens to `watcher`."""
     global _watcher  # noqa: PLW0603 - one value for the process; see the module's docstring
     former, _watcher = _watcher, watcher
     try:

@@ -198,7 +198,7 @@ class ReplayProcesses:
     """Replays as child processes, which threads start and wait for, and one may stop.
 
     Each has a process group of its own: Ctrl-C on a terminal reaches the command alone, which
-    stops them. Each has a pipe as standard input, and ends when this process does, however.
+    stops them. Each has a pipe as standard input, and ends when this process ends in any way.
     """
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class SweepCell:
     """One replay of a sweep: its value on each axis, and the replay's arguments.
 
     `name` is a hash of the arguments, so that a sweep that gets more values keeps its cells.
-    options: further ones, which change no decision. is_baseline: the replay is that without axes.
+    options: further ones, which change no decision. is_baseline: it equals the replay without axes.
     """
 
     place: tuple[tuple[str, str], ...]

@@ -1,15 +1,15 @@
 """The protocol of the cluster's control loops: controllers, kubelets, and tools such as a drain.
 
 A controller follows the API objects and changes them through the parts of the cluster that keep
-them: `Cluster` for objects, `PodLifecycle` for pods, `Journal` for what people read. It is run by
-the ControllerManager (controllers/controller_manager.py), in whose list it stands:
+them: `Cluster` for objects, `PodLifecycle` for pods, `Journal` for notes and logs. The
+ControllerManager (controllers/controller_manager.py) lists and runs it:
 
 - `put`, `remove` and `read` pass on the records of a trace, as a user's requests reach an API
   server: objects of the kinds that it `keeps` or `watches`, and other records that it `reads`.
 - `reconcile` runs after that, once in each round, with the objects that have changed. It looks at
   these only, so that a round costs what has changed in it and not what there is.
-- What it waits for it plans on the timeline, under an ActionKind of its own, and receives it in
-  `act`. That is its only clock. An idle action does not keep a replay running.
+- Future work is planned on the timeline, under an ActionKind of its own, and runs in `act`. That is
+  its only clock. An idle action does not keep a replay running.
 - `settle` runs when an instant has no more events to send.
 
 Its state is what its class annotates, as data (part.py): a test finds a controller that keeps

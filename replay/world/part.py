@@ -1,6 +1,6 @@
-"""The parts of a replayed cluster: objects that keep something while a replay continues.
+"""The parts of a replayed cluster: objects with state that a checkpoint saves.
 
-What the class of a part annotates is what the part keeps: a checkpoint has these attributes and no
+The annotated attributes of a part's class are its state: a checkpoint has these attributes and no
 others (docs/decisions/0024). They begin without entries, as 0, False, "" or None; a constructor
 sets those that begin otherwise. All other attributes connect a part with others, or never change.
 """
@@ -15,7 +15,7 @@ _EMPTY = frozenset({dict, list, set, deque, Counter, int, bool, str})
 
 
 class Part:
-    """An object whose annotated attributes are what it keeps."""
+    """An object whose annotated attributes are its state."""
 
     def __init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():

@@ -213,7 +213,7 @@ class CsiDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiStorageCapacity:
-    """What is left of a class on the nodes that `node_topology` picks (None picks none)."""
+    """Free capacity of a class on the nodes that `node_topology` selects (None selects none)."""
 
     namespace: str
     name: str

@@ -71,7 +71,7 @@ class QueueAnswer(NamedTuple):
 
 
 class Batch:
-    """Operations for the queue, in order: what a round brings, or what commits `entries`.
+    """Operations for the queue, in order: the changes of a round, or commits of `entries`.
 
     `awaited` is the decision whose effects the next attempt must see, if there is one.
     """

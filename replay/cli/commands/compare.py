@@ -141,7 +141,7 @@ def _runs(
 ) -> tuple[Path, Path]:
     """Replay the trace twice and return the paths of the two runs.
 
-    Where a replay fails, what both have left is removed, so that the folder can be used again.
+    If a replay fails, the files of both are removed, so that the folder can be used again.
     """
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")

@@ -33,7 +33,7 @@ _REPLAY_S = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found of one thing: OK, MISSING (something optional) or FAULT, and what to do."""
+    """The result of one check: OK, MISSING (something optional) or FAULT, and what to do."""
 
     what: str
     state: str

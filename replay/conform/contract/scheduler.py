@@ -179,7 +179,7 @@ def _preemption(outcome: Outcome, victims: set[str]) -> str:
 
 @CHECKS.level(3)
 def preempts_pods_of_lower_priority(client: ContractClient) -> None:
-    """Check that as few go as make room, which is kept for the pod until they have gone."""
+    """Check that only the fewest victims go, and that their room is reserved until then."""
     cluster = SmallCluster(client)
     pods = [pod("low", 2, 1, on="n"), pod("mid", 1, 5, on="n"), pod("top", 1, 9, on="n")]
     outcome = cluster.tried("high", cluster.round(0, node("n", 4), *pods, pod("high", 2, 9)))

@@ -30,7 +30,7 @@ Item = Message | KubeEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """What all printers may depend on.
+    """The options of all printers.
 
     output: one of OUTPUTS, or TEMPLATE and a template. is_list: whether whole objects are a List
     also where there is only one. is_watch: whether each is printed by itself, at once. shows_kind:

@@ -250,7 +250,7 @@ class RunDirectory:
         return growing | self._whole
 
     def go_back(self, files: Mapping[str, RunFile]) -> None:
-        """Cut the files of the run to what they were; others, tables and report are removed.
+        """Truncate the run's files to their earlier sizes; remove others, tables and report.
 
         Raises RunError, and changes nothing, where a file has not the bytes that it had. What
         `explain` alone uses to be fast is removed then.
@@ -344,7 +344,7 @@ class RunDirectory:
         self._write_recorded(SUMMARY, _json(summary))
 
     def note_made(self, files: Mapping[str, RunFile]) -> None:
-        """Note the digests of files that were made of the run's, beside those that were before."""
+        """Add the digests of files derived from the run's to those recorded before."""
         noted = {name: dataclasses.asdict(file) for name, file in {**self.made(), **files}.items()}
         manifest = self._described_now(MANIFEST).sha256
         self._write(MADE, _json({"manifest": manifest, "files": noted}))
@@ -356,12 +356,12 @@ class RunDirectory:
         return Manifest.from_mapping(self._read_json(MANIFEST))
 
     def signed_manifest(self) -> tuple[Manifest, str]:
-        """Read the manifest; return also why this user's replays did not write it, "" if so."""
+        """Read the manifest; return also why its signature is not this user's, "" if it is."""
         mapping = self._read_json(MANIFEST)
         return Manifest.from_mapping(mapping), unsigned_manifest(mapping)
 
     def made(self) -> dict[str, RunFile]:
-        """Return the noted files that were made of this run's, with their digests."""
+        """Return the recorded files derived from this run's, with their digests."""
         try:
             noted = _mapping(read_file(self.path / MADE), MADE)
             if noted["manifest"] == self._described_now(MANIFEST).sha256:
@@ -371,7 +371,7 @@ class RunDirectory:
         return {}
 
     def has_made(self, name: str) -> bool:
-        """Return whether a file that was made of the run's is there as it was made."""
+        """Return whether a file derived from the run's exists unchanged."""
         file = self.made().get(name)
         return file is not None and self._has(name, file)
 

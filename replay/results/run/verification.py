@@ -25,7 +25,7 @@ from services.growing_file import ChangedFileError, GrowingFile
 
 Verdict = Literal["ok", "changed", "missing", "extra", "unchecked", "gone"]
 FAULTS: frozenset[Verdict] = frozenset({"changed", "missing", "extra", "unchecked"})
-"""Verdicts that fail a verification: a trace may be gone, for a run does not need it any more."""
+"""Verdicts that fail a verification; a missing trace does not: a run no longer needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,7 @@ class Drains(Controller):
             self._evict(now_ns, name, drained)
 
     def reconcile(self, now_ns: int, _changed: Changed) -> None:
-        """Plan what the drains do next: at once where a node's pods, or the node, have gone.
+        """Plan the next steps of drains: at once if a node's pods, or the node, were deleted.
 
         The retry of a refused eviction counts (not idle) as soon as a budget allows one.
         """

@@ -148,11 +148,11 @@ class NodeLifecycle(Controller):
                 self._report_again(now_ns, name)
 
     def concerns(self, _pod: PodRecord) -> bool:
-        """Return whether a kubelet does not act, whose node the pod may come to be on."""
+        """Return whether any kubelet is silent: the pod may be on its node later."""
         return bool(len(self._silent))
 
     def conclude(self, _ending: Ending) -> None:
-        """Note the nodes whose kubelets do not act, and those that do not exist."""
+        """Note the nodes with silent kubelets, and nodes that do not exist."""
         self._notes.write(self._journal.notes, self._silent.stuck)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
@@ -225,7 +225,7 @@ class NodeLifecycle(Controller):
             ready.CopyFrom(was)
 
     def _listen(self, now_ns: int, name: str) -> None:
-        """Follow a change of what a node's kubelet does, in what waits for it and in its pods."""
+        """Apply a change of a kubelet's silence to the waiting actions and the pods of its node."""
         node = self._cluster.nodes[name]
         hold = Hold.ALL if name in self._failed else hold_by_condition(node)
         was = self._silent.hold_of(name)

@@ -1,4 +1,4 @@
-"""What the notes of a run say of nodes whose kubelets do not act, and of nodes that do not exist.
+"""Notes of a run about nodes with silent kubelets, and about nodes that do not exist.
 
 Each is one sentence that names the first nodes, also where hundreds are meant.
 """

@@ -114,9 +114,9 @@ class EvictionLookAhead(WorldPart):
         return node
 
     def _goes_on(self, now_ns: int, node_name: str) -> bool:
-        """Return whether usage changes that a run continues for.
+        """Return whether usage changes that keep a run going.
 
-        Not where it is only that of replacements, or of pods whose containers are OOM-killed.
+        Usage of replacements, and of pods whose containers are OOM-killed, does not count.
         """
         pods = self._active(node_name)
         lasting = [pod for pod in pods if not (pod.containers or self._profiles.replaces(pod))]

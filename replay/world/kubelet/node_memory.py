@@ -23,7 +23,7 @@ from reprieve.kube.v1beta1 import node_pb2
 from services.kube.time import SECOND_NS
 
 SAMPLE_NS = 10 * SECOND_NS
-"""The longest time by which a growth that is sampled lags behind the line that it is."""
+"""The longest time by which a sampled growth lags behind the actual line."""
 LOOKS_FIRST = (
     "at a sample of recorded usage the pods of a node exceed its memory; how fast they came to is "
     "not known: its kubelet looks first and evicts, where a fast rise would be an OOM kill"

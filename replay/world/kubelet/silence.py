@@ -1,4 +1,4 @@
-"""Kubelets that do not act: which actions of pods wait, and until when.
+"""Silent kubelets: which actions of their pods wait, and until when.
 
 - A kubelet that does not report (Ready is Unknown, or the run let it fail) carries out nothing
   that a watch would see. Nor does that of a node that was deleted.
@@ -8,7 +8,7 @@
   and the others stop as usual. A message that names neither is taken as the former: a heartbeat
   alone, which comes every 5 minutes at least, does not say that pods are synchronized.
 
-What waits is carried out at once when the kubelet acts again.
+Waiting actions are carried out at once when the kubelet acts again.
 
 Source: kubernetes v1.34 pkg/kubelet/kubelet.go, syncLoop (runtimeErrors: "Skipping pod
 synchronization"), SyncPod (networkErrors); runtime.go, runtimeState; nodestatus/setters.go,
@@ -39,7 +39,7 @@ class Hold(Enum):
 
 
 def hold_by_condition(node: node_pb2.Node) -> Hold | None:
-    """Return what waits by a node's condition Ready, None if its kubelet acts."""
+    """Return the hold that a node's condition Ready implies, None if its kubelet acts."""
     ready = ready_condition(node)
     if ready is None or ready.status == "True":
         return None

@@ -159,7 +159,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDecision:
-    """What a step decides beside its state; kept during a garbage collection."""
+    """The decisions of a step beside its state; kept during a garbage collection."""
 
     evictions: tuple[Eviction, ...] = ()
     ranking: tuple[RankedPod, ...] = ()

@@ -110,7 +110,7 @@ def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> PodAdmitRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerState:
-    """What a manager keeps from step to step; times in ns.
+    """The state of an eviction manager between two steps; times in ns.
 
     `conditions` are those that hold; `condition_last_observed_ns` is when each was last observed.
     `first_observed_ns` is since when each threshold has been met, before any grace period, and

@@ -1,9 +1,9 @@
-"""Rounds of later moments that came with a request: which may follow, and what they bring.
+"""Rounds of later moments sent ahead with a request: when they may run, and their events.
 
-The world sends a round ahead only if no decision can change its events. What it cannot know are the
-nodes that its pods are bound to, so that its confirmations of the bindings leave them out. With the
-nodes filled in, the round is what the world would have sent at its time: the same answers, patches
-and events, applied by the same code in the same order.
+The world sends a round ahead only if no decision can change its events. It cannot know the nodes to
+which the pods are bound, so its confirmations of the bindings leave them out. With the nodes filled
+in, the round is the one that the world would have sent at its time: the same answers, patches and
+events, applied by the same code in the same order.
 """
 
 from __future__ import annotations
