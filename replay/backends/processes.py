@@ -41,6 +41,7 @@ STOP_S = 10.0
 RESTART_S = 1.0
 STARTS_MAX = 3
 """How often services are started where one of them is killed meanwhile."""
+_READ_BYTES = 1 << 16
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
 _COMPILED = re.compile(r"reprieve scheduler compiled (\d+) of (\d+) kernels")
 Compiling = Callable[[int, int], None]
@@ -120,7 +121,8 @@ class ServiceProcess:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         stdin, self._stdin = os.pipe()
         stdout, theirs = os.pipe()
-        self._stdout = os.fdopen(stdout, "rb")
+        # Without a buffer, for _is_readable does not see lines that were read ahead.
+        self._stdout = os.fdopen(stdout, "rb", buffering=0)
         try:
             command = [name, "--listen", "127.0.0.1:0", "--child", *arguments]
             self.pid = starter.start(command, (stdin, theirs, self._log.fileno()), then)
@@ -181,7 +183,7 @@ class ServiceProcess:
             return
         os.close(self._stdin)
         while self._is_readable(patience_s):
-            if not self._stdout.read1():
+            if not self._stdout.read(_READ_BYTES):
                 break
         else:
             with contextlib.suppress(ProcessLookupError):
