@@ -10,6 +10,8 @@ PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
 WORKERS ?= 4
+# A file is one worker's, for its fixtures; files are in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Wheels only, and only those that a lock names: pip builds nothing but Reprieve itself.
 INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes
@@ -94,10 +96,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 
 test: $(STAMP) ## all tests but the long ones
 	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()" # compile once for all
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(PYTEST)
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
+	$(PYTEST) -m long
 
 torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messages, hostile services, an hour's soak: four hours (COUNT=, SEED=)
 	$(BIN)/python -m tests.torture.kills --count $(or $(COUNT),200) --seed $(or $(SEED),1)

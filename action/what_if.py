@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from replay.whatif.ci import code, plain
+from services.folder import append_to
 from services.rpc.version import package_version
 
 MARKER = "<!-- reprieve-what-if -->"
@@ -74,8 +75,7 @@ def main() -> int:
     comment = out / "comment.md"
     comment.write_text(_comment(text), encoding="utf-8")
     if github := os.environ.get("GITHUB_OUTPUT"):
-        with Path(github).open("a", encoding="utf-8") as file:
-            file.write(f"comment={comment}\ncode={exit_code}\n")
+        append_to(Path(github), f"comment={comment}\ncode={exit_code}\n".encode())
     return exit_code
 
 

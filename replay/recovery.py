@@ -107,6 +107,8 @@ def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], Non
             raise
         notice(f"{error}; the run is replayed from its beginning")
         run.go_back({})
+        # Readers compare the files with those of the point.
+        run.write_resume_point(point.beginning)
         return point.beginning
     return point
 

@@ -221,6 +221,14 @@ def write_file(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def append_to(path: Path, content: bytes) -> None:
+    """Append to a file, which is made where there is none. Raises OSError."""
+    with Folder(path.parent) as folder:
+        descriptor = folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(descriptor, "ab") as file:
+        file.write(content)
+
+
 def create_file(path: Path) -> BinaryIO:
     """Make a new file in place of a former one, and open it. Raises OSError."""
     with Folder(path.parent) as folder:

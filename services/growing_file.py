@@ -20,6 +20,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from services.folder import Folder
@@ -51,10 +52,9 @@ class GrowingFile:
         file = cls.__new__(cls)
         file.path = folder.path / name
         file.size = size
-        file._hash = hashlib.sha256()
         file._descriptor = folder.open(name, os.O_RDWR | os.O_APPEND)
         try:
-            file._check(sha256)
+            file._hash = _hash_of_beginning(file._descriptor, file.path, size, sha256)
         except BaseException:
             file.close()
             raise
@@ -98,23 +98,31 @@ class GrowingFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _check(self, sha256: str) -> None:
-        present = os.fstat(self._descriptor).st_size
-        if not 0 <= self.size <= present:
-            raise ChangedFileError(
-                f"{self.path} has {present:,} bytes and had {self.size:,}: it was changed"
-            )
-        unread_bytes = self.size
-        while unread_bytes and (
-            chunk := os.read(self._descriptor, min(unread_bytes, _CHUNK_BYTES))
-        ):
-            self._hash.update(chunk)
-            unread_bytes -= len(chunk)
-        if unread_bytes or self.sha256 != sha256:
-            raise ChangedFileError(
-                f"{self.path} has other bytes in its first {self.size:,} than were written: it "
-                "was changed or damaged"
-            )
+
+def check_beginning(folder: Folder, name: str, size: int, sha256: str) -> None:
+    """Raise as GrowingFile.continued does; the file is read only."""
+    descriptor = folder.open(name)
+    try:
+        _hash_of_beginning(descriptor, folder.path / name, size, sha256)
+    finally:
+        os.close(descriptor)
+
+
+def _hash_of_beginning(descriptor: int, path: Path, size: int, sha256: str) -> hashlib._Hash:
+    """Return the running hash of a file's first `size` bytes. Raises ChangedFileError."""
+    present = os.fstat(descriptor).st_size
+    if not 0 <= size <= present:
+        raise ChangedFileError(f"{path} has {present:,} bytes and had {size:,}: it was changed")
+    running, rest = hashlib.sha256(), size
+    while rest and (chunk := os.read(descriptor, min(rest, _CHUNK_BYTES))):
+        running.update(chunk)
+        rest -= len(chunk)
+    if rest or running.hexdigest() != sha256:
+        raise ChangedFileError(
+            f"{path} has other bytes in its first {size:,} than were written: it was changed or "
+            "damaged"
+        )
+    return running
 
 
 class ChangedFileError(Exception):

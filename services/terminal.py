@@ -2,8 +2,8 @@ r"""The edge to a person's terminal: untrusted text is shown without control cha
 
 A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
 the text after it, or a newline that begins a forged line. Such characters are shown as `\x1b` or
-`\u202e`. Output for programs (JSON, YAML) has its own rules and does not pass here. CSV is for
-spreadsheets, which run a text that begins like a formula: `csv_text` makes it a text.
+`\u202e`. JSON has its own escapes, with which a program reads the same text: `json_text`. CSV is
+for spreadsheets, which run a text that begins like a formula: `csv_text` makes it a text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ def escaped(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the text with tabs and newlines escaped, too: for names and messages in a line."""
     return escaped(text).translate(_BREAKS)
+
+
+def json_text(text: str) -> str:
+    """Return JSON that means the same and has these characters as its own escapes."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def csv_text(text: str) -> str:

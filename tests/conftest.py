@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -17,8 +18,27 @@ from tests.scheduler_rounds import ask_for_everything
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("reprieve")
 
+_LONG = frozenset({"torture", "e2e", "property"})
 FORBID = "REPRIEVE_FORBID_SKIPS"
 """Set by CI, which has all that tests may otherwise skip for: ../shared and a container engine."""
+
+
+def pytest_configure() -> None:
+    """Take signals that a shell or nohup has made this process ignore, for tests send them.
+
+    A process that is started inherits what is ignored, and nothing that is handled.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with folders of long tests: no worker begins one when the others have ended."""
+    items.sort(key=lambda item: not _LONG.isdisjoint(item.path.parts), reverse=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,7 +17,7 @@ from replay.whatif.assertions import Assertion, FigureError, check, parse_assert
 from replay.whatif.ci import CheckResult, checks_markdown, figures_markdown, junit_xml
 from replay.whatif.facts import RunFacts, all_figures, read_facts
 from replay.whatif.selectors import MatchedChecks
-from services.folder import write_file
+from services.folder import append_to, write_file
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable that names the file of a GitHub step's summary."""
@@ -130,8 +130,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def _append(path: Path, text: str) -> None:
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        append_to(path, text.encode())
     except OSError as error:
         raise unwritable(path, error) from error
 

@@ -17,7 +17,7 @@ from replay.kube.changes import time_ns
 from replay.options import ParsedParam
 from replay.results.run.directory import RunDirectory
 from services.kube.yaml_scalars import written
-from services.terminal import echo
+from services.terminal import echo, json_text
 
 
 def _moment(text: str) -> Moment:
@@ -138,4 +138,4 @@ def echo_data(value: object, output: str) -> None:
         plain = orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
         write(written(plain))
     else:
-        click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
+        click.echo(json_text(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))

@@ -7,7 +7,6 @@ and a bit that changes on the disk is noticed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ import zstandard
 from replay.errors import DISK, RecordError, unwritable
 from replay.kube.kinds import Resource
 from services.folder import Folder, read_file, write_file
+from services.growing_file import GrowingFile
 
 USAGE = "usage.jsonl.zst"
 ABOUT = "recording.json"
@@ -40,15 +40,15 @@ class LineFile:
         self.lines = 0
         self.failure: OSError | None = None
         self._lock = Lock()
-        self._file = path.open("xb", buffering=0)
+        with Folder(path.parent) as folder:
+            self._file = GrowingFile(folder, path.name)
         self._pending = bytearray()
-        self._complete_bytes = 0
 
     def write(self, value: Mapping[str, Any]) -> None:
         """Append one value as a line; no effect after `close`."""
         line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
         with self._lock:
-            if self._file.closed or self.failure:
+            if self._file.is_closed or self.failure:
                 return
             self._pending += line
             self.lines += 1
@@ -67,22 +67,16 @@ class LineFile:
             self._file.close()
 
     def _write_frame(self) -> None:
-        if not self._pending or self._file.closed or self.failure:
+        if not self._pending or self._file.is_closed or self.failure:
             return
         compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
-        packed = memoryview(compressor.compress(bytes(self._pending)))
+        frame = compressor.compress(bytes(self._pending))
         self._pending.clear()
         try:
-            frame_bytes = len(packed)
-            while packed:
-                packed = packed[self._file.write(packed) :]
-            os.fsync(self._file.fileno())
-            self._complete_bytes += frame_bytes
+            self._file.append(frame)
+            self._file.sync()
         except OSError as error:
             self.failure = error
-            # Half a frame would make the file unreadable for others than --from.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file.fileno(), self._complete_bytes)
 
 
 class RecordingFolder:

@@ -17,7 +17,8 @@ from urllib.parse import unquote
 
 import yaml
 
-from replay.errors import KubeconfigError
+from replay.bounds import yaml_value
+from replay.errors import KubeconfigError, TraceError
 
 _Raw = Mapping[str, Any]
 _NOTHING: _Raw = {}
@@ -176,15 +177,17 @@ def _merged(files: Sequence[Path]) -> tuple[dict[tuple[str, str], _Entry], str]:
 
 def _parsed(file: Path) -> _Raw:
     try:
-        config = yaml.safe_load(_bytes(file, str(file)))
+        config = yaml_value(_bytes(file, str(file)).decode("utf-8-sig"), str(file))
     except yaml.YAMLError as error:
         # The error's text quotes the line, which may have a secret.
         mark = getattr(error, "problem_mark", None)
         where = f"{file}, line {mark.line + 1}" if mark else str(file)
-        problem = getattr(error, "problem", None) or "it has a character that YAML does not allow"
+        problem = getattr(error, "problem", None) or "it has what YAML does not allow"
         raise KubeconfigError(where, f"is not YAML: {problem}") from None
-    except RecursionError as error:
-        raise KubeconfigError(str(file), "is not a kubeconfig: nested too deeply") from error
+    except UnicodeDecodeError:
+        raise KubeconfigError(str(file), "is not UTF-8") from None
+    except TraceError as error:
+        raise KubeconfigError(str(file), f"is not a kubeconfig: {error.problem}") from error
     if not isinstance(config, dict):
         raise KubeconfigError(str(file), "is not a kubeconfig: expected a mapping with clusters")
     return config

@@ -36,6 +36,8 @@ _SPECIAL = {
     for sign, value in (("", math.inf), ("+", math.inf), ("-", -math.inf))
     for form in ("inf", "Inf", "INF")
 } | dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that reverse what a terminal shows; PyYAML escapes control characters only."""
 _PLAIN_MAX = 1e21
 """From here on Go writes a float as JSON with an exponent, which no integer field accepts."""
 
@@ -54,8 +56,18 @@ class _Dumper(yaml.SafeDumper):
 
 
 def written(value: object) -> str:
-    """Return data as YAML that kubectl reads as the same data."""
-    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    """Return data as YAML that kubectl reads as the same data, safe for a terminal."""
+    text = str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
+    return _BIDI.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Return a text's node, in double quotes where it has what `written` escapes."""
+    style = '"' if _BIDI.search(text) else None
+    return dumper.represent_scalar(f"{_TAG}str", text, style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _construct_mapping(

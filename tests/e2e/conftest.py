@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from tests.e2e.commands import reprieve
 from tests.extenders import ANY_EXTENDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,14 @@ def services() -> Iterator[EmbeddedServices]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="session")
+def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a trace whose replay takes long enough to be interrupted."""
+    path = tmp_path_factory.mktemp("long") / "x.ktr"
+    reprieve(path.parent, "generate", "-o", path.name, "--pods", "20000", "--nodes", "300")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 
 from tests.e2e.commands import environment
 from tests.e2e.replays import ROOT
+from tests.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,6 @@ class Started:
 
     address: str
     metrics: str
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def start(stack: ExitStack, service: str, *options: str) -> Started:

@@ -276,7 +276,7 @@ def test_no_session_is_opened_without_a_queue() -> None:
             began_s = time.monotonic()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await created(made.stub())
-            assert time.monotonic() - began_s < 3
+            assert time.monotonic() - began_s < 4.5, "without the setting it is 5 s"
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert made.to_queue.address in (caught.value.details() or "")
 

@@ -214,10 +214,10 @@ def test_a_scheduler_that_breaks_the_contract_ends_with_3(tmp_path: Path) -> Non
     ("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_an_interrupted_replay_says_so_and_can_be_read(
-    tmp_path: Path, number: signal.Signals, code: int
+    tmp_path: Path, long_trace: Path, number: signal.Signals, code: int
 ) -> None:
     """As Ctrl-C, a stopped unit or a closed terminal ends it: with one line."""
-    ended, errors = _stopped_replay(tmp_path, number)
+    ended, errors = _stopped_replay(tmp_path, long_trace, number)
     assert ended == code, errors
     assert errors == b"Error: ended by %b; r has what was written until then\n" % (
         number.name.encode()
@@ -228,9 +228,9 @@ def test_an_interrupted_replay_says_so_and_can_be_read(
     assert "NAME" in shown.stdout
 
 
-def test_a_second_signal_ends_a_replay_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_replay_at_once(tmp_path: Path, long_trace: Path) -> None:
     """Whatever the first one is still waiting for."""
-    ended, _ = _stopped_replay(tmp_path, signal.SIGTERM, signal.SIGINT)
+    ended, _ = _stopped_replay(tmp_path, long_trace, signal.SIGTERM, signal.SIGINT)
     assert ended in {-signal.SIGINT, 143}, "143: the first signal was faster"
 
 
@@ -262,7 +262,11 @@ def test_a_query_that_is_stopped_says_so(nginx: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:
-        time.sleep(4)
+        maps = Path(f"/proc/{process.pid}/maps")
+        while "duckdb" not in maps.read_text():
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(1)  # The query takes hours, and has begun by then as a rule.
         process.send_signal(signal.SIGTERM)
         try:
             _, errors = process.communicate(timeout=60)
@@ -271,10 +275,9 @@ def test_a_query_that_is_stopped_says_so(nginx: Path) -> None:
     assert (process.returncode, errors) == (143, b"Error: ended by SIGTERM\n")
 
 
-def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path) -> None:
+def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path, long_trace: Path) -> None:
     """Its replay unwinds as one of its own does, and no process is left."""
-    reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
-    arguments = command("compare", "x.ktr", "--run", "c", "--b", "--seed 1")
+    arguments = command("compare", str(long_trace), "--run", "c", "--b", "--seed 1")
     ended, errors = _stopped(tmp_path, arguments, tmp_path / "c" / "a", signal.SIGTERM)
     assert ended == 143, errors
     lock = json.loads((tmp_path / "c" / "a" / "run.lock").read_text())
@@ -284,29 +287,26 @@ def test_a_comparison_that_is_stopped_stops_its_replay(tmp_path: Path) -> None:
         os.kill(lock["pid"], 0)
 
 
-def test_a_sweep_that_is_stopped_stops_its_replays(tmp_path: Path) -> None:
+def test_a_sweep_that_is_stopped_stops_its_replays(tmp_path: Path, long_trace: Path) -> None:
     """Those that wait for a worker do not begin."""
-    reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
-    arguments = command("sweep", "x.ktr", "--over", "seed=1..3", "-o", "s", "--workers", "1", "-q")
+    arguments = command(
+        "sweep", str(long_trace), "--over", "seed=1..3", "-o", "s", "--workers", "1", "-q"
+    )
     ended, errors = _stopped(tmp_path, arguments, tmp_path / "s" / "cells", signal.SIGTERM)
     assert ended == 143, errors
     (log,) = (tmp_path / "s" / "cells").glob("*/replay.log")
     assert "SIGTERM" in log.read_text()
 
 
-def _stopped_replay(folder: Path, *numbers: signal.Signals) -> tuple[int, bytes]:
+def _stopped_replay(folder: Path, trace: Path, *numbers: signal.Signals) -> tuple[int, bytes]:
     """Return exit code and standard error of a replay that gets signals in its midst."""
-    reprieve(folder, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
-    arguments = command("replay", "x.ktr", "--run", "r", "--spans", "off", "-q")
+    arguments = command("replay", str(trace), "--run", "r", "--spans", "off", "-q")
     return _stopped(folder, arguments, folder / "r", *numbers)
 
 
 def _stopped(
     folder: Path, arguments: list[str], run: Path, *numbers: signal.Signals
 ) -> tuple[int, bytes]:
-    # A shell's background jobs ignore SIGINT, and so would what they start. A signal that is caught
-    # here has the system's effect there. (A preexec_fn would run beside the threads of gRPC.)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         arguments,
         cwd=folder,
@@ -315,7 +315,6 @@ def _stopped(
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:
-        signal.signal(signal.SIGINT, before)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             if any(each.stat().st_size for each in run.rglob("history.rounds.zst")):

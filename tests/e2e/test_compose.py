@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import pytest
 
 from tests.e2e.services_with_metrics import documented_metrics
 from tests.otlp.receiver import installed_receiver, running_receiver
+from tests.ports import free_port
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,13 +134,6 @@ def run(
 def port_variable(service: str, kind: str = "PORT") -> str:
     """Return the variable by which docker-compose.yml takes a service's published port."""
     return f"REPRIEVE_{service.upper()}_{kind}"
-
-
-def free_port() -> int:
-    """Return a port of this machine's that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def succeeds(*command: str, env: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -140,13 +141,14 @@ def test_a_slow_or_lying_webhook_ends_no_session(tmp_path: Path, addresses: list
 
 def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedServices) -> None:
     """So are readers of the session, once the decision is made."""
+    go = threading.Event()
 
     def slow(_args: Json) -> Json:
-        time.sleep(3.0)
+        go.wait()
         return {"NodeNames": ["a"]}
 
     with webhook(filter=slow) as hook, ThreadPoolExecutor(1) as pool:
-        text = extender(hook.url, "filterVerb: filter, nodeCacheCapable: true")
+        text = extender(hook.url, "filterVerb: filter, nodeCacheCapable: true, httpTimeout: 90s")
         address = services.addresses["scheduler"]
         caller = Caller(address, kube_scheduler_configuration=text)
         events = (add_node("a", "4"), add_pod(pod_message("p", "1")))
@@ -155,8 +157,9 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
             time.sleep(0.01)
         with grpc.insecure_channel(address) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check
-            assert check(health_pb2.HealthCheckRequest(), timeout=2.5).status == SERVING
+            assert check(health_pb2.HealthCheckRequest(), timeout=60).status == SERVING
         assert not round_.done()
+        go.set()
         assert [each.node_name for each in caller.state().assumed] == ["a"]
         assert [each.bind.node_name for each in round_.result()] == ["a"]
         caller.channel.close()

@@ -18,7 +18,8 @@ import yaml
 
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
-from tests.e2e.services_with_metrics import free_port, start_all
+from tests.e2e.services_with_metrics import start_all
+from tests.ports import free_port
 
 FOLDER = ROOT / "deploy" / "observe"
 EMPTY = {"Calls that failed"}

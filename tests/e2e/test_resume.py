@@ -174,7 +174,7 @@ def test_everything_that_is_under_way_goes_on_in_a_new_process(
     arguments = [*everything_under_way(chance, tmp_path), "--until", "5m"]
     copies = _checkpointed(tmp_path, monkeypatch, arguments)
     assert len(copies) > 200
-    resumed = copies[20::60]
+    resumed = copies[20::100]
     for copy in resumed:
         reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
         assert recorded_differences(copy, tmp_path / "run") == [], copy.name
@@ -305,10 +305,10 @@ def test_services_that_are_killed_at_their_start_are_started_again(
 
 @pytest.mark.e2e
 def test_sigterm_to_the_replay_and_all_services_is_the_signal_and_no_lost_service(
-    tmp_path: Path,
+    tmp_path: Path, long_trace: Path
 ) -> None:
     """As when a container or a unit of systemd ends: the services go first."""
-    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    (tmp_path / "trace.ktr").symlink_to(long_trace)
     process, _ = _begun(tmp_path, "replay", "trace.ktr", "--run", "run", "--spans", "off", "-q")
     services = [pid for each in children(process.pid) for pid in (*children(each), each)]
     assert len(services) == 4
@@ -332,10 +332,10 @@ def test_sigterm_to_the_replay_and_all_services_is_the_signal_and_no_lost_servic
     ids=["compare", "sweep"],
 )
 def test_a_command_that_is_killed_leaves_no_replay(
-    tmp_path: Path, arguments: tuple[str, ...], runs: str
+    tmp_path: Path, long_trace: Path, arguments: tuple[str, ...], runs: str
 ) -> None:
     """Its replays notice it by their standard input, and end as by SIGTERM."""
-    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    (tmp_path / "trace.ktr").symlink_to(long_trace)
     process, (lock, *_) = _begun(tmp_path, *arguments, runs=runs)
     replays = children(process.pid)
     assert replays
@@ -350,11 +350,11 @@ def test_a_command_that_is_killed_leaves_no_replay(
 
 @pytest.mark.e2e
 def test_sigterm_deletes_the_sessions_at_services_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, long_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would be kept until they expire otherwise; these services have one at a time."""
     monkeypatch.setenv("REPRIEVE_LIMITS", "caller_sessions=1")
-    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    (tmp_path / "trace.ktr").symlink_to(long_trace)
     with EmbeddedServices() as services:
         scheduler, eviction = (services.addresses[name] for name in ("scheduler", "eviction"))
         options = ("--run", "run", "--spans", "off", "-q")
@@ -491,11 +491,11 @@ def test_a_folder_whose_trace_broke_is_used_again_and_one_that_can_be_resumed_is
 
 @pytest.mark.e2e
 def test_what_names_code_or_credentials_is_not_taken_from_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, long_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user sets it again."""
     monkeypatch.setenv("REPRIEVE_PLUGINS", "")
-    reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "20000", "--nodes", "300")
+    (tmp_path / "trace.ktr").symlink_to(long_trace)
     process, _ = _begun(tmp_path, "replay", "trace.ktr", "--run", "run", "--spans", "off", "-q")
     process.kill()
     process.wait()

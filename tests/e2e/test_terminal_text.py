@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.commands import REFUSED, Done, reprieve
 from tests.e2e.replays import ROOT
@@ -128,6 +129,22 @@ def test_no_command_prints_a_traces_control_characters(folder: Path, arguments: 
     """Names, messages, labels, taints, sources and kinds; newlines within them are escaped too."""
     done = reprieve(folder, *(each.replace(":", " ") for each in arguments.split()), COLUMNS="900")
     assert _ESCAPED in _compact(_assert_clean(done))
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["get pods a -A", "get nodes a", "query a FROM:pods", "compare a b", "explain evil-1 a"],
+)
+def test_output_for_programs_has_control_characters_as_its_own_escapes(
+    folder: Path, arguments: str, output: str
+) -> None:
+    """A program reads the very names, and a terminal shows no line in reverse."""
+    words = (each.replace(":", " ") for each in arguments.split())
+    done = reprieve(folder, *words, "-o", output)
+    _assert_clean(done)
+    read = json.loads(done.stdout) if output == "json" else yaml.safe_load(done.stdout)
+    assert json.dumps(EVIL)[1:-1] in json.dumps(read)
 
 
 def test_names_of_files_are_escaped(folder: Path) -> None:

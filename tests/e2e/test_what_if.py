@@ -314,6 +314,9 @@ def test_results_for_ci_are_written_also_when_checks_fail(tmp_path: Path, elsewh
     assert (tmp_path / "step.md").read_text(encoding="utf-8") == (
         f"before\n## reprieve replay\n\n{summary}\n"
     )
+    (tmp_path / "link.md").symlink_to(tmp_path / "step.md")
+    refused = reprieve(tmp_path, *arguments, "--force", code=2, GITHUB_STEP_SUMMARY="link.md")
+    assert "link.md cannot be written: it is a symbolic link" in refused.stderr
     reprieve(
         tmp_path,
         "compare",

@@ -161,7 +161,7 @@ def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
     assert foreseen.round.at_ns == round_.at_ns
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 2**16),
     rules=st.sampled_from(["v1.34", "v1.34", "v1.36", "v1.16"]),

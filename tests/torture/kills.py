@@ -39,6 +39,7 @@ from replay.errors import ReplayError
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
 from replay.results.run.resume_point import RESUME
+from tests.ports import free_port
 from tests.torture.kill_traces import ROOT, kind_of, kinds, replay_of
 from tests.torture.same_run import differences
 
@@ -73,13 +74,8 @@ class Elsewhere:
 
     def __init__(self) -> None:
         """Choose free ports; each `with` starts the services there."""
-        ports = dict.fromkeys(("queue", "scheduler", "eviction"), 0)
-        with contextlib.ExitStack() as held:
-            for name in ports:
-                taken = held.enter_context(socket.socket())
-                taken.bind(("127.0.0.1", 0))
-                ports[name] = taken.getsockname()[1]
-        self.addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        names = ("queue", "scheduler", "eviction")
+        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended = Event()
         self._keeper = Thread()

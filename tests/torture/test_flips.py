@@ -9,7 +9,7 @@ import pytest
 from tests.torture.crashes import workload
 from tests.torture.flips import Damaged, flips
 
-_FLIPS = 12
+_FLIPS = 6
 
 
 @pytest.mark.e2e

@@ -13,7 +13,7 @@ import pytest
 from tests.torture.kill_traces import generated
 from tests.torture.kills import children, disturbed, undisturbed
 
-WITHIN_S, KILLS = 0.5, 5
+WITHIN_S, KILLS = 0.5, 6
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("seed", [1, 2])
 def test_random_kills_leave_everything_but_wall_times_as_it_is(
-    base: tuple[list[str], Path], tmp_path: Path, seed: int
+    base: tuple[list[str], Path], tmp_path: Path
 ) -> None:
     """Of a service, of all, or of the replay, which is resumed; a service that stops for a time."""
     arguments, run = base
-    found = disturbed(arguments, run, tmp_path, seed=seed, within_s=WITHIN_S, kills=KILLS)
+    found = disturbed(arguments, run, tmp_path, seed=1, within_s=WITHIN_S, kills=KILLS)
     assert len(found.kills) == KILLS
     assert found.is_good, (found.kills, found.code, found.problems, found.errors)
 

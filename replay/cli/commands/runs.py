@@ -43,7 +43,7 @@ from services.folder import replacing
 from services.kube.yaml_scalars import written
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
-from services.terminal import counted, csv_text, echo
+from services.terminal import counted, csv_text, echo, json_text
 
 _NULL = "<none>"
 _POD = resource("pod")
@@ -116,7 +116,8 @@ def _json(answer: QueryResult) -> None:
     separator = "[\n  "
     for row in answer.rows():
         mapping = dict(zip(answer.columns, row, strict=True))
-        click.echo(separator + json.dumps(mapping, default=_plain, ensure_ascii=False), nl=False)
+        text = json.dumps(mapping, default=_plain, ensure_ascii=False)
+        click.echo(separator + json_text(text), nl=False)
         separator = ",\n  "
     click.echo("[]" if separator == "[\n  " else "\n]")
 

@@ -17,7 +17,7 @@ from replay.results.kubectl.rows import NONE, TableWriter, pairs
 from replay.results.kubectl.tables import TABLES, cells
 from services.kube.yaml_scalars import written
 from services.rpc.kube.codec import object_to_json
-from services.terminal import escaped, one_line
+from services.terminal import escaped, json_text, one_line
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 TEMPLATE = "jsonpath="
@@ -228,7 +228,8 @@ def mapping_of(item: Item) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    option = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return json_text(orjson.dumps(value, option=option).decode())
 
 
 def _yaml(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ from replay.results.run.resume_point import RESUME, ResumePoint
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.folder import Folder, drafted, read_file
-from services.growing_file import ChangedFileError, GrowingFile
+from services.growing_file import ChangedFileError, GrowingFile, check_beginning
 from services.rpc.kube import rfc3339
 
 
@@ -102,6 +103,7 @@ class RunDirectory:
         self._continued: dict[str, GrowingFile] = {}
         self._whole: dict[str, RunFile] = {}
         self._described: dict[str, RunFile] = {}
+        self._checked: set[str] = set()
 
     @classmethod
     def create(cls, path: Path, *, force: bool = False) -> Self:
@@ -497,14 +499,19 @@ class RunDirectory:
             return False
 
     def intact(self, name: str) -> Path:
-        """Return a file's path. Raises RunError if its bytes are not those of the run's end.
+        """Return a file's path. Raises RunError if its bytes are not those that the run wrote.
 
-        A file is read for this once. Without the run's end there is nothing to compare with.
+        A file is read for this once. Of a run that broke off it is compared up to the last
+        checkpoint; of one that is still going there is nothing to compare with.
         """
         path = self.path / name
         if not (self.path / MANIFEST).exists():
             return path
-        expected = self.manifest().files.get(name)
+        manifest = self.manifest()
+        if not manifest.finished:
+            self._check_up_to_checkpoint(name)
+            return path
+        expected = manifest.files.get(name)
         if expected is None:
             return path
         if name not in self._described:
@@ -519,6 +526,28 @@ class RunDirectory:
                 f"`reprieve verify {self.path}` checks all files"
             )
         return path
+
+    def _check_up_to_checkpoint(self, name: str) -> None:
+        expected = self._at_checkpoint.get(name)
+        if expected is None or name in self._checked or is_held(self.path):
+            return
+        try:
+            with self._opened() as folder:
+                check_beginning(folder, name, expected.size, expected.sha256)
+        except ChangedFileError as error:
+            problem = f"{error}; `reprieve verify {self.path}` checks all files"
+            raise RunError(problem) from error
+        except OSError as error:
+            raise unreadable(self.path / name, error) from error
+        self._checked.add(name)
+
+    @functools.cached_property
+    def _at_checkpoint(self) -> Mapping[str, RunFile]:
+        """The files as of the last checkpoint; none where that is damaged, as `verify` reports."""
+        try:
+            return ResumePoint.read(self.path).files
+        except RunError:
+            return {}
 
     def _described_now(self, name: str) -> RunFile:
         return described(self.path / name)

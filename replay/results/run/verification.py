@@ -21,7 +21,7 @@ from replay.results.run.history import checkpoints_in
 from replay.results.run.manifest import Manifest, RunFile, described
 from replay.results.run.resume_point import RESUME, ResumePoint
 from services.folder import Folder
-from services.growing_file import ChangedFileError, GrowingFile
+from services.growing_file import ChangedFileError, check_beginning
 
 Verdict = Literal["ok", "changed", "missing", "extra", "unchecked", "gone"]
 FAULTS: frozenset[Verdict] = frozenset({"changed", "missing", "extra", "unchecked"})
@@ -115,7 +115,7 @@ def _problem_up_to(folder: Path, name: str, expected: RunFile) -> str:
     """Return what is wrong with a file up to the last checkpoint; "" for nothing."""
     try:
         with Folder(folder) as opened:
-            GrowingFile.continued(opened, name, expected.size, expected.sha256).close()
+            check_beginning(opened, name, expected.size, expected.sha256)
     except ChangedFileError as error:
         return str(error)
     except OSError as error:

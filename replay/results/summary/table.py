@@ -20,7 +20,7 @@ from replay.results.summary.eviction_loops import EvictionLoop
 from replay.results.summary.summary import Decided, NamedCount, PriorityWait, Summary
 from replay.results.workloads.verdict import WorkloadVerdict
 from services.kube.yaml_scalars import written
-from services.terminal import counted, one_line
+from services.terminal import counted, json_text, one_line
 
 _SHOWN, _DRAINS_SHOWN = 5, 20
 WORKLOADS_SHOWN = 10
@@ -329,7 +329,7 @@ def render(summary: Summary, output: str, console: Console) -> None:
             print_summary(summary, console, wide=output == "wide")
         case "json":
             text = orjson.dumps(summary.to_mapping(), option=orjson.OPT_INDENT_2)
-            _plain(console, text.decode())
+            _plain(console, json_text(text.decode()))
         case "yaml":
             mapping = orjson.loads(orjson.dumps(summary.to_mapping()))
             _plain(console, written(mapping).rstrip())

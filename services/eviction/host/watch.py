@@ -46,7 +46,7 @@ from services.eviction.host.pods import RunningPod, kill, running_pods, usage
 from services.kube.kubelet import EvictionConfig
 from services.kube.quantity import Format, Quantity
 from services.kube.time import SECOND_NS
-from services.terminal import one_line
+from services.terminal import json_text, one_line
 
 
 class WakeReason(Enum):
@@ -267,7 +267,7 @@ _MIB = 1 << 20
 def printer(output: str, write: Callable[[str], None]) -> Callable[[StepReport], None]:
     """Return the function that prints a step as lines ("table") or as one object ("json")."""
     if output == "json":
-        return lambda report: write(orjson.dumps(_mapping(report)).decode())
+        return lambda report: write(json_text(orjson.dumps(_mapping(report)).decode()))
     return lambda report: write("\n".join(map(one_line, _lines(report))))
 
 

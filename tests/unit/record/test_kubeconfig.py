@@ -158,6 +158,37 @@ def test_what_is_wrong_is_refused_with_file_and_entry(
     assert str(tmp_path / "config") in str(refusal.value)
 
 
+def test_scalars_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:
+    """`12:30` is a name, and `y` is true."""
+    file = tmp_path / "config"
+    file.write_text(
+        "current-context: 12:30\n"
+        "contexts: [{name: 12:30, context: {cluster: 1:00, user: 2:00}}]\n"
+        "clusters: [{name: 1:00, cluster: {server: 'https://a', insecure-skip-tls-verify: y}}]\n"
+        "users: [{name: 2:00, user: {token: t}}]\n"
+    )
+    access = load(file, "", {})
+    assert access.name.endswith("context 12:30")
+    assert access.tls.insecure
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\xff", "is not UTF-8"),
+        (b"[" * 5_000, "nested too deeply"),
+        (b"users: !!int x", "is not YAML"),
+    ],
+)
+def test_a_file_of_a_stranger_is_refused_within_the_bounds(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    """As that of a trace is."""
+    (tmp_path / "config").write_bytes(content)
+    with pytest.raises(KubeconfigError, match=problem):
+        load(tmp_path / "config", "", {})
+
+
 @pytest.mark.parametrize(
     ("content", "problem"), [(b"a: [", "is not YAML"), (None, "cannot be read: No such file")]
 )

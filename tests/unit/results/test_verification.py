@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ from replay.cli.errors import DIFFERS, ExitError
 from replay.report.page import write_report
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, EXTENDERS, HISTORY, LATENCIES, REPORT, SUMMARY
-from replay.results.run.manifest import Manifest, trace_files
+from replay.results.run.manifest import Manifest, RunFile, trace_files
 from replay.results.run.resume_point import RESUME, ResumePoint, RunCommand
 from replay.results.run.verification import verify
 from replay.results.schema import FILE_NAMES
+from services.folder import Folder
 from tests.unit.results.small_run import small_run
 
 _WRITTEN = (DECISIONS, HISTORY, SUMMARY, LATENCIES)
@@ -68,6 +71,24 @@ def test_the_last_checkpoint_of_a_run_that_broke_off_is_checked(run: RunDirector
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert _verdicts(run)[RESUME] == "changed"
+
+
+def test_a_run_that_broke_off_is_checked_by_those_who_may_only_read_it(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is opened for nothing else."""
+    files = {DECISIONS: RunFile.of((run.path / DECISIONS).read_bytes()[:9])}
+    run.write_manifest(Manifest(version="0", seed=7, rules="v1.34", traces=()))
+    run.write_resume_point(ResumePoint(version="0", command=RunCommand(), files=files))
+    opened = Folder.open
+
+    def read_only(folder: Folder, name: str, flags: int = os.O_RDONLY) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        return opened(folder, name, flags)
+
+    monkeypatch.setattr(Folder, "open", read_only)
+    assert _verdicts(run)[DECISIONS] == "unchecked"
 
 
 def test_missing_extra_and_gone_files_are_named(run: RunDirectory) -> None:

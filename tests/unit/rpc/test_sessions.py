@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -406,7 +407,7 @@ def test_the_memory_of_ended_sessions_is_collected(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sessions_module, "_COLLECT_AFTER_S", 0.0)
     cores: weakref.WeakSet[Cyclic] = weakref.WeakSet()
 
-    async def use(count: int) -> None:
+    async def use(count: int, remain_max: int) -> None:
         made: Sessions[Cyclic] = Sessions("test")
         lasting = made.create(Cyclic())
         lasting.held.objects = 50_000
@@ -414,15 +415,17 @@ def test_the_memory_of_ended_sessions_is_collected(monkeypatch: pytest.MonkeyPat
             core = Cyclic()
             cores.add(core)
             made.delete(made.create(core).name)
-        await asyncio.sleep(0.05)
+        deadline_s = time.monotonic() + 60
+        while len(cores) > remain_max and time.monotonic() < deadline_s:
+            await asyncio.sleep(0.01)
         assert len(made) == 1
 
     gc.collect()
     gc.disable()
     try:
-        asyncio.run(use(45))
+        asyncio.run(use(45, remain_max=45))
         assert len(cores) == 45
-        asyncio.run(use(60))
+        asyncio.run(use(60, remain_max=19))
         assert len(cores) < 20
     finally:
         gc.enable()

@@ -369,7 +369,7 @@ def test_an_answer_that_comes_byte_by_byte_is_bounded_too() -> None:
         with closing(extender_of(config)) as extender:
             began = time.monotonic()
             answer = extender.filter(POD, NODES)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 45, "1,000 bytes take 50 s"
         ended.set()
         thread.join()
     assert isinstance(answer, ExtenderError)

@@ -206,7 +206,7 @@ def boom(_args: Json) -> Json:
 
 def hang(_args: Json) -> Json:
     """Take longer than anybody waits."""
-    time.sleep(4.0)
+    time.sleep(120)
     return {}
 
 
@@ -230,7 +230,7 @@ def test_a_failing_filter_fails_the_cycle_or_is_passed_over(verb: Verb, said: st
     with served(config, filter=verb) as case:
         began = time.monotonic()
         assert said in failed(case.decide(pod()))
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 60
     with served(replace(config, ignorable=True), filter=verb) as case:
         decision = case.decide(pod())
     assert bound(decision).feasible == 3
