@@ -34,8 +34,6 @@ IMPURE = {
     "threading",
     "time",
 }
-LINES_MAX = 1200
-"""A module is one idea, whatever its length; above this, more than one is likely."""
 MODULES_MAX = 20
 SERVICES = ("queue", "scheduler", "eviction")
 SOURCES = sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("replay/**/*.py")])
@@ -208,14 +206,8 @@ def test_a_package_has_a_docstring_and_no_logic() -> None:
             assert rest == [], named(path)
 
 
-def test_a_module_is_one_idea_and_a_folder_is_a_room() -> None:
-    """A longer module is a place to look for two ideas in one."""
-    long = {
-        named(path): lines
-        for path in SOURCES
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
-    }
-    assert long == {}
+def test_a_folder_is_a_room() -> None:
+    """A module is one idea, whatever its length; more modules than this are more than one room."""
     folders = {path.parent for path in SOURCES}
     full = {
         named(folder): modules
