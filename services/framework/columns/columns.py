@@ -184,7 +184,7 @@ class ChangeLog:
 class LogReader:
     """Reads a log from where it left off."""
 
-    __slots__ = ("_again", "_all_stale", "_log", "_read_to")
+    __slots__ = ("_again", "_log", "_read_to", "_version")
 
     def __init__(self, log: ChangeLog) -> None:
         self._log = log
@@ -193,18 +193,18 @@ class LogReader:
     def forget(self) -> None:
         """Read every row next time."""
         self._read_to = -1
-        self._all_stale: Hashable = None
+        self._version: Hashable = None
         self._again: Sequence[int] = ()
 
-    def changed(self, all_stale: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
+    def changed(self, version: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
         """Return the rows that are stale, some maybe twice; None means every row.
 
-        Those are all where `all_stale` differs from the last one. The rows `now` are read in any
+        Those are all where `version` differs from the last one. The rows `now` are read in any
         case, and once more next time.
         """
-        rows = self._log.since(self._read_to) if all_stale == self._all_stale else None
+        rows = self._log.since(self._read_to) if version == self._version else None
         again = (*self._again, *now)
-        self._read_to, self._all_stale, self._again = self._log.end, all_stale, now
+        self._read_to, self._version, self._again = self._log.end, version, now
         return rows if rows is None or not again else np.append(rows, again)
 
 

@@ -114,8 +114,8 @@ class TriedPod(Protocol):
         """Return the nominated pods to reserve room for, by row."""
 
     @property
-    def all_stale(self) -> Hashable:
-        """Return what differs whenever rows may have changed that no log names."""
+    def dry_runs_version(self) -> Hashable:
+        """Return what differs whenever dry runs may end otherwise in rows that no log names."""
 
     @property
     def pods_rows(self) -> Sequence[int]:
@@ -270,7 +270,7 @@ class BatchDryRun:
     ) -> bool:
         """Try the stale rows; False where `run` returns None."""
         runs, columns = cached.dry_runs, self._snapshot.columns
-        rows = runs.reader.changed(cached.all_stale, cached.pods_rows)
+        rows = runs.reader.changed(cached.dry_runs_version, cached.pods_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows

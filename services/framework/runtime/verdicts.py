@@ -2,9 +2,10 @@
 
 **A class** is the pods with one spec and one spec.nodeName that also have equal keys for those
 plugins whose keys follow from more (`Plugin.keys_follow_pod`). An attempt gets its pod's class from
-`Verdicts.pre_filtered`, which runs PreFilter and PreScore for the first pod of the class only, and
-brings it up to date by `CachedAttempt.sync`. **A row** is a node. By row is kept, each from the one
-before:
+`Verdicts.pre_filtered`, which runs PreFilter for a new class, and brings it up to date by
+`CachedAttempt.sync`. PreScore runs at the first attempt of the class for which several nodes are
+feasible. Either runs for those plugins only of which no kept class holds a column with the pod's
+key. **A row** is a node. By row is kept, each from the one before:
 
 - `PluginColumn`: the verdict of one plugin, shared by the pods for which it returns the same key.
   The plugin declares what its verdict depends on (`Scope`). From that alone the column knows which
@@ -18,8 +19,19 @@ before:
   texts, which follow from how many rows have which status.
 
 **Stale** rows are read from the snapshot's logs (`ChangeLog`): each part remembers up to where it
-has read, and reads what changed since. `changes` counts what may have changed in a part. Where rows
-have changed that no log names, `all_stale` is counted up, and whatever follows reads every row.
+has read, and reads what changed since. Which log that is, and what makes all rows stale:
+
+- A column with `Scope.NODE` reads `node_log`, others `pod_log`; one with `Scope.CLUSTER` asks its
+  plugin for a version after any entry.
+- `EquivalenceClass` and `Totals` read every row after an entry of `node_log`; else those that
+  `pod_log` names, and every row where a column of `Scope.CLUSTER` was computed anew.
+- `CachedAttempt` and `CachedDryRuns` read `row_log`, which names changed lists of pods and changed
+  nominations, too; and every row where `dry_runs_version` differs. What victims are judged by
+  follows from the disruption budgets as well, as of `Snapshot.budget_changes`.
+- The last refusal of a class stands while `Snapshot.changes` is equal.
+
+`changes` counts what may have changed in a part. Where rows have changed that no log names,
+`all_stale` is counted up, and whatever follows reads every row.
 
 **The cost** of an attempt is the rows that changed since the last attempt of its class, and the
 rows to which its own pod is nominated; the next attempt evaluates those again, too. A change of a
@@ -76,6 +88,7 @@ from services.framework.runtime.diagnosis import (
     refused_by_pre_filter,
     rejecting_plugins,
 )
+from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.profile_plugins import (
     ConfiguredPlugins,
     NothingToScore,
@@ -97,6 +110,9 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 E
 """
 
 _C = TypeVar("_C", "FilterColumn", "ScoreColumn")
+
+_KeyOf = Callable[[Pod, Snapshot], Hashable | None]
+_FAILED = object()
 
 _CELLS_MAX = 2 * 1024 * 1024
 _CLASSES_MIN = 64
@@ -121,8 +137,10 @@ class Verdicts:
         self._has_out_of_tree = has_out_of_tree
         self._checks = checks
         self._columns = PluginColumns(snapshot)
-        self._keys = _keys_that_follow_pods(plugins, volumes=False)
-        self._keys_with_volumes = _keys_that_follow_pods(plugins, volumes=True)
+        self._keys, self._keys_with_volumes = (
+            _keys_that_follow_pods(plugins, volumes=volumes, may_raise=has_out_of_tree)
+            for volumes in (False, True)
+        )
         self._classes: dict[Hashable, CachedAttempt] = {}
         self.classes_max = 4096
 
@@ -137,12 +155,16 @@ class Verdicts:
             return cached, False
         self._make_room()
         filters = active_filters(pod, self._plugins, self._columns, self._snapshot)
-        scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
-        base = None if self._plugins.scores else EQUAL_SCORE
-        equivalence = EquivalenceClass(filters, scores, self._snapshot, base)
+        equivalence = EquivalenceClass(filters, self._snapshot)
         forgets = self._has_out_of_tree or equivalence.can_fail
-        self._classes[key] = cached = CachedAttempt(equivalence, self._snapshot, forgets=forgets)
+        self._classes[key] = cached = CachedAttempt(
+            equivalence, self._pre_scored, self._snapshot, forgets=forgets
+        )
         return cached, True
+
+    def _pre_scored(self, pod: Pod) -> Totals:
+        scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
+        return Totals(scores, self._snapshot, None if self._plugins.scores else EQUAL_SCORE)
 
     def synced(self, pod: Pod) -> CachedAttempt:
         """Return what is kept for the pod's class, up to date for an attempt of `pod`."""
@@ -167,11 +189,11 @@ class Verdicts:
 
 
 def _keys_that_follow_pods(
-    plugins: ConfiguredPlugins, *, volumes: bool
-) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
+    plugins: ConfiguredPlugins, *, volumes: bool, may_raise: bool
+) -> tuple[_KeyOf, ...]:
     """Return the keys that follow from more than a pod's spec, as functions of the pod.
 
-    `volumes` says that the pod has some.
+    `volumes` says that the pod has some, `may_raise` that some plugins are guarded ones.
     """
 
     def follows_pod(plugin: Plugin) -> bool:
@@ -182,8 +204,24 @@ def _keys_that_follow_pods(
     scores = {plugin.name: plugin for plugin in (*plugins.pre_scores, *weighted)}
     return (
         *(plugin.filter_key for plugin in filters.values() if follows_pod(plugin)),
-        *(plugin.score_key for plugin in scores.values() if follows_pod(plugin)),
+        *(
+            _or_failed(plugin.score_key) if may_raise else plugin.score_key
+            for plugin in scores.values()
+            if follows_pod(plugin)
+        ),
     )
+
+
+def _or_failed(score_key: _KeyOf) -> _KeyOf:
+    """Return a function that never raises: PreScore raises again, if the attempt comes to it."""
+
+    def key_of(pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        try:
+            return score_key(pod, snapshot)
+        except PluginFailed:
+            return _FAILED
+
+    return key_of
 
 
 class EquivalenceClass:
@@ -191,24 +229,15 @@ class EquivalenceClass:
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
     codes: int64[nodes], that filter's code. `changes` grows whenever any of these may have changed,
-    and `all_stale` whenever that may be so in rows that no log names. `totals` are the scores.
+    and `all_stale` whenever that may be so in rows that no log names.
     """
 
-    def __init__(
-        self,
-        filters: ActiveFilters,
-        scores: ActiveScores,
-        snapshot: Snapshot,
-        base_score: int | None,
-    ) -> None:
-        """Take the columns of active plugins; `base_score` is every node's where none scores."""
+    def __init__(self, filters: ActiveFilters, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.pre_filter = filters.pre_filter
         self.pre_filter_ran = filters.prepared
         self.skipped_filters = filters.skipped
-        self.skipped_scores = scores.skipped
         self.columns = dict(filters.columns)
-        self.totals = Totals(scores, snapshot, base_score)
         node_filters, self.pod_filters = _by_scope(filters.columns)
         plugins = [column.plugin for column in self.columns.values()]
         self.trials = tuple(
@@ -359,10 +388,14 @@ class Totals:
 
     A score in reverse counts as its full 100 in `_totals`, less what it is taken down by: so the
     sums of a row stand while other rows change, and normalizing is one pass of a kernel.
+
+    `skipped` are the plugins that returned Skip in PreScore. `base` is every node's score where no
+    plugin scores.
     """
 
     def __init__(self, scores: ActiveScores, snapshot: Snapshot, base: int | None) -> None:
         self._snapshot = snapshot
+        self.skipped = scores.skipped
         self._unprepared = scores.failure
         self.scores = scores.columns
         plain: list[tuple[int, ScoreColumn]] = []
@@ -391,9 +424,8 @@ class Totals:
         self._nodes_read_to = self._pods_read_to = -1
         self._allocate(0)
 
-    @property
-    def failure(self) -> str:
-        """Return how scoring fails, "" where it does not."""
+    def synced_failure(self) -> str:
+        """Bring the scores up to date; return how that fails, "" where it does not."""
         if self._unprepared:
             return self._unprepared
         self._sync()
@@ -588,8 +620,10 @@ class CachedAttempt:
         "_last",
         "_overrides",
         "_pod",
+        "_pre_scored",
         "_reader",
         "_snapshot",
+        "_totals",
         "_untried",
         "counted",
         "dry_runs",
@@ -600,9 +634,21 @@ class CachedAttempt:
         "tried",
     )
 
-    def __init__(self, equivalence: EquivalenceClass, snapshot: Snapshot, *, forgets: bool) -> None:
-        """Begin with nothing tried; with `forgets`, every attempt begins so."""
+    def __init__(
+        self,
+        equivalence: EquivalenceClass,
+        pre_scored: Callable[[Pod], Totals],
+        snapshot: Snapshot,
+        *,
+        forgets: bool,
+    ) -> None:
+        """Begin with nothing tried; with `forgets`, every attempt begins so.
+
+        `pre_scored` runs PreScore for a pod of the class.
+        """
         self.equivalence = equivalence
+        self._pre_scored = pre_scored
+        self._totals: Totals | None = None
         self.refuser = equivalence.refuser
         self.overridden: dict[int, Status] = {}
         self.counted: dict[int, Sequence[Pod]] = {}
@@ -620,8 +666,13 @@ class CachedAttempt:
         self._last: tuple[Hashable, Refused] | None = None
 
     @property
-    def all_stale(self) -> Hashable:
-        """Return what differs whenever rows may have changed that no log names."""
+    def dry_runs_version(self) -> Hashable:
+        """Return what differs whenever dry runs may end otherwise in rows that no log names.
+
+        That is so where the class changed in such rows; and where an object of the catalog did,
+        since what nominated pods and victims count for in a filter follows from their namespaces,
+        workloads and volumes, while the class has those of its own pods only.
+        """
         catalog = self._snapshot.catalog
         return (
             object() if self._forgets else self.equivalence.all_stale,
@@ -651,7 +702,7 @@ class CachedAttempt:
         self._pod = pod
         self.tried = {}
         self.pods_rows = self._rows_of(pod)
-        rows = self._reader.changed(self.all_stale, self.pods_rows)
+        rows = self._reader.changed(self.dry_runs_version, self.pods_rows)
         try:
             self._count_nominated(rows)
         except Exception:
@@ -676,6 +727,16 @@ class CachedAttempt:
         if refusal.code.is_rejected:
             self.tried = {row: refusal}
         return None
+
+    def totals(self) -> Totals:
+        """Return the class's scores, before they are up to date; the first time, run PreScore.
+
+        Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod: prioritizeNodes runs
+        only where several nodes are feasible, so that no failure of PreScore ends another cycle.
+        """
+        if self._totals is None:
+            self._totals = self._pre_scored(self._pod)
+        return self._totals
 
     @property
     def filter_failure(self) -> Status | None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
     FilterPlugin,
+    Normalization,
+    Normalized,
     PodColumnsPlugin,
     PreFiltered,
     QueueSortPlugin,
@@ -48,6 +51,7 @@ class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlug
 
     name = "Moody"
     scope = Scope.PODS
+    keys_follow_pod = True
     calm = False
 
     def __init__(self, args: Mapping[str, object]) -> None:
@@ -80,10 +84,12 @@ class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlug
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return a key for all pods."""
+        self._may("score_key")
         return ""
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
         """Prepare nothing."""
+        self._may("pre_score")
 
     def score(self, data: None, snapshot: Snapshot, rows: Any, scores: Any) -> None:
         """Write a score."""
@@ -105,6 +111,18 @@ class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlug
 
     def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
         """Count nothing."""
+
+
+class Normalizes(Moody):
+    """Raises while it normalizes its scores."""
+
+    name = "Normalizes"
+    normalization = Normalization.OWN
+
+    def normalize(self, data: None, snapshot: Snapshot, rows: Int64s, raw: Int64s) -> Normalized:
+        """Leave the scores as they are."""
+        self._may("normalize")
+        return Normalized(raw, raw)
 
 
 class Slotted(QueueSortPlugin):
@@ -163,11 +181,12 @@ def scheduler_of(text: str, *plugins: str) -> Scheduler:
 
 def moody(raises: str) -> Scheduler:
     """Return a scheduler whose plugin raises in one method."""
+    name = "Normalizes" if raises == "normalize" else "Moody"
     text = (
-        "profiles: [{plugins: {multiPoint: {enabled: [{name: Moody}]}}, "
-        f"pluginConfig: [{{name: Moody, args: {{raises: {raises}}}}}]}}]\n"
+        f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}}}, "
+        f"pluginConfig: [{{name: {name}, args: {{raises: {raises}}}}}]}}]\n"
     )
-    return scheduler_of(text, f"{HERE}:Moody")
+    return scheduler_of(text, f"{HERE}:{name}")
 
 
 def decide(scheduler: Scheduler, name: str, **labels: str) -> Decision:
@@ -185,7 +204,10 @@ def decide(scheduler: Scheduler, name: str, **labels: str) -> Decision:
         ("unhashable", 'running plugin "Moody": filter_key: TypeError: unhashable'),
         ("pre_filter", 'running plugin "Moody": pre_filter: KeyError'),
         ("filter", 'running plugin "Moody": filter_node: KeyError'),
+        ("score_key", 'running plugin "Moody": score_key: KeyError'),
+        ("pre_score", 'running plugin "Moody": pre_score: KeyError'),
         ("score", 'running Score plugins: plugin "Moody" failed with: KeyError'),
+        ("normalize", 'running plugin "Normalizes": normalize: KeyError'),
         ("range", 'plugin "Moody" failed with: returns an invalid score 101'),
         ("reserve", "running plugin 'Moody': running plugin \"Moody\": reserve: KeyError"),
     ],
@@ -203,6 +225,23 @@ def test_a_plugin_that_raises_fails_the_cycle_by_its_name(raises: str, said: str
         assert isinstance(decide(scheduler, "two").verdict, Binding)
     finally:
         Moody.calm = False
+
+
+@pytest.mark.parametrize("raises", ["score_key", "pre_score", "score", "normalize"])
+def test_a_plugin_that_raises_while_it_scores_fails_no_cycle_that_scores_no_node(
+    raises: str,
+) -> None:
+    """A single node that fits is taken without scores; where none fits, preemption is tried."""
+    scheduler = moody(raises)
+    scheduler.put_node(replace(make_node("b").obj(), unschedulable=True))
+    judged = scheduler.evaluate(make_pod("one").req(cpu="1").obj(), 1, 0)
+    assert (judged.error, judged.host, judged.fast_path) == ("", "a", "singleFeasibleNode")
+    assert isinstance(decide(scheduler, "one").verdict, Binding)
+    scheduler.remove_node("b")
+    scheduler.put_pod(make_pod("whole").req(cpu="7").node("a").obj())
+    refused = decide(scheduler, "two").verdict
+    assert isinstance(refused, Refused)
+    assert "1 Insufficient cpu" in refused.message
 
 
 def test_an_evaluation_reports_what_a_plugin_raises() -> None:

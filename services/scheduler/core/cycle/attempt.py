@@ -1,8 +1,9 @@
 """One pod's attempt, told once and top to bottom: from PreFilter to Bind, or to PostFilter.
 
 `Attempts.schedule` is the whole of it. The scheduling cycle of the pod's profile (`Cycle`) chooses
-a node: PreFilter, the nominated node, Filter, extenders, Score, the host choice. Then the pod is
-assumed, and Reserve, Permit, PreBind and Bind run. Where no node fits, PostFilter may make room.
+a node: PreFilter, the nominated node, Filter, extenders and, where several nodes are left,
+PreScore, Score and the host choice. Then the pod is assumed, and Reserve, Permit, PreBind and Bind
+run. Where no node fits, PostFilter may make room.
 Either way the attempt ends in a decision, with the steps that the queue receives.
 
 Filters count nominated pods of equal or higher priority: on a node that has some, the pod must fit
@@ -76,10 +77,11 @@ class Recorder:
     """What a cycle leaves beside its result: its phases, and the verdicts that it read.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
-    without one. PreFilter runs for the first pod of an equivalence class, and Filter and Score
-    update the columns of the class. wants_all: the cycle goes on to all nodes where upstream's
-    returns before it has seen them. cached, sent: what filters found, and extenders if they were
-    called; None where the cycle ended before.
+    without one. PreFilter is a phase of the first attempt of an equivalence class, and runs there
+    for the plugins of which no cached class holds a column with the pod's key; PreScore likewise,
+    as a part of Score. Filter and Score update the columns of the class. wants_all: the cycle goes
+    on to all nodes where upstream's returns before it has seen them. cached, sent: what filters
+    found, and extenders if they were called; None where the cycle ended before.
     """
 
     __slots__ = ("_last_ns", "_stopwatch", "cached", "phases_ns", "sent", "wants_all")
@@ -461,9 +463,16 @@ class Cycle:
             by_filters = cached.sample_diagnosis(sample, is_sample=looked_at > 0)
             pre_filter = cached.equivalence.pre_filter
             return FitError(diagnosis=sent.diagnosis(by_filters, pre_filter), cached=cached)
-        totals = cached.equivalence.totals
-        if feasible > 1 and totals.failure:
-            return CycleError(message=totals.failure)
+        evaluated = looked_at or cached.evaluated
+        if sent is not None:
+            evaluated -= sent.unanswered
+        if feasible == 1:  # It is taken without PreScore and Score.
+            row = int(np.flatnonzero(fits == 0)[0])
+            return ScheduleResult(self._snapshot.name(row), row, evaluated, feasible)
+        totals = cached.totals()
+        failed = totals.synced_failure()
+        if failed:
+            return CycleError(message=failed)
         chosen = self._choice.choose(
             totals if sent is None else sent.scored(totals, any_plugin_scores=scores),
             fits,
@@ -471,16 +480,15 @@ class Cycle:
             pod.uid,
             attempt,
         )
-        if feasible > 1 and (sent is not None or scores):
+        if sent is not None or scores:
             recorder.phase("Score")
-        evaluated = looked_at or cached.evaluated
         return ScheduleResult(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
-            evaluated=evaluated if sent is None else evaluated - sent.unanswered,
+            evaluated=evaluated,
             feasible=feasible,
             tied=chosen.tied,
-            total=chosen.total if feasible > 1 else None,
+            total=chosen.total,
         )
 
 

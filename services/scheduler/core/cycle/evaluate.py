@@ -7,7 +7,7 @@ no part in the verdicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from services.framework.preemption.preemptor import ExtenderError, PreemptionEva
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
 from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import EXCLUDED
+from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import (
@@ -162,15 +162,15 @@ def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResu
     if sent is not None:
         refusals |= sent.refusals(_SILENT)
     rows = [row for row in names if row not in refusals]
-    if rows and equivalence.totals.failure:
-        return no_verdicts(equivalence.totals.failure)
-    scores = {
-        plugin: {
-            names[row]: NodeScore(raw=raw, normalized=score, weighted=weight * score)
-            for row, raw, score in zip(rows, found.raw.tolist(), found.scores.tolist(), strict=True)
-        }
-        for plugin, weight, found in equivalence.totals.by_plugin(np.array(rows, dtype=np.int64))
-    }
+    skipped_scores: tuple[str, ...] = ()
+    scores: dict[str, dict[str, NodeScore]] = {}
+    try:
+        if rows:
+            skipped_scores, scores = cached.totals().skipped, _scores(cached, names, rows)
+    except PluginFailed:
+        if len(rows) > 1:
+            raise
+        # A cycle takes a single node without scoring it, so that a plugin may fail at that here.
     if cycle.extenders is not None and len(rows) > 1:
         added = sent.prioritize() if sent is not None else {}
         scores[EXTENDER_PLUGIN] = {
@@ -185,11 +185,30 @@ def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResu
         refusals={names[row]: status for row, status in refusals.items()},
         pre_filtered=frozenset(names[row] for row in excluded),
         skipped_filters=equivalence.skipped_filters,
-        skipped_scores=equivalence.skipped_scores if feasible else (),
+        skipped_scores=skipped_scores,
         scores=scores,
         totals=totals,
         best=tuple(name for name, total in totals.items() if total == best),
     )
+
+
+def _scores(
+    cached: CachedAttempt, names: Mapping[int, str], rows: Sequence[int]
+) -> dict[str, dict[str, NodeScore]]:
+    """Return each plugin's scores of `rows`, which are all that fit; raise PluginFailed."""
+    totals = cached.totals()
+    failure = totals.synced_failure()
+    if failure:
+        raise PluginFailed(failure)
+    return {
+        plugin: {
+            names[row]: NodeScore(raw=raw, normalized=score, weighted=weight * score)
+            for row, raw, score in zip(
+                rows, normalized.raw.tolist(), normalized.scores.tolist(), strict=True
+            )
+        }
+        for plugin, weight, normalized in totals.by_plugin(np.array(rows, dtype=np.int64))
+    }
 
 
 def _preempted(

@@ -434,7 +434,7 @@ class SentNodes:
         Where no plugin scores, nodes are worth 0, not the 1 that they are without extenders.
         """
         added: Int64s = np.zeros(len(self.sample), dtype=np.int64)
-        if len(self._nodes) > 1 and not any_plugin_scores:
+        if not any_plugin_scores:
             added -= EQUAL_SCORE
         scores = self.prioritize()
         for row in self.rows:

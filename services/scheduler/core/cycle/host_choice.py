@@ -57,7 +57,7 @@ class HostChoice(ABC):
     def choose(
         self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> ChosenNode:
-        """Return the choice for a pod's scheduling attempt, of which one row at least fits."""
+        """Return the choice for a pod's scheduling attempt, for which two rows at least fit."""
 
     def sample(
         self,
@@ -138,9 +138,10 @@ class NamedChoice(HostChoice):
 class RoundRobinChoice(HostChoice):
     """The best total; among equals in the node list, number `last_node_index` modulo how many.
 
-    The index advances with each choice among two feasible nodes or more; the caller that undoes a
-    choice sets it back. Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go,
-    selectHost, with the lastNodeIndex that the documents describe.
+    The index advances with each choice; the caller that undoes a choice sets it back. A single
+    feasible node is taken without one. Source: kubernetes v1.16
+    pkg/scheduler/core/generic_scheduler.go, selectHost, with the lastNodeIndex that the documents
+    describe.
     """
 
     __slots__ = ("last_node_index",)
@@ -160,8 +161,6 @@ class RoundRobinChoice(HostChoice):
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
         row_totals = totals.normalized_totals(refuser)[rows].tolist()
         highest = max(row_totals)
-        if len(rows) == 1:
-            return ChosenNode(rows[0], 1, highest, 1)
         best = [row for row, total in zip(rows, row_totals, strict=True) if total == highest]
         row = best[self.last_node_index % len(best)]
         self.last_node_index += 1

@@ -92,7 +92,7 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
         cycle.schedule_pod(pod, 1)
         everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
         cached = cycle.framework.verdicts.synced(pod)
-        cached.equivalence.totals.normalized_totals(everywhere)
+        cached.totals().normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
