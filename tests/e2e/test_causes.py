@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
         ("--drop-nodes worker-2", "B has no node worker-2."),
     ],
 )
-def test_the_cause_is_what_differs_of_the_object(tmp_path: Path, options: str, told: str) -> None:
+def test_the_cause_is_the_difference_of_the_object(tmp_path: Path, options: str, told: str) -> None:
     """The cluster has no usage, so usage is never the cause: worker-6 holds a terminating pod."""
     write_list(tmp_path / "list.yaml", living_cluster())
     tail = ("--run", "x", "--", "--until", "10m", "--spans", "off")

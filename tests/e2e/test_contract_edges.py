@@ -324,7 +324,7 @@ def test_a_pod_that_needs_no_scheduling_does_not_count_towards_max_pods(caller: 
         round_ = scheduler_pb2.Round(max_pods=1)
 
 
-def test_a_pod_that_is_brought_to_be_judged_has_a_uid(caller: Caller) -> None:
+def test_a_new_pod_to_evaluate_needs_a_uid(caller: Caller) -> None:
     """Verdicts are of a pod, and it is named by that."""
     brought = pod("p", "1")
     brought.metadata.uid = ""

@@ -248,7 +248,7 @@ def test_a_gated_pod_is_explained_by_its_gates(here: EmbeddedServices, tmp_path:
     assert "scheduling gates: example.com/wait" in printed(found)
 
 
-def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
+def test_a_plugin_with_points_is_not_reported_as_skipped(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """NodeAffinity has nothing to filter here, and scores all the same."""
@@ -291,7 +291,7 @@ def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Pa
         (["nginx-a", "-n", "other"], "no pod other/nginx-a"),
     ],
 )
-def test_what_cannot_be_explained_is_said(
+def test_an_unknown_pod_or_attempt_is_refused_with_similar_names(
     here: EmbeddedServices, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     """An unknown pod has near names beside it, an unknown attempt those that there are."""

@@ -104,7 +104,7 @@ def test_an_extenders_failure_is_replayed_too(tmp_path: Path, addresses: list[st
     assert "out of sorts" in reprieve(tmp_path, "explain", "p1", "run", *addresses[:2]).stdout
 
 
-def test_a_webhook_that_binds_is_asked_once_a_pod(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
+def test_a_binding_webhook_is_called_once_per_pod(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
     """Nothing that it has bound is taken back."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
     with webhook(bind=lambda _: {}) as hook:

@@ -105,7 +105,7 @@ def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision])
             )
 
 
-def test_evicted_replicas_come_back_elsewhere(log: list[trace_pb2.Decision]) -> None:
+def test_evicted_replicas_are_recreated_elsewhere(log: list[trace_pb2.Decision]) -> None:
     """Their owner makes another pod once they have ended, and it gets another node or waits."""
     bound = {
         each.observed.object.uid: each.observed.scheduled.node_name

@@ -34,7 +34,7 @@ def _undeclared(whole: object) -> dict[str, str]:
 
 
 @pytest.mark.e2e
-def test_what_changes_while_a_replay_goes_on_is_declared(
+def test_state_that_changes_during_a_replay_is_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With rollouts, drains, silent nodes, restarts, refused pods and delays under way."""

@@ -163,7 +163,7 @@ def test_the_kernel_notifies_before_the_poll_and_the_right_group_is_killed(
     steady.wait()
 
 
-def test_without_act_it_only_says_which_pod_it_would_evict(tmp_path: Path, root: Path) -> None:
+def test_without_act_it_only_reports_which_pod_it_would_evict(tmp_path: Path, root: Path) -> None:
     """Nothing is killed."""
     hungry = pod(root / "hungry", 330)
     with watching(tmp_path, root, "--steps", "1") as watch:

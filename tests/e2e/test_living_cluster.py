@@ -95,7 +95,7 @@ def test_pods_of_a_job_whose_running_time_is_not_given_are_named(
     ],
     ids=lambda kinds: ",".join(sorted(kinds)),
 )
-def test_a_list_that_lacks_kinds_is_taken_as_it_stands(
+def test_a_list_without_some_kinds_is_accepted(
     here: EmbeddedServices, tmp_path: Path, left_out: Iterable[str]
 ) -> None:
     """What is missing is inferred or noted; nothing is made a second time."""
@@ -186,7 +186,7 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
     assert ("retries", RETRIES_SKIPPED) in finished.replay.journal.notes
 
 
-def test_a_comparison_says_that_eviction_was_not_judged(tmp_path: Path) -> None:
+def test_a_comparison_reports_that_eviction_was_not_judged(tmp_path: Path) -> None:
     """A list does not say what pods use; with a leak in B, only A's is not."""
     write_list(tmp_path / "list.yaml", living_cluster())
     drop = "--drop-nodes kubernetes.io/hostname=worker-1"

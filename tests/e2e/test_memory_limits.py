@@ -114,7 +114,7 @@ def test_the_same_leak_without_a_limit_is_evicted(tmp_path: Path) -> None:
     reprieve(tmp_path, "replay", "cluster.yaml", "--run", "run", *usage, *checks)
 
 
-def test_a_leak_of_a_pod_with_several_containers_names_what_is_not_known(tmp_path: Path) -> None:
+def test_a_leak_in_a_pod_with_several_containers_names_the_missing_data(tmp_path: Path) -> None:
     """The value is the sum of three containers, each of which has a limit: 640Mi together."""
     cluster(tmp_path, ", limits: {memory: 512Mi}")
     usage = ("--usage", "app=web memory 200Mi+50Mi/m", "--until", "10m")

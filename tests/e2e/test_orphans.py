@@ -34,7 +34,7 @@ def described(folder: Path, pod: str) -> str:
     return reprieve(folder, "describe", "pod", pod, "run", "-n", SHOP).stdout
 
 
-def test_a_pod_that_is_quarantined_is_replaced_and_goes_on(tmp_path: Path) -> None:
+def test_a_quarantined_pod_is_replaced_and_keeps_running(tmp_path: Path) -> None:
     """As with `kubectl label pod web-... app-`: five pods, of which four are the Deployment's.
 
     The budget of web selects app=web: it counts four pods, and not the quarantined one.
@@ -100,9 +100,7 @@ def test_a_deployment_deleted_with_cascade_orphan_and_applied_again_adopts_its_p
         assert all(name.startswith(WEB) for name in pods)
 
 
-def test_pods_that_a_deployment_and_its_replica_set_have_left_behind_are_adopted(
-    tmp_path: Path,
-) -> None:
+def test_orphans_of_a_deployment_and_its_replica_set_are_adopted(tmp_path: Path) -> None:
     """The template's hash, which is in their labels, makes the new ReplicaSet select them."""
     items = living_cluster()
     former = named(items, "Deployment", "web")

@@ -120,7 +120,7 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
 
 
 @pytest.mark.e2e
-def test_the_condition_stands_on_the_node_with_its_taint_while_it_holds(
+def test_the_node_has_the_condition_and_its_taint_while_it_holds(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """A replay that stops in between shows both; one that goes on shows neither."""

@@ -676,7 +676,7 @@ def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grp
     assert holders == {"a": "two", "b": "two", "c": "two"}
 
 
-def test_a_pop_that_was_given_back_is_not_answered_again(channel: grpc.Channel) -> None:
+def test_a_returned_pop_is_not_answered_again(channel: grpc.Channel) -> None:
     """Its number ends with the stream: a client that sends it again would hold another's pod."""
     client = UnaryQueueSession(channel, live=True)
     client.send([add("a")])

@@ -196,9 +196,7 @@ def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices
     assert b"n" in outcomes[0]
 
 
-def test_what_was_reserved_for_a_pod_is_given_back_after_a_restore(
-    services: EmbeddedServices,
-) -> None:
+def test_reservations_of_a_pod_can_be_released_after_a_restore(services: EmbeddedServices) -> None:
     """A claim's node is fixed when its pod is assumed, and free when the binding is refused."""
     talker = Talker(services.addresses["scheduler"], Config())
     for name in ("a", "b"):

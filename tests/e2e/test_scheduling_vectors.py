@@ -26,7 +26,7 @@ def channel(services: EmbeddedServices) -> Iterator[grpc.Channel]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_service_answers_what_upstream_did(channel: grpc.Channel, name: str) -> None:
+def test_the_service_decides_as_upstream_did(channel: grpc.Channel, name: str) -> None:
     """Verdicts, scores, hosts, texts and all of preemption agree in every scenario."""
     told = [scheduling_difference(channel, "v1.34", vector) for vector in whole_vectors(name)]
     wrong = [each for each in told if each]

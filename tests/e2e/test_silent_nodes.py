@@ -102,7 +102,7 @@ def test_a_pod_with_a_finalizer_keeps_its_name_in_a_snapshot(tmp_path: Path) -> 
     assert rows(tmp_path, "pods", "run")["db-1"][-1] == "2d"
 
 
-def test_most_of_a_small_cluster_that_fails_is_not_evicted_and_that_is_said(tmp_path: Path) -> None:
+def test_partial_disruption_of_a_small_cluster_stops_evictions_and_is_noted(tmp_path: Path) -> None:
     """Four of six nodes are 67 %: no NoExecute taint, and no pod is deleted in an hour."""
     items = living_cluster()
     for name in NODES[:4]:

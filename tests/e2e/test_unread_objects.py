@@ -63,7 +63,7 @@ def test_look_ahead_changes_no_decision(
     assert [*map(_plain, ahead)] == [*map(_plain, asking)]
 
 
-def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
+def test_pods_that_arrive_alone_need_no_queue_request(services: EmbeddedServices) -> None:
     """Until one of them finds no node; everything sent to the queue by then stands in its state."""
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     answers = asyncio.run(_alone(services.addresses["queue"], node))

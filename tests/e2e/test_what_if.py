@@ -46,7 +46,7 @@ def test_an_override_that_touches_nothing_leaves_nothing_behind(tmp_path: Path) 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_check_that_fails_ends_with_1_and_says_what_was_found(tmp_path: Path) -> None:
+def test_a_failed_check_exits_with_1_and_shows_the_value(tmp_path: Path) -> None:
     """A sentence for each that failed, and none for those that hold."""
     checks = ("--assert", "preempted{priority<1000} == 0", "--assert", "bound >= 1")
     arguments = ("replay", NGINX, "--run", "run", "-q", "--in-process", "--spans", "off", *checks)

@@ -42,7 +42,7 @@ NGINX_RUN = "runs/nginx-preemption-1"
     ],
     ids=" ".join,
 )
-def test_a_run_is_recognised_wherever_it_stands(made: Path, arguments: list[str]) -> None:
+def test_a_run_is_recognised_at_any_argument_position(made: Path, arguments: list[str]) -> None:
     """No name of an object is the path of a folder with a run."""
     shown = reprieve(made, "get", *arguments, "-o", "name").stdout
     assert shown == "pod/nginx-a\n"
@@ -100,12 +100,12 @@ def test_a_terminal_shows_which_run_is_the_latest(made: Path) -> None:
         (["get", "pods", NGINX_RUN, "runs/compare-1/a"], "give one run"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(made: Path, arguments: list[str], message: str) -> None:
+def test_incomplete_arguments_are_refused(made: Path, arguments: list[str], message: str) -> None:
     """With what is missing, and exit code 2."""
     assert message in reprieve(made, *arguments, code=REFUSED).stderr
 
 
-def test_without_any_run_it_says_how_to_make_one(tmp_path: Path) -> None:
+def test_without_any_run_the_error_explains_how_to_make_one(tmp_path: Path) -> None:
     """Also where there is no folder runs/."""
     for arguments in (["get", "pods"], ["explain", "web-0"], ["describe", "pod", "web-0"]):
         refused = reprieve(tmp_path, *arguments, code=REFUSED).stderr

@@ -226,7 +226,7 @@ def test_a_queues_answers(services: EmbeddedServices, cluster: Path, tmp_path: P
         assert "\n".join(not_refused(proxy, faults, cluster, tmp_path / "run", *options)) == ""
 
 
-def test_a_scheduler_that_goes_on_after_a_guarded_victim_is_refused(
+def test_a_scheduler_that_continues_after_a_guarded_victim_is_refused(
     services: EmbeddedServices, tmp_path: Path
 ) -> None:
     """A foreign scheduler that preempts four at once would read statuses that nobody has."""

@@ -115,7 +115,7 @@ def test_kubectls_recording_gives_the_same_as_the_raw_one() -> None:
     assert kubectl.objects == raw.objects
 
 
-def test_lives_in_the_demonstration_are_as_its_driver_meant_them() -> None:
+def test_pod_lifetimes_in_the_demonstration_are_those_of_its_driver() -> None:
     """nginx-high runs 20 s; the victim takes its whole grace period of 30 s."""
     records = list(open_trace([_RECORDINGS / "a"]))
     high = next(record.pod_create for record in records if record.HasField("pod_create"))
@@ -172,6 +172,6 @@ def test_openb_lists_are_read_whole() -> None:
         ("FORMATS.md", ""),
     ],
 )
-def test_formats_are_known_by_content(path: str, format_: str) -> None:
+def test_formats_are_detected_by_content(path: str, format_: str) -> None:
     """Files of other projects."""
     assert recognise(_TRACES / path) == format_

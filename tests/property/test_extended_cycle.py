@@ -169,7 +169,7 @@ def test_extenders_that_agree_change_no_decision(
         assert found == expected
 
 
-def test_an_extender_is_asked_about_a_nominated_node_that_pre_filter_left_out() -> None:
+def test_an_extender_is_called_for_a_nominated_node_that_pre_filter_excluded() -> None:
     """Its refusal of that node stays in the diagnosis; it has refused no other one."""
     off = PluginSet(disabled=("NodeAffinity",))
     options = SchedulerOptions(

@@ -121,7 +121,7 @@ def test_pods_that_come_together_pass_together_or_not_at_all() -> None:
     assert passing.pass_through.pods == 2
 
 
-def test_a_pod_that_comes_again_passes_with_its_own_life_only() -> None:
+def test_a_pod_that_is_added_again_passes_with_its_own_life_only() -> None:
     """Its first one began before these operations."""
     operations = lived([("come", 1), ("end", 1), ("again", 1), ("end", 1)])
     fewer = without_passing(operations[1:])

@@ -152,7 +152,7 @@ def test_a_rollout_keeps_within_its_bounds_whatever_happens(
 
 @settings(max_examples=100, deadline=None)
 @given(replicas=st.integers(1, 12), surge=BOUNDS, unavailable=BOUNDS, events=EVENTS)
-def test_a_rollout_is_completed_once_nothing_stands_in_its_way(
+def test_an_unobstructed_rollout_completes(
     replicas: int, surge: int | str, unavailable: int | str, events: list[tuple[str, int | str]]
 ) -> None:
     """A last release that works, and room for its pods: all replicas are of it in the end."""

@@ -167,7 +167,7 @@ def test_kept_verdicts_are_those_of_a_fresh_look(changes: list[Change]) -> None:
 
 @settings(max_examples=60)
 @given(changes=changes, victims=st.sets(st.integers(0, 7)))
-def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
+def test_a_dry_run_equals_the_cluster_without_the_victims(
     changes: list[Change], victims: set[int]
 ) -> None:
     """On the victims' node; pods elsewhere stay as they are."""

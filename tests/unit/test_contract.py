@@ -56,7 +56,7 @@ def test_every_service_of_the_contract_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
-def test_every_rpc_says_idempotence_required_fields_and_errors(path: Path) -> None:
+def test_every_rpc_documents_idempotence_required_fields_and_errors(path: Path) -> None:
     """The convention that each service's comment names."""
     found = comments(path)
     lacking = {name: shortcomings(comment, found) for name, comment in found.items()}

@@ -84,7 +84,7 @@ def test_a_pod_meets_the_restricted_standard(rendered: list[Object], service: st
 
 
 @pytest.mark.parametrize("service", sorted(NAMES))
-def test_probes_ask_the_service_at_the_port_where_it_listens(
+def test_probes_use_the_port_on_which_the_service_listens(
     rendered: list[Object], service: str
 ) -> None:
     """Readiness asks for the service itself: a scheduler whose queue is away is not ready."""

@@ -82,7 +82,7 @@ def _pod(name: str) -> pod_pb2.Pod:
     return pod
 
 
-def test_values_of_every_form_come_back_as_they_were() -> None:
+def test_values_of_every_form_survive_a_round_trip() -> None:
     """With their types."""
     kept, read = Kept(), load(Kept, dump(Kept, Kept()))
     assert read == kept
@@ -126,7 +126,7 @@ def _numbered() -> LabelSelectors[int]:
     return selectors
 
 
-def test_a_timeline_goes_on() -> None:
+def test_a_restored_timeline_continues() -> None:
     """Its heap and its index have the same actions."""
     timeline = Timeline()
     timeline.plan(7, ActionKind.START, "uid")

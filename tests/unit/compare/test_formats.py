@@ -24,7 +24,7 @@ def test_a_recording_keeps_states(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_other_traces_keep_what_became_of_pods(tmp_path: Path, name: str) -> None:
+def test_other_traces_keep_the_outcomes_of_pods(tmp_path: Path, name: str) -> None:
     """A free run can be compared, a decision not be judged."""
     file = tmp_path / "x"
     file.write_text("x\n")

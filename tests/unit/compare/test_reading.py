@@ -71,7 +71,7 @@ def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempte
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_decision_stands_before_the_first_mark_of_its_victims(tmp_path: Path, told: bool) -> None:
+def test_a_decision_precedes_the_first_change_of_its_victims(tmp_path: Path, told: bool) -> None:
     """Whether an Event names the preemptor, or the node alone does."""
     found = recording(
         tmp_path,

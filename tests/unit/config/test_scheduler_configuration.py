@@ -237,7 +237,7 @@ def test_arguments_are_read_with_their_defaults() -> None:
     assert listed == {"PodTopologySpread": expected}
 
 
-def test_null_counts_as_absent_wherever_it_stands() -> None:
+def test_null_counts_as_absent_everywhere() -> None:
     """As Go decodes it: a field, an item of a list, a field of an enum."""
     found = read(
         "parallelism:\nprofiles: [{plugins: {score: {disabled: [null]}}, pluginConfig: [{name: "
@@ -269,7 +269,7 @@ def test_a_points_settings_are_kept_for_it() -> None:
     assert [setting.name for setting in said.enabled] == ["NodeAffinity"]
 
 
-def test_what_is_known_and_not_served_is_named() -> None:
+def test_known_fields_without_support_are_named() -> None:
     """In a sentence each."""
     found = read("parallelism: 8\nextenders: [{urlPrefix: http://x, filterVerb: f}]")
     assert found.parallelism == 8

@@ -302,7 +302,7 @@ def test_a_restored_run_forgets_thresholds_that_are_configured_no_more() -> None
     assert other.state.conditions == (ConditionType.MEMORY_PRESSURE,)
 
 
-def test_containerfs_is_watched_once_the_file_systems_are_known() -> None:
+def test_containerfs_is_observed_once_the_file_systems_are_detected() -> None:
     """Its threshold is that of the file system that it lies on."""
     manager = Manager(EvictionConfig(hard={"nodefs.available": "10%"}))
     assert [each.signal.value for each in manager.watched_now] == ["nodefs.available"]

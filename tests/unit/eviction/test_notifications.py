@@ -41,7 +41,7 @@ def asked(manager: Manager, at_s: int, summary: NodeSummary | None) -> dict[Sign
     return found
 
 
-def test_each_threshold_on_memory_asks_for_its_own_amount() -> None:
+def test_each_threshold_on_memory_requests_its_own_notification() -> None:
     """Hard, soft and allocatable ones, in their order; disks have no such thing."""
     assert asked(Manager(ASKED), 0, memory(10, allocatable=True)) == {
         Signal.MEMORY_AVAILABLE: [1, 2],
@@ -49,7 +49,7 @@ def test_each_threshold_on_memory_asks_for_its_own_amount() -> None:
     }
 
 
-def test_without_the_setting_nothing_is_asked() -> None:
+def test_without_the_setting_no_notification_is_requested() -> None:
     """It is off by default."""
     off = EvictionConfig(hard={"memory.available": "1Gi"})
     assert asked(Manager(off), 0, memory(10)) == {}
@@ -74,7 +74,7 @@ def test_a_signal_that_is_not_observed_keeps_its_amounts() -> None:
     }
 
 
-def test_a_skipped_step_asks_too() -> None:
+def test_a_skipped_step_requests_notifications_too() -> None:
     """What it observes counts as any step's."""
     manager = Manager(ASKED)
     asked(manager, 0, memory(10))
@@ -83,7 +83,7 @@ def test_a_skipped_step_asks_too() -> None:
     assert manager.state.notifications.updated_ns == 20 * S
 
 
-def test_a_checkpoint_holds_what_was_asked() -> None:
+def test_a_checkpoint_holds_the_requested_notifications() -> None:
     """And when."""
     manager, other = Manager(ASKED), Manager(ASKED)
     asked(manager, 5, memory(10))

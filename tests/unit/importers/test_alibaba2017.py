@@ -47,7 +47,7 @@ def test_machines_are_added_cordoned_and_lost(tmp_path: Path) -> None:
     assert [(issue.kind, issue.count) for issue in issues(records)] == [("no-recovery", 2)]
 
 
-def test_a_file_that_is_none_of_the_tables_is_left_out_with_a_note(tmp_path: Path) -> None:
+def test_a_file_that_is_not_one_of_the_tables_is_left_out_with_a_note(tmp_path: Path) -> None:
     """Where --format says that it is one."""
     servers, other = tmp_path / "servers.csv", tmp_path / "other.csv"
     servers.write_text(_SERVERS)

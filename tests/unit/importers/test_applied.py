@@ -71,9 +71,7 @@ def test_the_manifest_that_was_applied_last_changes_nothing(tmp_path: Path) -> N
     ]
 
 
-def test_what_the_manifest_says_is_set_and_what_it_no_longer_says_is_removed(
-    tmp_path: Path,
-) -> None:
+def test_fields_of_the_manifest_are_set_and_dropped_fields_are_removed(tmp_path: Path) -> None:
     """Only what the last one had is removed: never what something else has set."""
     manifest = json.loads(json.dumps(_MANIFEST))
     manifest["spec"]["replicas"] = 5

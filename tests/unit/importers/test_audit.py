@@ -110,7 +110,7 @@ def test_reads_failures_and_other_stages_are_passed_over(tmp_path: Path) -> None
     assert kinds(records) == ["header"]
 
 
-def test_deletions_ask_first_and_remove_at_the_end(tmp_path: Path) -> None:
+def test_deletions_set_the_timestamp_first_and_remove_the_object_last(tmp_path: Path) -> None:
     """A pod without a grace period to go is removed at once."""
     stops = {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30}
     last = {**stops, "deletionGracePeriodSeconds": 0}
@@ -131,7 +131,7 @@ def test_deletions_ask_first_and_remove_at_the_end(tmp_path: Path) -> None:
     assert records[2].pod_create.life.shutdown_ns == 5 * S
 
 
-def test_an_eviction_asks_the_pod_to_stop(tmp_path: Path) -> None:
+def test_an_eviction_requests_the_pods_deletion(tmp_path: Path) -> None:
     """Its answer is a Status alone."""
     pod = make_pod("p", 2, node="n", phase="Running")
     eviction = {"kind": "Eviction", "metadata": {"name": "p"}}
@@ -151,7 +151,7 @@ def test_a_log_without_responses_is_reported(tmp_path: Path) -> None:
     assert [issue.kind for issue in issues(records)] == ["audit-level"]
 
 
-def test_who_asked_for_a_deletion_decides_what_it_is(tmp_path: Path) -> None:
+def test_the_requester_of_a_deletion_decides_its_meaning(tmp_path: Path) -> None:
     """A pod of an owner that no replay serves is deleted by its owner's collector."""
     owner = make_object("StatefulSet", "db", 1)
     pod = make_pod("db-0", 2, owner=owner)

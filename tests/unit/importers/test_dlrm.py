@@ -46,7 +46,7 @@ def test_instances_come_in_order_of_time(tmp_path: Path) -> None:
     ]
 
 
-def test_what_an_instance_asks_for_becomes_requests(tmp_path: Path) -> None:
+def test_resources_of_an_instance_become_requests(tmp_path: Path) -> None:
     """GPUs and RDMA are extended resources, disk is ephemeral storage."""
     pod = _pods(_imported(tmp_path))[0].pod_create.pod
     resources = pod.spec.containers[0].resources
@@ -75,7 +75,7 @@ def test_what_a_replay_cannot_keep_is_counted(tmp_path: Path) -> None:
     assert counted == {"not-simulated": 1, "there-before": 1, "censored": 1}
 
 
-def test_made_nodes_have_what_instances_ask_for(tmp_path: Path) -> None:
+def test_made_nodes_have_the_resources_that_instances_request(tmp_path: Path) -> None:
     """Unless another size is asked for."""
     records = _imported(tmp_path, made_nodes=1)
     assert kinds(records)[:2] == ["header", "create node"]

@@ -46,7 +46,7 @@ def _two_pods() -> list[bytes]:
     ]
 
 
-def test_what_was_bound_by_then_is_there_on_its_node_and_the_rest_is_free(tmp_path: Path) -> None:
+def test_pods_bound_by_then_exist_on_their_nodes_and_the_rest_are_pending(tmp_path: Path) -> None:
     """The trace begins at the moment; a binding after it is an observation as ever."""
     records = _followed(tmp_path, _after(10), *_two_pods())
     created = [record.pod_create.pod for record in records if record.HasField("pod_create")]
@@ -67,7 +67,7 @@ def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
     assert records[0].header.options["follow_until"] == "2026-01-01T00:00:10Z"
 
 
-def test_what_stands_as_recorded_is_counted(tmp_path: Path) -> None:
+def test_pods_that_exist_as_recorded_are_counted(tmp_path: Path) -> None:
     """The run's notes and `validate` show it; it stands first, wherever a replay stops."""
     records = _followed(tmp_path, _after(10), *_two_pods())
     (told,) = (issue.message for issue in issues(records) if issue.kind == "followed")

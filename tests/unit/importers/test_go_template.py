@@ -39,7 +39,7 @@ def test_actions_are_fields_and_arithmetic(text: str, result: str) -> None:
         ("{{}}", "is not complete"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(text: str, problem: str) -> None:
+def test_unsupported_actions_are_refused_by_name(text: str, problem: str) -> None:
     """Left out, it would make other objects than upstream's."""
     with pytest.raises(TemplateError, match=problem):
         expand(text, {"Index": 7, "Name": "n"})

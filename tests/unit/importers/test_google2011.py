@@ -138,7 +138,7 @@ def test_how_a_task_ended_is_how_its_pod_lives(tmp_path: Path) -> None:
     assert {issue.kind for issue in issues(records)} == {"lost", "censored", "not-simulated"}
 
 
-def test_a_task_that_ran_before_stands_on_its_machine(tmp_path: Path) -> None:
+def test_a_task_that_ran_before_exists_on_its_machine(tmp_path: Path) -> None:
     """Time 0 is before the window."""
     create = _only(
         _imported(tmp_path, _task(0, _SUBMIT), _task(0, _SCHEDULE, "5"), _task(650, _FINISH, "5"))
@@ -180,7 +180,7 @@ def test_a_tasks_eviction_is_explained_by_what_happened_beside_it(tmp_path: Path
     assert [kind for kind in kinds(records) if kind.startswith("delete")] == ["delete Node user"]
 
 
-def test_a_task_that_comes_again_much_later_is_another_pod(tmp_path: Path) -> None:
+def test_a_task_that_is_resubmitted_much_later_is_another_pod(tmp_path: Path) -> None:
     """Ids are used again; within an hour it is the same one."""
     records = _imported(
         tmp_path,
@@ -333,7 +333,7 @@ def test_a_broken_row_is_refused_with_its_line(tmp_path: Path, row: str, problem
         ("0,1148,add,,64,0.69,1", False),
     ],
 )
-def test_tables_are_known_by_their_columns(tmp_path: Path, row: str, is_known: bool) -> None:
+def test_tables_are_detected_by_their_columns(tmp_path: Path, row: str, is_known: bool) -> None:
     """Other traces have as many."""
     file = tmp_path / "a.csv"
     file.write_text(row + "\n")

@@ -40,7 +40,7 @@ def _node() -> Raw:
     return make_object("Node", "node", 1, status={"allocatable": {"cpu": "4"}})
 
 
-def test_objects_come_first_and_then_what_became_of_them(tmp_path: Path) -> None:
+def test_objects_precede_their_changes(tmp_path: Path) -> None:
     """Patches are put on what was last known; times count from the latest that objects tell."""
     bound = {
         "spec": {"nodeName": "node"},

@@ -63,7 +63,7 @@ def test_documents_come_in_their_order_with_identities(tmp_path: Path) -> None:
     ]
 
 
-def test_a_shape_that_comes_again_becomes_a_template(tmp_path: Path) -> None:
+def test_a_repeated_pod_spec_becomes_a_template(tmp_path: Path) -> None:
     """From the second pod on."""
     text = "---\n".join(_POD.format(name) for name in ("a", "b", "c"))
     records = _imported(tmp_path, text)
@@ -73,7 +73,7 @@ def test_a_shape_that_comes_again_becomes_a_template(tmp_path: Path) -> None:
     assert records[2].template.pod.spec == records[1].pod_create.pod.spec
 
 
-def test_the_cluster_stands_before_what_is_asked_of_it(tmp_path: Path) -> None:
+def test_existing_objects_precede_new_workloads(tmp_path: Path) -> None:
     """Workloads are spaced, nodes and placed pods are there from the beginning."""
     placed = _POD.format("placed") + "  nodeName: 'n'\n"
     text = "---\n".join([_POD.format("a"), _NODE, placed, _POD.format("b")])
@@ -307,7 +307,7 @@ def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -
     assert names == ["a", "too-big", "late", "b", "c"]
 
 
-def test_a_class_that_stands_later_in_a_list_is_not_missing(tmp_path: Path) -> None:
+def test_a_priority_class_later_in_a_list_is_not_missing(tmp_path: Path) -> None:
     """Neither for the warnings of `validate` nor for `--set`."""
     path = write_list(tmp_path / "list.yaml", living_cluster())
     assert not any("PriorityClass" in text for text in validate(open_trace([path])).warnings)
@@ -319,7 +319,7 @@ def test_a_class_that_stands_later_in_a_list_is_not_missing(tmp_path: Path) -> N
     assert take_inventory(open_trace([path])).classes["frontend"] is None
 
 
-def test_what_stands_is_not_spaced(tmp_path: Path) -> None:
+def test_existing_objects_are_not_spaced(tmp_path: Path) -> None:
     """--every spaces what is new: what has no creationTimestamp."""
     items = living_cluster()
     for name in ("new-a", "new-b"):

@@ -26,7 +26,7 @@ def test_native_traces_are_read_as_they_are(tmp_path: Path) -> None:
         assert list(open_trace([tmp_path / name])) == list(read(tmp_path / name))
 
 
-def test_a_file_of_an_unknown_format_is_refused_with_the_known_formats(tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_format_is_refused_with_the_supported_formats(tmp_path: Path) -> None:
     """All formats are named."""
     (tmp_path / "x.txt").write_text("hello\n")
     with pytest.raises(TraceError) as refusal:

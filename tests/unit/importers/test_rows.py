@@ -75,7 +75,7 @@ def test_amounts_are_rounded_up() -> None:
     assert [ceil_product(Decimal(each), 1000) for each in ("0", "0.0001", "2")] == [0, 1, 2000]
 
 
-def test_drafts_come_back_in_order() -> None:
+def test_drafts_are_read_in_order() -> None:
     """Of time, then of rank, then as they were added."""
     times = [(index * 7919) % 101 for index in range(500)]
     ranks = (RecordRank.NODE, RecordRank.POD)

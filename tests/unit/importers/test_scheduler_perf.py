@@ -314,7 +314,7 @@ def test_a_broken_operation_is_refused_with_its_place(
         _imported(tmp_path, _case(operation))
 
 
-def test_the_format_is_known_by_its_workload_templates(tmp_path: Path) -> None:
+def test_the_format_is_detected_by_its_workload_templates(tmp_path: Path) -> None:
     """Not by the file's name."""
     _imported(tmp_path)
     assert recognise(tmp_path / "test" / "performance-config.yaml") == "scheduler-perf"

@@ -66,7 +66,7 @@ def test_how_long_a_pod_took_to_be_ready_is_its_life(
     )
 
 
-def test_a_pod_that_a_user_made_is_input_and_what_became_of_it_observed(tmp_path: Path) -> None:
+def test_a_users_pod_is_input_and_its_changes_are_observed(tmp_path: Path) -> None:
     """Its node and status are the cluster's doing; how long it took is its life."""
     records = imported(
         tmp_path,
@@ -427,7 +427,7 @@ def test_a_time_that_a_trace_cannot_have_is_no_time(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [True, -1, 2**40, 1.5, "30", None])
-def test_what_is_not_a_grace_period_is_none(value: object) -> None:
+def test_an_invalid_grace_period_is_absent(value: object) -> None:
     """Of a deletion, and of an eviction's options."""
     assert grace_period_s(value) is None
     assert grace_period_s(30) == 30

@@ -103,7 +103,7 @@ def test_a_resource_that_the_server_refused_ends_no_window(tmp_path: Path) -> No
     ]
 
 
-def test_changes_that_follow_what_may_be_missing_say_so(tmp_path: Path) -> None:
+def test_changes_after_a_gap_are_marked(tmp_path: Path) -> None:
     """By resourceVersion, in whichever file they are."""
     nodes = (*NODES[:2], *(line(2, "MODIFIED", make_object("Node", "n", at)) for at in (4, 8, 20)))
     pods = (*PODS, gap(6, "Pod", 3, since=2), claim(6, "Pod", 10, until=6))

@@ -12,7 +12,7 @@ def test_containers_add_up_and_overhead_comes_on_top() -> None:
     assert pod_requests(pod.spec) == {"cpu": 1600, "bogus": 3, "x": 1}
 
 
-def test_an_init_container_counts_where_it_asks_for_more_than_all_that_run_later() -> None:
+def test_an_init_container_counts_if_it_requests_more_than_the_later_containers() -> None:
     """The larger of the two phases."""
     spec = make_pod().req(cpu="1", memory="1Gi").init_req(cpu="3", memory="1Mi").obj().spec
     assert pod_requests(spec) == {"cpu": 3000, "memory": 1 << 30}

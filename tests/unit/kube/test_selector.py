@@ -108,7 +108,7 @@ SELECTORS = st.none() | st.builds(
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), SELECTORS | st.just("gone"))), LABELS)
-def test_label_selectors_find_what_comparing_each_of_them_finds(
+def test_indexed_label_selectors_match_like_a_scan(
     changes: list[tuple[int, LabelSelector | str | None]], labels: dict[str, str]
 ) -> None:
     """In the order in which they came; one that is replaced keeps its place."""

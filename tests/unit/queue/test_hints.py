@@ -134,7 +134,7 @@ def test_room_is_looked_for_on_the_empty_node() -> None:
     assert says("NodeResourcesFit", change, pod, large, roomy(600, memory=GIB, pods=11))
 
 
-def test_a_pod_that_asks_for_nothing_needs_a_place_only() -> None:
+def test_a_pod_without_requests_needs_only_a_pod_slot() -> None:
     """The number of pods counts alone."""
     pod = waiting(PodSpec())
     assert says("NodeResourcesFit", "NodeAdd", pod, new=roomy())

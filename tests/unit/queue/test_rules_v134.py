@@ -71,7 +71,7 @@ def test_a_gated_pod_waits_until_its_last_gate_is_gone() -> None:
     assert (popped.initial_attempt_ns, popped.timestamp_ns) == (seconds(1001), 0)
 
 
-def test_the_plugin_that_gates_is_asked_first_and_remembered() -> None:
+def test_the_gating_plugin_is_remembered_and_runs_first() -> None:
     """A pod that another plugin gates as well waits for that one."""
     queue = queue_of(make_queued_pod("a")._replace(gates=("First", "Second")))
     (pod_info,) = queue.first(SubQueue.GATED, 1)
@@ -88,7 +88,7 @@ def test_the_plugin_that_gates_is_asked_first_and_remembered() -> None:
     )
 
 
-def test_a_preemptor_is_held_until_its_victims_deletion_was_asked_for() -> None:
+def test_a_preemptor_is_held_until_its_victims_deletion_is_requested() -> None:
     """The first victim's end finds it gated; the next one, after the gate is gone, moves it."""
     queue = queue_of(make_queued_pod("preemptor"))
     popped = pop(queue)
@@ -257,7 +257,7 @@ def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
     assert waiting(queue) == ["plain"]
 
 
-def test_an_assigned_pod_that_asks_for_less_may_help_any_pod() -> None:
+def test_an_assigned_pod_that_is_scaled_down_may_help_any_pod() -> None:
     """Not only pods with a matching term."""
     queue = queue_of(make_queued_pod("a")._replace(spec=make_pod("a").req(cpu="1").obj().spec))
     refuse(queue)

@@ -32,7 +32,7 @@ def test_an_empty_queue_would_block_and_a_closed_one_says_so_once_drained() -> N
     assert queue.pop(now_ns=0) == QueueClosed(text="scheduling queue is closed")
 
 
-def test_heads_show_what_the_next_pops_return_and_hold_nothing() -> None:
+def test_heads_are_the_results_of_the_next_pops_and_are_not_in_flight() -> None:
     """Cycles count up from the next one."""
     queue = make_queue(make_queued_pod("low"), make_queued_pod("high", priority=5))
     heads = queue.heads(10)
@@ -163,7 +163,7 @@ def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
     assert queue.snapshot().unschedulable[0].attempts == 1
 
 
-def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
+def test_a_failed_pod_may_be_requeued_in_a_newer_version() -> None:
     """The nomination is then the status'; one in memory is lost."""
     queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
     first, second = pop(queue), pop(queue)
@@ -265,7 +265,7 @@ def test_a_wake_up_is_the_first_tick_that_moves_something() -> None:
     assert queue.next_wakeup_ns(seconds(2)) is None
 
 
-def test_a_closed_queue_asks_for_no_wake_up() -> None:
+def test_a_closed_queue_requests_no_wake_up() -> None:
     """Its timers have stopped."""
     queue = make_queue(make_queued_pod("a"))
     fail_next(queue)

@@ -400,7 +400,7 @@ def test_an_event_of_a_resource_that_a_user_has_defined_moves_its_plugins_pods(
     assert answers[-2:] == [0, 1]
 
 
-def test_a_live_sessions_time_stands_while_the_wall_clock_is_set_back() -> None:
+def test_a_live_sessions_time_does_not_go_back_with_the_wall_clock() -> None:
     """It takes the last operation's time until the clock has caught up."""
     times = iter([seconds(100), seconds(40), seconds(101)])
     harness = Harness(live=True, wall_clock_ns=lambda: next(times))

@@ -112,7 +112,7 @@ def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
     assert names(active.first(2)) == ["high", "first"]
 
 
-def test_an_order_that_goes_and_comes_again_is_there_once() -> None:
+def test_a_pod_that_is_removed_and_added_again_is_queued_once() -> None:
     """Removal is lazy, so that the heap has such an order twice."""
     heap = KeyedHeap()
     pod_info, later = make_pod_info("a"), make_pod_info("b", sequence=1)

@@ -169,7 +169,7 @@ def test_a_server_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
 
 
-def test_an_unknown_client_is_told_what_to_do(tmp_path: Path, server: ApiServerDouble) -> None:
+def test_an_unknown_client_receives_instructions(tmp_path: Path, server: ApiServerDouble) -> None:
     """Before a folder is made."""
     server.bearer = "another"
     refusal = problem(record(tmp_path, server.url))
@@ -260,9 +260,7 @@ def test_a_recording_ends_in_time_although_the_server_never_answers(
         assert "nodes were not listed completely: the recording ended before" in result.stderr
 
 
-def test_a_server_that_asks_for_patience_at_the_start_gets_it(
-    tmp_path: Path, server: ApiServerDouble
-) -> None:
+def test_retry_after_at_the_start_is_honoured(tmp_path: Path, server: ApiServerDouble) -> None:
     """429 with Retry-After is repeated, as client-go does."""
     answers = [b"HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"]
 

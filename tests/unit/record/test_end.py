@@ -256,7 +256,7 @@ def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
     assert max(each.at_ns for each in records) == ended_ns
 
 
-def test_a_server_that_goes_on_has_no_gap_at_the_end(tmp_path: Path) -> None:
+def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:
     """Although it is written to at that moment."""
     resources = [LiveResource(kind, "", "") for kind in KINDS]
     for resource in resources:

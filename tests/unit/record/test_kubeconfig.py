@@ -56,7 +56,7 @@ def test_a_token_and_certificates_within_the_file(tmp_path: Path) -> None:
     assert access.name.endswith("context one")
 
 
-def test_files_are_meant_from_the_kubeconfigs_folder(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
     """Wherever it is read from."""
     (tmp_path / "ca.pem").write_bytes(PEM)
     user = {"tokenFile": "token"}

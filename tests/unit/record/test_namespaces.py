@@ -362,7 +362,7 @@ def test_a_namespace_whose_metrics_fail_later_leaves_those_of_the_others() -> No
             source.sample([])
 
 
-def test_a_prometheus_is_asked_for_the_namespaces_only(tmp_path: Path) -> None:
+def test_a_prometheus_query_is_limited_to_the_namespaces(tmp_path: Path) -> None:
     """The recording has no pods of other namespaces."""
     series = [{"metric": {"namespace": "team-a", "pod": "web"}, "value": [0, str(MI)]}]
     with tenant() as server:

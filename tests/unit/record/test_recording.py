@@ -313,7 +313,7 @@ def _plain(path: Path) -> bytes:
         return file.read()
 
 
-def test_a_version_that_is_never_served_again_is_left_behind(tmp_path: Path) -> None:
+def test_a_version_that_is_never_served_again_is_abandoned(tmp_path: Path) -> None:
     """As after an API server's store was restored from a backup."""
     error = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "too large version"}
     pods = Script(

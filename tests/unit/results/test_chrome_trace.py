@@ -32,7 +32,7 @@ def test_the_displaced_are_instants_on_their_node(tmp_path: Path) -> None:
     ]
 
 
-def test_pending_pods_are_counted_by_what_is_known_of_them(tmp_path: Path) -> None:
+def test_pending_pods_are_counted_by_their_last_reason(tmp_path: Path) -> None:
     """High is nominated at once, and bound; late is never tried."""
     counted = [(event["ts"], tuple(event["args"].values())) for event in _events(tmp_path, "C")]
     assert counted == [(8e6, (0, 0, 1)), (11e6, (0, 0, 0)), (12e6, (1, 0, 0))]

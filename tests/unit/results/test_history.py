@@ -47,7 +47,7 @@ def test_a_status_is_replaced_as_a_whole() -> None:
     assert _pod_after(messages.added(pod), messages.patched("a", status=status)).status == status
 
 
-def test_a_deletion_that_was_asked_for_sets_the_timestamp() -> None:
+def test_a_requested_deletion_sets_the_timestamp() -> None:
     """The pod terminates, and is still there."""
     pod = _pod_after(
         messages.added(messages.pod_message("a")), messages.patched("a", deletion_s=30)

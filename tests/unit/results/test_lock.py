@@ -59,7 +59,7 @@ def test_a_folder_that_a_live_run_holds_is_refused_even_with_force(
     assert sorted(each.name for each in path.iterdir()) == before
 
 
-def test_a_live_run_can_be_read_and_says_that_it_goes_on(
+def test_a_live_run_can_be_read_and_reports_that_it_is_in_progress(
     live: tuple[subprocess.Popen[str], Path],
 ) -> None:
     """Readers take no lock for longer than an instant."""

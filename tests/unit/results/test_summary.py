@@ -92,7 +92,7 @@ def test_victims_are_counted_by_both_priorities(summary: Summary) -> None:
     assert (pair.priority, pair.victim_priority, pair.victims) == (0, 0, 7)
 
 
-def test_waiting_time_stands_beside_those_that_still_wait(summary: Summary) -> None:
+def test_waiting_time_is_shown_beside_the_pods_that_still_wait(summary: Summary) -> None:
     """Both for one priority."""
     (wait,) = summary.waits
     assert (wait.waited.max_ns, wait.still_waiting) == (90 * SECOND_NS, 8)
@@ -107,7 +107,7 @@ def test_a_table_fits_eighty_columns_and_a_pipe(summary: Summary, output: str) -
     assert text.isprintable() or "\x1b" not in text
 
 
-def test_the_table_says_what_matters(summary: Summary) -> None:
+def test_the_table_shows_the_main_figures(summary: Summary) -> None:
     """What was decided, why not, what was noted, and the spans' share; wide: what was slow."""
     text = " ".join(_printed(summary, "table").split())
     for part in (

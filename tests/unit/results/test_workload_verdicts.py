@@ -327,7 +327,7 @@ def test_the_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
-def test_a_tally_that_was_saved_goes_on_as_one_that_was_not(cut: int) -> None:
+def test_a_restored_tally_continues_like_an_uninterrupted_one(cut: int) -> None:
     """Wherever the run is cut."""
     tally, continued = WorkloadTally(), WorkloadTally()
     tally.object_changed(put(deployment(3)))

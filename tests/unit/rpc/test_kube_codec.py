@@ -272,7 +272,7 @@ def test_a_budget_of_neither_number_nor_percent_is_refused(bound: object) -> Non
         ({"key": "a", "operator": "Like"}, "operator"),
     ],
 )
-def test_a_label_selector_that_says_nothing_is_refused(
+def test_an_invalid_label_selector_requirement_is_refused(
     expression: dict[str, object], field: str
 ) -> None:
     """Values belong to In and NotIn alone."""

@@ -53,7 +53,7 @@ def test_a_persistent_volume_is_read() -> None:
     assert volume.deletion_ns == 1_767_225_600_000_000_000
 
 
-def test_a_volume_that_says_little_has_the_defaults() -> None:
+def test_a_volume_with_few_fields_has_the_defaults() -> None:
     """Every node reaches it; a source that no plugin reads is none."""
     message = parse(storage_pb2.PersistentVolume, {"spec": {"hostPath": {"path": "/x"}}})
     volume = kube_storage.persistent_volume_from_message(message)
@@ -82,7 +82,7 @@ def test_the_old_annotation_names_a_claims_class_first(
     assert claim.storage_class_name == spec.get("storageClassName")
 
 
-def test_a_class_binds_at_once_unless_it_says_otherwise() -> None:
+def test_a_storage_class_binds_immediately_by_default() -> None:
     """Its topologies are terms of requirements."""
     plain = kube_storage.storage_class_from_message(parse(storage_pb2.StorageClass, {}))
     assert plain.binding_mode is storage.BindingMode.IMMEDIATE

@@ -340,7 +340,7 @@ class ByName(QueueSortPlugin):
         return pod.name.encode()
 
 
-def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> None:
+def test_a_queue_sort_plugin_computes_the_keys_sent_to_the_queue() -> None:
     """In the operations that add a pod or change it."""
     plugins = tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "PrioritySort")
     profile = Profile(plugins=(*plugins, PluginSetting(name="ByName")))
@@ -415,7 +415,7 @@ def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
     return verdict
 
 
-def test_devices_are_asked_before_preemption_and_have_nothing_to_give() -> None:
+def test_dynamic_resources_post_filter_runs_before_preemption_without_effect() -> None:
     """As a pod without claims is told by v1.34; not where the plugin is off."""
     pod = make_pod().req(cpu="99").obj()
     said = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message

@@ -212,7 +212,7 @@ def test_only_the_versions_that_try_a_nominated_node_first_show_its_own_refusal(
     assert found.pre_filtered == {"b"}
 
 
-def test_room_is_left_for_nominated_pods_of_equal_or_higher_priority() -> None:
+def test_room_is_reserved_for_nominated_pods_of_equal_or_higher_priority() -> None:
     """A pod of higher priority need not leave any."""
     snapshot = cluster({"a": "4"})
     waiting = make_pod("waiting").req(cpu="3").priority(5).obj()
@@ -224,7 +224,7 @@ def test_room_is_left_for_nominated_pods_of_equal_or_higher_priority() -> None:
     assert node_of(schedule(snapshot, waiting)) == "a"
 
 
-def test_a_nominated_pod_may_ask_for_what_no_node_ever_had() -> None:
+def test_a_nominated_pod_may_request_a_resource_that_no_node_has() -> None:
     """Its resource is new to the snapshot, and takes nothing from the others."""
     snapshot = cluster({"a": "4"})
     odd = make_pod("odd").req({"example.com/new": 1}).priority(9).obj()

@@ -367,7 +367,7 @@ def test_a_lying_preemption_makes_no_room(verb: Verb, said: str) -> None:
     assert said in verdict.preemption_message
 
 
-def test_a_preemption_that_nothing_is_left_of_does_not_help() -> None:
+def test_a_preemption_whose_candidates_extenders_remove_does_not_help() -> None:
     """In upstream's words."""
     with served(PREEMPT, preempt=lie()) as case:
         fill(case)
@@ -375,7 +375,7 @@ def test_a_preemption_that_nothing_is_left_of_does_not_help() -> None:
     assert verdict.preemption_message.endswith("preemption: no candidate node for preemption")
 
 
-def test_a_nominated_node_is_asked_about_first() -> None:
+def test_extenders_filter_the_nominated_node_first() -> None:
     """Alone; and then all of them, where the extender does not want it."""
     with served(FILTER, filter=only("b")) as case:
         nominated = replace(pod(), nominated_node_name="a")
@@ -400,7 +400,7 @@ def test_no_event_waits_to_be_sent_while_a_pod_waits_for_an_extender() -> None:
         assert case.scheduler.may_wait() is MayWait.NOTHING
 
 
-def test_an_evaluation_shows_what_extenders_say() -> None:
+def test_an_evaluation_shows_the_extenders_verdicts() -> None:
     """Their refusals by node, and their scores in the totals."""
     config = replace(FILTER, prioritize_verb="prioritize", weight=2)
     verb = only("a", "c", FailedNodes={"b": "no"})

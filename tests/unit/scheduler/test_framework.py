@@ -126,7 +126,7 @@ def test_a_refused_reservation_is_undone() -> None:
     assert made.snapshot.columns.owned("taken")[0] == 0
 
 
-def test_permit_pre_bind_bind_and_post_bind_ask_the_plugins() -> None:
+def test_permit_pre_bind_bind_and_post_bind_run_the_plugins() -> None:
     """WAIT, errors and skips have their effect; the default binder binds what is left."""
     made = framework("Late", "DefaultBinder")
     waiting = made.permit(make_pod("wait").obj(), 0)

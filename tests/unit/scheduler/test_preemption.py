@@ -344,7 +344,7 @@ def test_nominated_pods_of_higher_priority_keep_their_room() -> None:
     assert names(nominate(V1_34, where).cleared_nominations) == ["lower"]
 
 
-def test_v1_34_asks_for_no_deletion_of_a_terminating_victim() -> None:
+def test_v1_34_does_not_delete_a_terminating_victim() -> None:
     """With nothing to delete, lower nominations stay too; v1.16 deletes again."""
     where = cluster(preemptor_pod(), held("low", cpu="2").terminating())
     where.nominated = [make_pod("lower").priority(50).nominated("n1").obj()]

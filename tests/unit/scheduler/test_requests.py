@@ -48,6 +48,6 @@ def test_a_resource_that_no_scheduler_counts_is_left_out() -> None:
         ("bogus", False),
     ],
 )
-def test_scalar_resources_are_known_by_their_name(name: str, expected: bool) -> None:
+def test_scalar_resources_are_recognised_by_name(name: str, expected: bool) -> None:
     """Extended resources, huge pages and volumes are."""
     assert is_scalar(name) is expected

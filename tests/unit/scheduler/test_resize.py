@@ -35,7 +35,7 @@ def cpu_held(pod: Pod) -> int:
         (500, 700, "Infeasible", 700),
     ],
 )
-def test_the_most_of_what_is_asked_given_and_admitted_counts(
+def test_the_highest_of_requested_actual_and_allocated_counts(
     actual: int, allocated: int, reason: str, held: int
 ) -> None:
     """What is asked for does not, once the node has found it infeasible."""

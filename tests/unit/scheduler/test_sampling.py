@@ -150,7 +150,7 @@ def test_the_least_name_is_that_of_the_nodes_that_were_looked_at() -> None:
     assert [each.node_name for each in found] == ["n001", "n101", "n002"]
 
 
-def test_all_nodes_are_looked_at_unless_sampling_is_asked_for() -> None:
+def test_all_nodes_are_filtered_unless_sampling_is_configured() -> None:
     """Whatever the profile says."""
     (found,) = bindings(scheduler_of(250, sampling=None, own=40), 1)
     assert (found.evaluated, found.feasible) == (250, 249)
@@ -162,7 +162,7 @@ def test_a_profiles_own_percentage_counts_first() -> None:
     assert found.feasible == 125
 
 
-def test_what_is_taken_back_is_searched_from_the_same_place_again() -> None:
+def test_a_retracted_attempt_starts_at_the_same_node_again() -> None:
     """The start goes back with the decisions that the queue did not accept."""
     scheduler = scheduler_of(250, sampling=40)
     first, second = decisions(scheduler, 2)

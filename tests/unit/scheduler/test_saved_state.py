@@ -77,7 +77,7 @@ def claiming() -> tuple[Snapshot, PersistentVolumeClaim]:
     return snapshot, claim
 
 
-def test_what_was_reserved_is_reserved_again_and_can_be_given_back() -> None:
+def test_restored_reservations_can_be_unreserved() -> None:
     """Through JSON, as a checkpoint does; the restored catalog holds the claim as it was told."""
     snapshot, claim = claiming()
     pod = claiming_pod()

@@ -175,7 +175,7 @@ def test_an_error_stays_an_error(point: str) -> None:
     assert columns(scheduler) == (0, 0)
 
 
-def test_a_wish_to_wait_is_an_error_that_says_so() -> None:
+def test_a_permit_plugin_that_returns_wait_is_an_error() -> None:
     """Permit cannot hold pods yet."""
     decision = decide(scheduler_with("Seats"), make_pod().label("permit", "WAIT").obj())
     said = "running plugin 'Seats': waiting at Permit is not served"
@@ -250,7 +250,7 @@ def test_a_column_counts_pods_once_for_all_profiles_and_those_that_were_there() 
     assert snapshot.columns.owned("seats").sum() == 2
 
 
-def test_post_filter_plugins_are_asked_in_order_and_say_their_part() -> None:
+def test_post_filter_plugins_run_in_order_and_their_messages_are_joined() -> None:
     """The first that makes room ends the point; phases are measured where they ran."""
     pod = make_pod().req(cpu="8").obj()
     decision = decide(scheduler_with("Sulk", "DefaultPreemption"), pod)

@@ -228,7 +228,7 @@ class Halting(Fifo):
         return QueueAnswer(heads, None, taken_back, exchange_ns=1)
 
 
-def test_what_the_queue_left_of_several_refusals_is_decided_again() -> None:
+def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:
     """Each pod is told once, in its order, with the cycle under which the queue took it."""
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     queue = Halting()

@@ -433,7 +433,7 @@ def test_a_driver_that_publishes_its_capacity_must_have_enough(
     assert found == (None if fits else expected)
 
 
-def test_an_assumed_pod_keeps_its_volume_from_others_until_it_is_given_back() -> None:
+def test_an_assumed_pod_reserves_its_volume_until_it_is_forgotten() -> None:
     """A volume that is there is taken for the claim; the node of one to be made is fixed."""
     other = claim("d", storage_class_name="local", request_bytes=5)
     made = claim("m", storage_class_name="wait", request_bytes=5)

@@ -132,7 +132,7 @@ def test_readers_of_before_skip_the_end(tmp_path: Path) -> None:
         assert reader.read(1 << 20) == b"".join(map(delimited, records))
 
 
-def test_an_older_trace_is_read_and_validate_says_what_it_cannot_check() -> None:
+def test_an_older_trace_is_read_and_validate_names_the_missing_checks() -> None:
     """Its frames have no checksums, and it never had an end."""
     assert list(read(_OLD)) == list(read(_OLD.with_suffix(".jsonl")))
     result = CliRunner().invoke(validate_command, [str(_OLD), "-o", "wide"])

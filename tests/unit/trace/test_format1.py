@@ -185,7 +185,7 @@ ZEROS: list[dict[str, Any]] = [
 ]
 
 
-def test_zeros_that_meant_nothing_are_left_out(tmp_path: Path) -> None:
+def test_zeros_without_a_meaning_are_left_out(tmp_path: Path) -> None:
     """Format 1 had no absent values there; those of today that are 0 stay."""
     header = {
         "formatVersion": 1,

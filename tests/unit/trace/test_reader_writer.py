@@ -74,7 +74,7 @@ def test_what_was_written_is_read_again(tmp_path: Path, suffix: str, records: li
     assert list(read(path)) == records
 
 
-def test_the_form_is_known_by_content(tmp_path: Path) -> None:
+def test_the_form_is_detected_by_content(tmp_path: Path) -> None:
     """A name that lies does not matter."""
     records = [make_header(), make_marker(5, 2)]
     for suffix in SUFFIXES:

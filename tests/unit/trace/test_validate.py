@@ -33,7 +33,7 @@ def test_a_missing_class_is_reported_with_its_consequence() -> None:
     assert warnings["PriorityClass 'gold' is missing: its pods will be refused"] == 1
 
 
-def test_a_class_that_was_created_before_and_a_system_class_are_known() -> None:
+def test_an_earlier_priority_class_and_a_system_class_exist() -> None:
     """System classes are always there."""
     create = KubernetesObject()
     create.priority_class.metadata.name = "gold"
@@ -44,7 +44,7 @@ def test_a_class_that_was_created_before_and_a_system_class_are_known() -> None:
     assert not [text for text in validate(records).warnings if "PriorityClass" in text]
 
 
-def test_what_a_template_asks_for_is_counted_by_its_pods() -> None:
+def test_requests_of_a_template_are_counted_by_its_pods() -> None:
     """Two pods with device claims."""
     template = Template(id=1)
     template.pod.spec.resource_claims.add(name="gpu")
@@ -56,7 +56,7 @@ def test_what_a_template_asks_for_is_counted_by_its_pods() -> None:
     assert warnings["device claims (resourceClaims) are not simulated: they always fit"] == 2
 
 
-def test_what_a_controllers_pods_ask_for_is_warned_of() -> None:
+def test_requests_of_a_controllers_pods_are_warned_of() -> None:
     """A class that is missing, wherever the template stands."""
     create = KubernetesObject()
     template = create.cron_job.spec.job_template.spec.template

@@ -77,7 +77,7 @@ def test_a_change_is_what_b_has_more_than_a() -> None:
         check(change, facts())
 
 
-def test_a_failed_check_says_what_was_found() -> None:
+def test_a_failed_check_shows_the_value() -> None:
     """In a sentence with the unit."""
     failed, held = (
         check(parse_assertion(text), facts()) for text in ("waited_mean < 2", "pods == 2")

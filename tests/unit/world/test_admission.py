@@ -58,7 +58,7 @@ def test_a_pod_of_an_unknown_class_is_refused_in_upstreams_words() -> None:
 
 
 @pytest.mark.parametrize("class_name", ["", "high"])
-def test_a_pod_may_not_ask_for_another_policy_than_its_class_gives(class_name: str) -> None:
+def test_a_pods_preemption_policy_must_equal_its_priority_class(class_name: str) -> None:
     """Not even without a class, since the policy is then the usual one."""
     admission = PriorityAdmission()
     admission.put_class(make_class("high", 1000))

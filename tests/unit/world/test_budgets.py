@@ -95,7 +95,7 @@ def test_a_controller_without_a_known_scale_allows_nothing_and_leaves_the_rest()
 
 
 @pytest.mark.parametrize("kind", [workloads_pb2.StatefulSet, workloads_pb2.ReplicationController])
-def test_controllers_that_are_not_served_are_counted_by_what_they_ask_for(
+def test_unsupported_controllers_are_counted_by_their_scale(
     kind: type[workloads_pb2.StatefulSet | workloads_pb2.ReplicationController],
 ) -> None:
     """Until they are deleted."""
@@ -115,7 +115,7 @@ def test_controllers_that_are_not_served_are_counted_by_what_they_ask_for(
     assert world.cluster.scales == {}
 
 
-def test_a_deployments_scale_counts_once_whatever_its_replica_sets_ask_for() -> None:
+def test_a_deployments_scale_counts_once_for_all_its_replica_sets() -> None:
     """During a roll-out its pods belong to two ReplicaSets."""
     world = World()
     world.feed(

@@ -54,7 +54,7 @@ def test_a_pod_stays_terminating_until_its_finalizers_are_removed() -> None:
     assert (world.names(), causes(world)) == ([], {"p": "deleted"})
 
 
-def test_finalizers_that_go_before_the_kubelet_has_stopped_the_pod_hold_nothing() -> None:
+def test_finalizers_removed_before_the_kubelet_stops_the_pod_hold_nothing() -> None:
     """It goes when its containers have stopped."""
     world = World()
     world.feed(0, create(make_node()), create_pod(held()))

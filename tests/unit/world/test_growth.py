@@ -79,7 +79,7 @@ amounts = st.integers(0, 500)
     offset_s=st.integers(-50, 300),
     length_s=st.integers(0, 300),
 )
-def test_a_curve_says_the_same_in_all_its_ways(
+def test_all_methods_of_a_curve_agree(
     growth: Growth, most_bytes: int, offset_s: int, length_s: int
 ) -> None:
     """Changes and the most that is used follow from what is used at each second."""

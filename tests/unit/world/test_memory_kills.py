@@ -153,9 +153,7 @@ def test_a_limit_of_the_pod_kills_the_container_with_most_points() -> None:
 
 
 @pytest.mark.parametrize(("policy", "phase"), [("Never", "Failed"), ("OnFailure", "Running")])
-def test_the_restart_policy_decides_what_becomes_of_the_last_container(
-    policy: str, phase: str
-) -> None:
+def test_the_restart_policy_decides_the_fate_of_the_last_container(policy: str, phase: str) -> None:
     """A pod that is not restarted fails, with exit code 137 and the reason OOMKilled."""
     played = world(pod(policy=policy, c="+512Mi/m"))
     played.run_until(61 * S)
@@ -292,7 +290,7 @@ def test_one_process_may_be_killed_in_place_of_the_container() -> None:
 @pytest.mark.parametrize(
     ("mode", "restarts"), [(OomKill.KUBELET, "0"), (OomKill.CONTAINER, "1"), (OomKill.PROCESS, "0")]
 )
-def test_the_kubelets_setting_counts_unless_the_model_says_otherwise(
+def test_the_kubelets_setting_counts_unless_a_model_overrides_it(
     mode: OomKill, restarts: str
 ) -> None:
     """With singleProcessOOMKill one process is killed at 60 s; a note says what is assumed."""

@@ -32,7 +32,7 @@ def test_a_value_is_read_by_the_models_name_and_off_switches_it_off() -> None:
         ("terminated-pod-gc=0", "not a number from 1 to"),
     ],
 )
-def test_an_invalid_model_is_refused_and_says_what_to_write(text: str, said: str) -> None:
+def test_an_invalid_model_is_refused_with_the_valid_syntax(text: str, said: str) -> None:
     """For people."""
     with pytest.raises(ModelError, match=said):
         with_values(Models(), [text])

@@ -241,7 +241,7 @@ def test_the_pods_of_a_node_that_has_gone_are_collected_after_a_minute() -> None
     assert causes(world) == {first: "node-lost"}
 
 
-def test_a_node_that_comes_again_within_the_minute_has_its_pods_still() -> None:
+def test_a_node_that_is_recreated_within_a_minute_keeps_its_pods() -> None:
     """As the garbage collector waits for."""
     world = World()
     world.feed(0, create(make_node()), running("p"))
@@ -265,7 +265,7 @@ def test_conditions_become_taints(status: str, key: str) -> None:
     assert taints(world) == {(key, "NoSchedule"), (key, "NoExecute")}
 
 
-def test_annotations_say_when_a_node_is_drained_fails_and_recovers() -> None:
+def test_annotations_set_when_a_node_is_drained_fails_and_recovers() -> None:
     """Counted from its coming."""
     world = World()
     node = make_node()

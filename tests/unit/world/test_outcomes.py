@@ -255,7 +255,7 @@ def test_pods_that_were_refused_together_get_each_their_status() -> None:
     assert world.cluster.all_tried()
 
 
-def test_a_nomination_that_a_refusal_ends_stands_after_its_attempt() -> None:
+def test_a_nomination_that_a_refusal_clears_is_logged_after_its_attempt() -> None:
     """Among the attempts that are told with it."""
     world = make_world()
     world.feed(0, create_pod(make_pod("q")))

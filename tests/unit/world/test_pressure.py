@@ -292,7 +292,7 @@ def test_without_an_eviction_service_nothing_is_stepped() -> None:
     assert replay.now_ns == 0
 
 
-def test_a_calm_node_is_not_stepped_until_too_little_is_left() -> None:
+def test_a_calm_node_is_not_stepped_until_resources_are_low() -> None:
     """Changes that leave enough, and the ends of long looks ahead, cost no step."""
     hours = 9
     changes = [(3600 * hour, 100 + hour) for hour in range(hours)]
@@ -367,7 +367,7 @@ def test_a_node_under_pressure_refuses_what_its_kubelet_does_not_admit() -> None
     assert ends == ["late"]
 
 
-def test_a_node_without_pressure_takes_every_pod_unasked() -> None:
+def test_a_node_without_pressure_admits_every_pod_without_a_request() -> None:
     """Nor is a pod asked about again that its kubelet has taken already."""
     kubelets = FakeKubelets(evicts=False)
     replay, _, _, _ = play(kubelets, usage((0, 100)), pod("a"), at(5, bare("late")), until_s=8)
@@ -409,7 +409,7 @@ def test_a_growth_without_a_start_is_added_to_the_traces_usage() -> None:
     assert seen == [[3096, 2586, 2576], [3896, 3886, 3876]]
 
 
-def test_a_pod_grows_from_when_the_replay_knows_of_it() -> None:
+def test_a_running_pods_usage_grows_from_the_start_of_the_replay() -> None:
     """Not from a start of weeks ago."""
     kubelets = FakeKubelets()
     made = make_pod("a", node="n", ready=True)
@@ -417,7 +417,7 @@ def test_a_pod_grows_from_when_the_replay_knows_of_it() -> None:
     assert mib_left(kubelets) == [(5000, 4095), (5010, 4094)]
 
 
-def test_an_annotation_says_what_a_pod_uses() -> None:
+def test_an_annotation_sets_a_pods_usage() -> None:
     """A rule takes its place; one that cannot be read refuses the pod."""
     made = make_pod("a", node="n")
     made.metadata.annotations["reprieve/usage-memory"] = "96Mi"

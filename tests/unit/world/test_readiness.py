@@ -29,7 +29,7 @@ def running(*, model_s: int = 0, **life: int | bool) -> World:
     return world
 
 
-def test_a_pod_is_ready_once_it_runs_unless_something_says_otherwise() -> None:
+def test_a_pod_is_ready_once_it_runs_by_default() -> None:
     """No condition is added, so that nothing else changes."""
     assert states(running().pod("p")) == {"Ready": ("True", "")}
 
@@ -94,7 +94,7 @@ def test_a_pod_of_a_snapshot_that_is_not_ready_becomes_so_when_its_time_is_over(
     assert world.pod("p").is_ready == becomes
 
 
-def test_an_annotation_says_when_a_pod_is_ready_or_that_it_never_is() -> None:
+def test_an_annotation_sets_when_a_pod_becomes_ready_or_that_it_never_does() -> None:
     """A text that is neither is refused."""
     world = World()
     world.feed(0, create(make_node()))

@@ -108,7 +108,7 @@ def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
     return scheduler_pb2.RoundOutcomes(outcomes=[bind(uid, "n") for uid in added(round_)])
 
 
-def test_an_instant_is_sent_in_rounds_until_nothing_is_left() -> None:
+def test_an_instant_is_sent_in_rounds_until_no_event_remains() -> None:
     """The binding's event, and what the kubelet makes of it, belong to rounds of their own."""
     scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
     assert [(each.at_ns, each.round, len(each.events)) for each in scheduler.rounds] == [
@@ -236,7 +236,7 @@ def ticks(scheduler: FakeScheduler) -> list[int]:
     ]
 
 
-def test_a_replay_ends_once_each_pending_pod_was_tried_on_the_snapshot_as_it_stands() -> None:
+def test_a_replay_ends_once_each_pending_pod_was_tried_on_the_final_snapshot() -> None:
     """Ticks alone do not keep it going."""
     scheduler, _, end = play(tick_script(30), [create(make_node()), create_pod(make_pod())])
     assert (ticks(scheduler), end) == ([], ReplayEnd.FINISHED)

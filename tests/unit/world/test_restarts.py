@@ -47,7 +47,7 @@ def test_the_wait_before_a_restart_doubles_up_to_five_minutes() -> None:
 
 
 @pytest.mark.parametrize(("code", "phase"), [("0", "Succeeded"), ("2", "Failed")])
-def test_a_manifest_says_how_long_a_pod_runs_and_how_it_ends(code: str, phase: str) -> None:
+def test_annotations_set_how_long_a_pod_runs_and_how_it_ends(code: str, phase: str) -> None:
     """By annotations, where nothing is restarted."""
     world = World()
     pod = annotated(policy="Never", service_time="30s", exit_code=code)

@@ -145,7 +145,7 @@ def test_a_kubelet_without_a_pod_network_starts_pods_of_the_hosts_network_only()
     assert phases(world) == {"on-host": "Running", "starts": "Running"}
 
 
-def test_what_the_trace_says_does_not_end_a_failure_that_the_run_has_caused() -> None:
+def test_a_recorded_recovery_does_not_end_a_failure_that_the_run_caused() -> None:
     """Neither before it is Unknown nor after; its taints keep their times."""
     world = World()
     world.feed(0, create(unready("True")), create(other()), create_pod(bound("p", 0)))

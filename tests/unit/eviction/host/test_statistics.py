@@ -100,7 +100,7 @@ def test_a_cgroups_name_has_the_pods_uid(name: str, uid: str) -> None:
     assert uid_of(name) == uid
 
 
-def test_pods_are_found_below_their_class_of_service_with_what_is_known(tmp_path: Path) -> None:
+def test_pods_are_found_below_their_qos_class_with_their_statistics(tmp_path: Path) -> None:
     """Groups without processes are no running pods."""
     container = "cri-containerd-4f2d.scope"
     root = v2(tmp_path, usage=0, inactive=0)

@@ -55,7 +55,7 @@ def test_ports_of_the_hosts_network_are_host_ports(host_network: bool, port: int
     assert (made.host_port, made.protocol) == (port, "TCP")
 
 
-def test_a_pod_says_what_it_leaves_out() -> None:
+def test_defaults_of_absent_pod_fields_are_filled_in() -> None:
     """restartPolicy, schedulerName and the grace period."""
     spec = filled_in({"containers": [{"name": "c"}]}).spec
     assert (spec.restart_policy, spec.scheduler_name) == ("Always", "default-scheduler")

@@ -82,7 +82,7 @@ def test_an_exact_fit_is_admitted_and_one_more_is_not() -> None:
     ]
 
 
-def test_a_container_must_say_what_is_limited() -> None:
+def test_a_container_must_set_each_limited_resource() -> None:
     """CPU and memory only; not where the pod as a whole does."""
     quotas = Quotas()
     quotas.put(0, make_quota({"requests.memory": "1Gi", "limits.cpu": "1", "pods": "9"}), [])

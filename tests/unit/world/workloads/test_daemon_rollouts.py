@@ -134,7 +134,7 @@ def test_an_update_on_delete_touches_nothing() -> None:
     assert live(world, 100, 300) == [(100, {"1": 3})]
 
 
-def test_a_snapshot_in_the_middle_of_an_update_goes_on_from_there() -> None:
+def test_a_snapshot_in_the_middle_of_an_update_continues_it() -> None:
     """The label of a pod and the set's annotation have the number of their templates."""
     world = World(models=Models(ready_delay_ns=10 * S))
     daemon_set = agent("2")
@@ -160,7 +160,7 @@ def unfinished(world: World, at_s: int) -> list[str]:
     return list(world.workloads.unfinished_rollouts(at_s * S))
 
 
-def test_a_rollout_that_waits_for_deletions_or_goes_on_is_noted() -> None:
+def test_a_rollout_that_waits_for_deletions_or_continues_is_noted() -> None:
     """OnDelete, until the pods are deleted; a rolling update, until each pod is updated."""
     world = World(models=Models(ready_delay_ns=10 * S))
     world.feed(0, create(make_node("a")), create(make_node("b")), create(agent("1")))

@@ -41,7 +41,7 @@ def test_a_job_makes_one_pod_and_is_over_when_it_succeeds() -> None:
     assert pod.metadata.owner_references[0].api_version == "batch/v1"
 
 
-def test_as_many_run_at_once_as_parallelism_says_until_completions_are_there() -> None:
+def test_parallelism_limits_running_pods_until_all_completions() -> None:
     """Never more than are still needed."""
     world = World()
     world.feed(0, create(make_job(completions=3, parallelism=2)))

@@ -160,7 +160,7 @@ def test_recreate_makes_new_pods_when_all_old_ones_have_gone() -> None:
     assert live(world, 100, 300) == [(100, {}), (130, {"b": 4})]
 
 
-def test_a_paused_deployment_rolls_out_once_it_goes_on() -> None:
+def test_a_paused_deployment_rolls_out_once_it_is_resumed() -> None:
     """Meanwhile it scales what it has."""
     world = running(release())
     paused = release("b", 6)
@@ -308,7 +308,7 @@ def test_old_pods_that_are_not_available_go_before_any_other() -> None:
     assert all(pod.is_terminating for pod in broken)
 
 
-def test_a_snapshot_in_the_middle_of_a_rollout_goes_on_from_there() -> None:
+def test_a_snapshot_in_the_middle_of_a_rollout_continues_it() -> None:
     """With the sizes of its ReplicaSets: at 30 s the two new pods are ready."""
     world = World(models=Models(ready_delay_ns=30 * S))
     deployment = release("b")

@@ -140,7 +140,7 @@ def snapshot(partition: int) -> World:
     return world
 
 
-def test_a_snapshot_in_the_middle_of_an_update_goes_on_from_there() -> None:
+def test_a_snapshot_in_the_middle_of_an_update_continues_it() -> None:
     """Its status and the labels of its pods say which ones are old."""
     world = snapshot(partition=0)
     deleted = [each for each in live(world, 0, 200) if each[1].startswith("-")]
