@@ -131,7 +131,7 @@ def _of_memory() -> list[Raw]:
 
 
 def _of_quota(pods: int) -> list[Raw]:
-    """Return a namespace for a few pods, a Deployment that asks for more, and a CronJob."""
+    """Return a namespace for a few pods, a Deployment that requests more, and a CronJob."""
     whole, _, _ = deployment("many", 4, pod_template({"app": "many"}, "50m"), namespace=_SMALL)
     template = pod_template({"app": "tick"}, "50m", restartPolicy="Never")
     job: Raw = {"completions": 3, "parallelism": 2, "template": template}

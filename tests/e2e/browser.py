@@ -57,7 +57,7 @@ class Browser:
         self._driver = driver
 
     def look(self, *, width: int, scheme: str, height: int = 900) -> None:
-        """Set the screen's size, CSS pixels, and whether it asks for "light" or "dark"."""
+        """Set the screen's size, CSS pixels, and whether it requests "light" or "dark"."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -52,7 +52,7 @@ class Fault:
         return r"(\.)?".join(f"({step})?" for step in steps[:-1]) + rf"\.?{steps[-1]}"
 
     def spoil(self, message: Any) -> bool:
-        """Spoil the first place in `message` that has the field; tell whether there is one."""
+        """Spoil the first place in `message` that has the field; return whether there is one."""
         *path, last = self.path
         return any(_spoiled(holder, last, self.kind) for holder in _holders(message, path))
 

@@ -12,7 +12,7 @@ from tests.e2e.commands import reprieve
 pytestmark = pytest.mark.e2e
 
 # 16 CPUs, of which the quota allows 3. Existing pods of `api` use 2 of them (two of 1 CPU). Of the
-# 8 pods that web's manifest asks for each gets a request of 500m from the LimitRange: 2 fit, and 6
+# 8 pods that web's manifest requests each gets a request of 500m from the LimitRange: 2 fit, and 6
 # are refused. No HorizontalPodAutoscaler changes that.
 CLUSTER = """
 apiVersion: v1

@@ -195,7 +195,7 @@ def served(restless: Restless) -> Iterator[list[str]]:
 
 
 def test_a_scheduler_that_goes_round_ends_with_5(tmp_path: Path) -> None:
-    """A replacement service is told apart from one that cannot be reached."""
+    """A replacement service is distinguished from one that cannot be reached."""
     with served(Restless()) as arguments:  # type: ignore[abstract] # gRPC refuses the others
         done = reprieve(tmp_path, "replay", NGINX, *arguments, code=LOOP)
     assert "1000 rounds" in done.stderr

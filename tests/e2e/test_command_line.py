@@ -65,7 +65,7 @@ def test_a_shell_gets_its_completion(tmp_path: Path, shell: str) -> None:
 
 @pytest.mark.e2e
 def test_commands_and_options_are_completed(tmp_path: Path) -> None:
-    """As bash asks for them."""
+    """As bash requests them."""
     for words, wanted in (("reprieve exp", "export"), ("reprieve replay --no-ev", "--no-eviction")):
         asked = {"_REPRIEVE_COMPLETE": "bash_complete", "COMP_WORDS": words}
         asked["COMP_CWORD"] = str(len(words.split()) - 1)

@@ -1,7 +1,7 @@
 """The three services as docker-compose.yml runs them: confined, healthy, and deciding the same.
 
 It uses the Docker engine that answers; deploy/test-engine.sh starts one on a bare machine. Without
-one it skips, or fails where REPRIEVE_REQUIRE_ENGINE=1 asks for it.
+one it skips, or fails where REPRIEVE_REQUIRE_ENGINE=1 requests it.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def test_the_engine_limits_memory_cpu_processes_and_logs(stack: Stack, service: 
 
 
 def test_what_takes_more_memory_than_its_service_may_is_killed(stack: Stack) -> None:
-    """The kernel enforces what the engine shows; the service itself goes on."""
+    """The kernel enforces what the engine shows; the service itself continues."""
     restarts = stack.inspect("queue", ".RestartCount")
     take = f"python -c 'print(len(bytes({MEMORY_MIB['queue'] * MIB}) + b\"x\"))' || echo $?"
     assert stack.sh("queue", take).split()[-1] == "137"

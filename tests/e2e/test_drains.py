@@ -51,7 +51,7 @@ def node(name: str, created: str = _CREATED) -> Raw:
 
 
 def pod(name: str, on: str, *, owner: str = "web-set", cpu: str = "500m", **spec: Any) -> Raw:
-    """Return a pod that runs on a node; `owner` is the name of its ReplicaSet, "" for none.
+    """Return a pod that runs on a node; `owner` is the name of its ReplicaSet, "" if none.
 
     A pod without an owner has no labels, or the ReplicaSet would adopt it.
     """
@@ -273,7 +273,7 @@ def test_a_refused_pod_that_terminates_on_a_failed_node_does_not_keep_the_replay
     """The budget refuses web-0, also when its node fails and it ceases to be ready, at 110 s.
 
     At 415 s its toleration is over (the NoExecute taint comes 5 s later), and it is deleted. It
-    stays Terminating, for its kubelet does not answer. There is nothing to ask for again: the
+    stays Terminating, for its kubelet does not answer. There is nothing to request again: the
     replay ends soon after that.
     """
     items = [*map(node, "ab"), *workload(1), budget(maxUnavailable=0), pod("web-0", "a")]

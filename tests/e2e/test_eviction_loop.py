@@ -45,7 +45,7 @@ def test_the_summary_finds_the_loop(here: EmbeddedServices, tmp_path: Path) -> N
 
 
 def test_other_thresholds_end_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:
-    """The same usage leaves more than a lower threshold asks for."""
+    """The same usage leaves more than a lower threshold requests."""
     finished = play(here, tmp_path, LOWER)
     assert finished.summary.decided.loops == ()
     assert finished.summary.decided.evicted == ()

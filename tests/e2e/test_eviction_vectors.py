@@ -76,7 +76,7 @@ def test_all_scripts_at_once_decide_as_upstream_does_batch_by_batch(
 def _round(
     client: Client, nodes: dict[str, ScriptedNode], due: dict[str, Json]
 ) -> dict[str, ev.StepResult]:
-    """Step all that are due in one batch, and collect for those that ask for it in a second."""
+    """Step all that are due in one batch, and collect for those that request it in a second."""
     steps = [pb.Operation(step=nodes[name].step(plain)) for name, plain in due.items()]
     results = client.batch(steps)
     resumes = [

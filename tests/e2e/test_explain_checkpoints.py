@@ -1,4 +1,4 @@
-"""A decision that is told again from a checkpoint is explained as from the run's beginning."""
+"""A decision that is replayed again from a checkpoint is explained as from the run's beginning."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WORKLOAD = GenerateOptions(
 def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer rounds are told for them; nothing else is another."""
+    """Fewer rounds are replayed for them; nothing else is another."""
     monkeypatch.setattr(history, "EVERY_NS", 0)
     monkeypatch.setattr(recovery, "SHARE", 0)
     models = Models(eviction=False)

@@ -54,7 +54,7 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         request_iterator: Iterator[scheduler_rpc.RunRoundRequest],
         context: grpc.ServicerContext,
     ) -> Iterator[scheduler_rpc.RunRoundResponse]:
-        """Refuse the pods that come, one at a time where that is asked for."""
+        """Refuse the pods that come, one at a time where that is requested."""
         del context
         waiting: list[str] = []
         cycles = itertools.count(1)

@@ -50,7 +50,7 @@ def replayed(folder: Path, addresses: list[str], *more: str) -> dict[str, dict[s
 
 
 def nodes_of(pods: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return each pod's node, "" for none."""
+    """Return each pod's node, "" if none."""
     return {name: each["spec"].get("nodeName", "") for name, each in pods.items()}
 
 

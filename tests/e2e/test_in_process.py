@@ -65,7 +65,7 @@ def test_a_replay_in_one_process_writes_the_same_decision_log(
 
 
 def test_sessions_and_checkpoints_are_the_same_in_one_process(here: EmbeddedServices) -> None:
-    """Each kind of call: one message or many, either way; a restored session goes on."""
+    """Each kind of call: one message or many, either way; a restored session continues."""
     config = scheduler_pb2.SchedulerConfig(seed=3)
     stays, moves = (Talker(here.addresses["scheduler"], config) for _ in range(2))
     world = RandomWorld(7)

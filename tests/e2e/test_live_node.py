@@ -1,4 +1,4 @@
-"""A live node on real control groups: memory is filled, the kernel tells, the right group goes.
+"""A live node on real control groups: memory is filled, the kernel notifies, the right group goes.
 
 The groups are made here and hold nothing but this test's own processes. Version 1 only: its memory
 controller can be written where tests run; version 2 is tested on recorded files.
@@ -83,7 +83,7 @@ def pod(group: Path, mib: int) -> subprocess.Popen[str]:
 
 
 def requests(path: Path) -> Path:
-    """Write what the pods ask for: the hungry one least of what it will use."""
+    """Write what the pods request: the hungry one least of what it will use."""
     items = [
         {
             "metadata": {"uid": name, "name": name, "namespace": "default"},
@@ -122,7 +122,7 @@ def watching(tmp_path: Path, root: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def next_step(output: IO[str] | None) -> dict[str, Any]:
-    """Return the next step that the watch tells of."""
+    """Return the next step of the watch."""
     assert output is not None
     line = output.readline()
     assert line, "the watch has ended"
@@ -133,7 +133,7 @@ def next_step(output: IO[str] | None) -> dict[str, Any]:
 def test_the_kernel_notifies_before_the_poll_and_the_right_group_is_killed(
     tmp_path: Path, root: Path
 ) -> None:
-    """The pod that uses more than it asks for is ended; the other one and this test live on."""
+    """The pod that uses more than it requests is ended; the other one and this test live on."""
     steady, hungry = pod(root / "steady", 60), pod(root / "hungry", 60)
     with watching(tmp_path, root, "--act") as watch:
         calm = next_step(watch.stdout)

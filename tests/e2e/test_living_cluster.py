@@ -127,7 +127,7 @@ def test_a_dropped_node_moves_its_own_pods_and_the_replay_ends(
 def test_of_two_equal_pods_the_one_that_started_later_is_preempted(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
-    """One has run since 08:00 of that day, the other was created at 09:00 and tells no start."""
+    """One has run since 08:00 of that day, the other was created at 09:00 and has no start time."""
     items = living_cluster()
     urgent = copy.deepcopy(named(items, "Pod", "too-big"))
     urgent["metadata"].update(name="urgent", uid="urgent", creationTimestamp=ago())

@@ -74,7 +74,7 @@ def test_without_it_the_eviction_waits_for_the_poll(here: EmbeddedServices, tmp_
 def test_a_soft_thresholds_grace_begins_at_the_crossing(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
-    """The kernel tells of it alone: the end of the grace is seen by the loop, as ever."""
+    """Only the kernel notifies of it: the end of the grace is seen by the loop, as ever."""
     told = events(here, tmp_path / "told", asked=True, more=SOFT)
     polled = events(here, tmp_path / "polled", asked=False, more=SOFT)
     assert told[:2] == [(LEAK_S, "condition_changed"), (90, "evicted")]

@@ -36,7 +36,7 @@ def usage(id_: int, *segments: tuple[int, int]) -> trace_pb2.UsageProfile:
 
 
 def container(pod: pod_pb2.PodSpec) -> None:
-    """Give a pod a container that asks for 1 GiB."""
+    """Give a pod a container that requests 1 GiB."""
     pod.containers.add(name="c").resources.requests.update({"cpu": "1", "memory": "1Gi"})
 
 
@@ -123,7 +123,7 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
 def test_the_node_has_the_condition_and_its_taint_while_it_holds(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
-    """A replay that stops in between shows both; one that goes on shows neither."""
+    """A replay that stops in between shows both; one that continues shows neither."""
     stopped = [
         trace_pb2.Record(header=trace_pb2.Header(format_version=2, window_end_ns=200 * S)),
         *records(),

@@ -423,7 +423,7 @@ def test_a_run_that_was_killed_at_its_start_is_refused_and_its_folder_used_again
 def test_a_state_that_cannot_be_saved_does_not_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on without checkpoints, and reports it once."""
+    """It continues without checkpoints, and reports it once."""
 
     def unsaved(*_: object) -> bytes:
         raise TypeError("the state of a replay has what cannot be saved: a lock")

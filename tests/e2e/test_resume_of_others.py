@@ -1,4 +1,4 @@
-"""A run of a stranger: `resume` repeats its command only where the user asks for it."""
+"""A run of a stranger: `resume` repeats its command only where the user requests it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _refused(folder: Path, victim: Path) -> str:
 def test_the_command_of_a_strangers_finished_run_is_shown_and_not_repeated(
     run: Path, victim: Path
 ) -> None:
-    """Its file is written once the user asks for it."""
+    """Its file is written once the user requests it."""
     assert "reprieve replay trace.ktr --run run" in _refused(run.parent, victim)
     reprieve(run.parent, "resume", "run", "--repeat-command")
     assert victim.read_text().startswith("<?xml")

@@ -100,7 +100,7 @@ def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(
 
 
 def test_a_release_that_replaces_all_at_once_preempts(tmp_path: Path) -> None:
-    """A surge of 100 % of 4: 2 CPUs are asked for at once, 1.5 are left."""
+    """A surge of 100 % of 4: 2 CPUs are requested at once, 1.5 are left."""
     release(tmp_path, strategy={"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}})
     assert replayed(tmp_path)["decided"].get("preempted", 0) > 0
 

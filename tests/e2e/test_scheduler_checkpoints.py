@@ -1,4 +1,4 @@
-"""A scheduler's checkpoint, taken between any two rounds, goes on as if nothing had happened."""
+"""A scheduler's checkpoint, taken between any two rounds, continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WORKLOAD = GenerateOptions(
 
 
 class Talker:
-    """One session, sent rounds; `restore` goes on in another one."""
+    """One session, sent rounds; `restore` continues in another one."""
 
     def __init__(self, address: str, config: Config) -> None:
         self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel(address))

@@ -26,7 +26,7 @@ pytestmark = [
 def test_each_high_pod_preempts_three_low_ones(
     here: EmbeddedServices, tmp_path: Path, params: dict[str, int], preemptors: int
 ) -> None:
-    """Four pods of 0.9 CPU on each node of 4 CPU; 3 CPU are asked for: three must go."""
+    """Four pods of 0.9 CPU on each node of 4 CPU; 3 CPU are requested: three must go."""
     options = ImportOptions(workload="PreemptionBasic/5Nodes", params=params)
     finished = run(here, open_trace([CONFIG], options=options), tmp_path / "run")
     victims = [bound.victims for bound in bindings(finished).values() if bound.victims]

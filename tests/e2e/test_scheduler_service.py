@@ -374,7 +374,7 @@ def test_deleting_names_a_session(caller: Caller) -> None:
 
 
 def test_a_pod_that_the_session_does_not_have_is_judged(caller: Caller) -> None:
-    """As if it were pending; nothing of it stays, and one that is there is asked for by its uid."""
+    """As if it were pending; nothing of it stays, and one that is there is requested by its uid."""
     bound = scheduler_pb2.Event()
     bound.add.pod.CopyFrom(pod("bound", "1", node_name="node-1"))
     caller.tell(0, add_node("node-1", "4"), bound)
@@ -440,7 +440,7 @@ def test_preemption_can_be_switched_off_by_the_documents_file(services: Embedded
 
 
 def test_a_refused_round_changes_nothing_and_names_the_field(caller: Caller) -> None:
-    """A quantity that is none: INVALID_ARGUMENT with its path; the session lives on."""
+    """An invalid quantity: INVALID_ARGUMENT with its path; the session lives on."""
     bad = pod("bad", "1x")
     with pytest.raises(grpc.RpcError) as caught:
         caller.tell(0, add_node("n", "2"), add_pod(bad))

@@ -32,7 +32,7 @@ def test_services_are_processes_of_one_parent_and_end_with_the_replay() -> None:
 
 
 def test_a_service_that_does_not_start_is_reported_with_its_last_line() -> None:
-    """The starter goes on and starts others."""
+    """The starter continues and starts others."""
     starter = Starter()
     try:
         with pytest.raises(BackendError, match="nowhere service did not start: ModuleNotFound"):
@@ -54,7 +54,7 @@ def test_a_starter_that_has_ended_is_reported() -> None:
 
 @pytest.mark.parametrize("name", ["queue", "eviction"])
 def test_a_service_that_is_killed_at_its_start_is_reported_with_the_signal(name: str) -> None:
-    """As out of memory; a service beside it is not blamed, and goes on."""
+    """As out of memory; a service beside it is not blamed, and continues."""
     starter = Starter()
     try:
         other = ServiceProcess(starter, "queue")

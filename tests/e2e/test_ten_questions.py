@@ -88,7 +88,7 @@ def _workload(name: str) -> str:
 
 
 def placed(pods: Sequence[Raw], namespace: str, app: str) -> list[str]:
-    """Return the nodes, "" for none, of a workload's pods that do not terminate, sorted."""
+    """Return the nodes, "" if none, of a workload's pods that do not terminate, sorted."""
     return sorted(
         pod["spec"].get("nodeName", "")
         for pod in pods

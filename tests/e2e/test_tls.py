@@ -203,13 +203,13 @@ def test_a_health_check_speaks_tls(tls: ClientTls, scheduler: str) -> None:
 
 
 def test_reflection_is_off_under_tls(tls: ClientTls, scheduler: str) -> None:
-    """Unless it is asked for."""
+    """Unless it is requested."""
     with refused(grpc.StatusCode.UNIMPLEMENTED):
         Caller(scheduler, tls).reflect()
 
 
 def test_an_access_file_says_who_may_drive_and_who_may_look(files: Files) -> None:
-    """By DNS name, SPIFFE URI or a listed common name; everyone may ask for the health."""
+    """By DNS name, SPIFFE URI or a listed common name; everyone may request the health."""
     server = files.issue("queue", "127.0.0.1", into="tls")
     text = (
         "certificate: tls.crt\nkey: tls.key\nauthority: ca.crt\n"

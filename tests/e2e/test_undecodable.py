@@ -162,7 +162,7 @@ def test_health_can_be_watched(services: EmbeddedServices) -> None:
 
 
 def refused_round(services: EmbeddedServices, round_: scheduler_pb2.Round) -> grpc.RpcError:
-    """Return how a new session refuses a round; the session then goes on."""
+    """Return how a new session refuses a round; the session then continues."""
     caller = Caller(services.addresses["scheduler"])
     caller.sequence = 1
     with pytest.raises(grpc.RpcError) as caught:

@@ -257,7 +257,7 @@ def test_a_compared_replay_that_crashes_shows_its_last_lines_as_lines(
 
 
 def test_a_quiet_replay_prints_only_what_fails(tmp_path: Path, elsewhere: str) -> None:
-    """Exit codes report the rest; programs ask for JSON."""
+    """Exit codes report the rest; programs request JSON."""
     arguments = ("replay", NGINX, "-q", *elsewhere.split())
     done = reprieve(tmp_path, *arguments, "--run", "a")
     assert (done.stdout, done.stderr) == ("", "")

@@ -46,7 +46,7 @@ def _report(paths: Sequence[Path], **options: object) -> TraceReport:
     ],
 )
 def test_upstreams_preemption_tests_are_read(workload: str, nodes: int, pods: int) -> None:
-    """A churn of five pods a second goes on for the ten seconds of the last wait."""
+    """A churn of five pods a second continues for the ten seconds of the last wait."""
     config = _PERF / "default_preemption" / "performance-config.yaml"
     report = _report([config], workload=workload)
     assert (report.objects["node"], report.objects["pod"]) == (nodes, pods)

@@ -1,7 +1,7 @@
 """A scheduler that has come to a scenario by detours against what kube-scheduler v1.34.1 said.
 
 Verdicts are cached and follow what changes. So each scenario's cluster is built up in steps, with
-nodes and pods that come and go again, and all that is known of the pod is asked for in between.
+nodes and pods that come and go again, and all that is known of the pod is requested in between.
 At the end every verdict, and what is decided in a real cycle, must be upstream's. The vectors lie
 in the folder `shared` beside the repository.
 """

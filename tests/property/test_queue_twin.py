@@ -339,7 +339,7 @@ class TwinMachine(RuleBasedStateMachine):
 def commit_one_by_one(
     queue: SchedulingQueue, heads: Sequence[InFlightPod], failure: Failure, now_ns: int
 ) -> int:
-    """Pop and give back by two operations a pod, until another one is next; return how many."""
+    """Pop and return by two operations a pod, until another one is next; return how many."""
     for count, head in enumerate(heads):
         if isinstance(queue.commit_pop(head.id, now_ns=now_ns), NotNext):
             return count

@@ -78,7 +78,7 @@ class Rollouts:
         return made
 
     def act(self, event: str, value: int | str) -> None:
-        """Let something happen, and check what the rollout makes of it."""
+        """Let something happen, and check what the rollout does with it."""
         match event:
             case "release" | "broken":
                 self.release = self.version(str(value), broken=event == "broken")

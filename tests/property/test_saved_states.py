@@ -1,4 +1,4 @@
-"""A random world that is saved between two instants goes on as if it had not been."""
+"""A random world that is saved between two instants continues as if it had not been."""
 
 from __future__ import annotations
 

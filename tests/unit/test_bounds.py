@@ -110,7 +110,7 @@ _JOB = {"parallelism": 2_000_000_000, "template": _TEMPLATE}
 
 
 def _greedy(kind: str) -> dict[str, Any]:
-    """Return an object that asks for two billion pods."""
+    """Return an object that requests two billion pods."""
     spec = {
         "Job": _JOB,
         "CronJob": {"schedule": "* * * * *", "jobTemplate": {"spec": _JOB}},

@@ -139,7 +139,7 @@ class SignalledEviction(EvictionServicer):
 
 
 def test_a_signal_leaves_no_request_of_a_service_in_this_process_half_done() -> None:
-    """It is raised where the replay goes on."""
+    """It is raised where the replay continues."""
     servicer = SignalledEviction()
     with asyncio.Runner() as runner:
         server = LocalServer(runner.get_loop())
@@ -170,7 +170,7 @@ class Destroyed:
 
 
 def test_a_signal_within_a_destructor_is_not_lost() -> None:
-    """Python reports what is raised there, and goes on; other errors are still reported."""
+    """Python reports what is raised there, and continues; other errors are still reported."""
     seen: list[object] = []
     hook = sys.unraisablehook
     with Interrupts():

@@ -87,7 +87,7 @@ def test_a_pod_meets_the_restricted_standard(rendered: list[Object], service: st
 def test_probes_use_the_port_on_which_the_service_listens(
     rendered: list[Object], service: str
 ) -> None:
-    """Readiness asks for the service itself: a scheduler whose queue is away is not ready."""
+    """Readiness checks the service itself: a scheduler whose queue is away is not ready."""
     (container,) = pods(rendered)[service]["spec"]["containers"]
     listen = container["args"][container["args"].index("--listen") + 1]
     port = int(listen.rpartition(":")[2])
@@ -147,7 +147,7 @@ def test_a_monitor_selects_the_services_by_a_port_that_they_have(rendered: list[
 def test_no_budget_stops_the_drain_of_a_node(rendered: list[Object]) -> None:
     """A budget for the only pod of a service lets no eviction through, and so no node's upgrade.
 
-    A run outlives its services: it waits for them, and goes on from its checkpoint.
+    A run outlives its services: it waits for them, and continues from its checkpoint.
     """
     objects = [*rendered, *render("tls"), *render("record")]
     assert of_kind(objects, "Deployment")["queue"]["spec"]["replicas"] == 1

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_model_is_listed_with_its_default_and_its_source() -> None:
-    """As a table for people and as JSON for programs."""
+    """As a table for users and as JSON for programs."""
     shown = CliRunner().invoke(models_command, [], env={"COLUMNS": "200"})
     assert (shown.exit_code, all(name in shown.output for name in MODELS)) == (0, True)
     listed = json.loads(CliRunner().invoke(models_command, ["-o", "json"]).output)

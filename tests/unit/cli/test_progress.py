@@ -1,4 +1,4 @@
-"""The line that tells how far a replay has come."""
+"""The line that shows how far a replay has come."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_line_has_time_rate_and_counts_by_outcome() -> None:
 
 
 def test_the_line_shows_when_simulated_time_runs_far_ahead_of_the_trace() -> None:
-    """From ten minutes on, so that a run which goes on by itself explains itself."""
+    """From ten minutes on, so that a run which continues by itself explains itself."""
     minute_ns = 60 * 10**9
     assert line(11 * minute_ns, 9 * minute_ns, 1.0, Tally()).startswith("11m simulated · ")
     expected = "3d simulated (2d23h after the last record) · "

@@ -96,7 +96,7 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path, command: click.Co
 
 
 def test_a_report_is_one_file(run: str, tmp_path: Path) -> None:
-    """In the run, or where it is asked for."""
+    """In the run, or where it is requested."""
     _invoke(report_command, run)
     text = (Path(run) / "report.html").read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>")

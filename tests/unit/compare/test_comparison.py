@@ -1,4 +1,4 @@
-"""What the judge is told before each decision, and what becomes of its answers."""
+"""What the judge receives before each decision, and how its answers are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[[str, frozenset[str]], scheduler_pb2.Evaluation]
 
 
 class FakeJudge:
-    """Answers by the pod's name and the pods that are on a node as it was told."""
+    """Answers by the pod's name and the pods that are on a node as it was sent."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -39,7 +39,7 @@ class FakeJudge:
             self.bound.discard(event.remove.uid)
 
     def evaluate_pod(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
-        """Answer in the state that was told."""
+        """Answer in the state that was sent."""
         self.seen.append((pod.name, frozenset(self.bound)))
         return self.answer(pod.name, frozenset(self.bound))
 

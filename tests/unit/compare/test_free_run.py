@@ -39,7 +39,7 @@ def _agreement(
 
 
 def test_a_binding_is_held_to_the_recorded_one_of_that_pod() -> None:
-    """A node that was one of several equal ones is told apart from one that was not."""
+    """A node that was one of several equal ones is distinguished from one that was not."""
     found = _agreement(
         [_scheduled("a", "n"), _scheduled("b", "n"), _scheduled("c", "n"), _scheduled("d", "n")],
         [_scheduled("a", "n"), _scheduled("b", "m", tied=2), _scheduled("c", "m")],
@@ -64,7 +64,7 @@ def test_a_pod_that_is_bound_again_is_held_to_its_second_recorded_binding() -> N
 
 
 def test_victims_are_those_of_both_of_the_recording_and_of_the_run() -> None:
-    """Preempted and evicted pods are told apart."""
+    """Preempted and evicted pods are distinguished."""
     found = _agreement(
         [_befell("a", "preempted"), _befell("b", "preempted"), _befell("c", "evicted")],
         [_befell("a", "preempted"), _befell("d", "preempted")],

@@ -1,4 +1,4 @@
-"""Which decisions a recording tells, where they stand, and whose victims were whose."""
+"""Which decisions a recording shows, where they stand, and whose victims were whose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HELPLESS = f"{FIT} preemption: 0/1 nodes are available: 1 Preemption is not help
 
 
 def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> None:
-    """Each is told by the change that wrote it."""
+    """Each follows from the change that wrote it."""
     found = recording(
         tmp_path,
         node("n", 1),

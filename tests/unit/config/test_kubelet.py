@@ -165,7 +165,7 @@ def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) 
     ],
 )
 def test_what_is_not_a_kubelet_configuration_is_refused(text: str, field: str) -> None:
-    """Whatever YAML makes of it."""
+    """Whatever YAML does with it."""
     assert _refused(text)[0] == field
 
 

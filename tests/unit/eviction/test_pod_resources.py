@@ -55,7 +55,7 @@ def test_a_request_is_the_larger_of_containers_and_each_init_container() -> None
 
 
 def test_overhead_counts_only_beside_a_request() -> None:
-    """A pod that asks for nothing gets no overhead either."""
+    """A pod that requests nothing gets no overhead either."""
     assert str(request(_pod(_container(), overhead={"memory": "10Mi"}), "memory")) == "0"
     asking = _pod(_container({"memory": "1Mi"}), overhead={"memory": "10Mi"})
     assert str(request(asking, "memory")) == "11Mi"

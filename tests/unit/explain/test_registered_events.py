@@ -12,7 +12,7 @@ def test_a_plugins_events_are_those_that_it_registers() -> None:
 
 
 def test_older_queues_move_pods_on_every_object_event_that_they_know() -> None:
-    """What the scheduler tells a v1.20 queue of other objects is in the list."""
+    """What the scheduler sends to a v1.20 queue of other objects is in the list."""
     assert {event.value for event in V1_20.values()} <= set(OLDER_EVENTS)
 
 

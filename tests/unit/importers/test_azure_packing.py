@@ -87,7 +87,7 @@ def test_priority_zero_is_the_high_one(tmp_path: Path) -> None:
 
 
 def test_sizes_are_parts_of_the_chosen_machine(tmp_path: Path) -> None:
-    """Rounded up to a millionth; what is absent or zero is not asked for."""
+    """Rounded up to a millionth; what is absent or zero is not requested."""
     small, large = (
         dict(create.pod.spec.containers[0].resources.requests)
         for _, create in _creates(_imported(tmp_path))[1:3]

@@ -76,7 +76,7 @@ def test_what_a_replay_cannot_keep_is_counted(tmp_path: Path) -> None:
 
 
 def test_made_nodes_have_the_resources_that_instances_request(tmp_path: Path) -> None:
-    """Unless another size is asked for."""
+    """Unless another size is requested."""
     records = _imported(tmp_path, made_nodes=1)
     assert kinds(records)[:2] == ["header", "create node"]
     allocatable = records[1].create.node.status.allocatable

@@ -71,7 +71,7 @@ def test_a_frame_whose_object_has_no_time_has_that_of_the_one_before_it(tmp_path
 
 
 def test_a_grace_period_that_is_not_a_number_is_not_a_time(tmp_path: Path) -> None:
-    """The deletion is then taken to have been asked for when it was due."""
+    """The deletion is then taken to have been requested when it was due."""
     stops: Raw = {"deletionTimestamp": _AT_9, "deletionGracePeriodSeconds": "soon"}
     records = imported(
         tmp_path,

@@ -223,7 +223,7 @@ def test_a_custom_controller_of_pods_is_named_with_them(tmp_path: Path, *, is_li
 
 
 def test_of_two_documents_of_one_rollout_the_later_one_counts(tmp_path: Path) -> None:
-    """The living one asks for 12, the manifest for 40."""
+    """The living one requests 12, the manifest 40."""
     texts = [
         document(
             "argoproj.io/v1alpha1",

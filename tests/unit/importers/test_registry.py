@@ -97,7 +97,7 @@ def test_a_folder_without_a_trace_is_refused(tmp_path: Path, content: list[str])
 def test_an_importer_that_fails_refuses_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """In one line that asks for a report: never with a traceback."""
+    """In one line that requests a report: never with a traceback."""
 
     def load(*_: object) -> Iterator[Record]:
         yield make_header()

@@ -109,7 +109,7 @@ def test_waits_and_the_time_between_pods_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_pods_come_at_the_rate_of_upstreams_client(tmp_path: Path) -> None:
-    """Five thousand a second, unless another time between them is asked for."""
+    """Five thousand a second, unless another time between them is requested."""
     records = [each for each in _imported(tmp_path) if each.HasField("pod_create")]
     assert records[1].at_ns - records[0].at_ns == 200_000
     records = [each for each in _imported(tmp_path, every_ns=0) if each.HasField("pod_create")]
@@ -181,7 +181,7 @@ def test_node_strategies_label_nodes_and_limit_volumes(tmp_path: Path) -> None:
 
 
 def test_churn_continues_while_operations_wait(tmp_path: Path) -> None:
-    """Mode create makes one each interval, as long as the workload goes on."""
+    """Mode create makes one each interval, as long as the workload continues."""
     churn = (
         "{opcode: churn, mode: create, intervalMilliseconds: 4000, "
         "templatePaths: [../templates/pod.yaml]}"

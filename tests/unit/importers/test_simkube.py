@@ -126,7 +126,7 @@ def test_what_is_not_carried_is_named(tmp_path: Path) -> None:
 
 
 def test_nodes_can_be_made_for_it(tmp_path: Path) -> None:
-    """A trace has none: by default one whole machine each, or what is asked for."""
+    """A trace has none: by default one whole machine each, or what is requested."""
     options: dict[str, Any] = {"made_nodes": 2, "node_amounts": {"cpu": "8", "x/gpu": "4"}}
     records = _imported(tmp_path, _event(0, _object("Pod", "p")), **options)
     assert kinds(records) == ["header", "create node", "create node", "pod_create"]

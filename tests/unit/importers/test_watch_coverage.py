@@ -1,4 +1,4 @@
-"""What a recording says of its gaps and its end, and what becomes of that in a trace."""
+"""What a recording says of its gaps and its end, and how a trace shows them."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from services.kube.quantity import Quantity, QuantityError
     ],
 )
 def test_an_amount_rounds_away_from_zero(text: str, milli: int, value: int) -> None:
-    """MilliValue and Value never count less than was asked for."""
+    """MilliValue and Value never count less than was requested."""
     assert (quantity.milli(text), quantity.value(text)) == (milli, value)
 
 

@@ -225,7 +225,7 @@ def test_arrivals_request_the_target_and_never_end() -> None:
 
 
 def test_fewer_arrivals_leave_pods_out() -> None:
-    """Where the trace asks for more than is wanted."""
+    """Where the trace requests more than is wanted."""
     assert len(pods(changed(arrivals="cpu=0.025"))) == 1
 
 

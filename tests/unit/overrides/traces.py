@@ -18,7 +18,7 @@ def node(name: str, zone: str, cpu: str = "4") -> object_pb2.KubernetesObject:
 def pod(
     name: str, node_name: str = "", priority_class: str = "batch", tier: str = ""
 ) -> pod_pb2.Pod:
-    """Return a recorded pod that asks for a core, with the label "tier" where one is given."""
+    """Return a recorded pod that requests a core, with the label "tier" where one is given."""
     made = make_pod(name, "prod").uid(f"uid-{name}").node(node_name)
     made.labels({"tier": tier} if tier else None).priority(10, class_name=priority_class)
     return made.container("main", requests={"cpu": "1"}).message()

@@ -98,7 +98,7 @@ def says(
 
 
 def asking(cpu_milli: int = 100, **more: int) -> PodSpec:
-    """Return the spec of a pod that asks for CPU, and perhaps for more."""
+    """Return the spec of a pod that requests CPU, and perhaps more."""
     return PodSpec(containers=(Container(name="c", requests={"cpu": cpu_milli, **more}),))
 
 
@@ -121,7 +121,7 @@ def test_every_hint_queues_where_it_cannot_tell(plugin: str) -> None:
 
 
 def test_room_is_looked_for_on_the_empty_node() -> None:
-    """A new node must hold the pod; a changed one must also have grown in what it asks for."""
+    """A new node must hold the pod; a changed one must also have grown in what it requests."""
     pod = waiting(asking(500, memory=GIB))
     small, large = roomy(400, memory=GIB), roomy(600, memory=GIB)
     assert not says("NodeResourcesFit", "NodeAdd", pod, new=small)

@@ -25,7 +25,7 @@ CA_PEM = AUTHORITY.cert_pem.bytes().decode()
 
 
 def served(*names: str) -> ssl.SSLContext:
-    """Return what a server needs to show a certificate for names and to ask for a client's."""
+    """Return what a server needs to show a certificate for names and to request a client's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert(*names).configure_cert(context)
     AUTHORITY.configure_trust(context)
@@ -114,7 +114,7 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
 
 
 def plugin(tmp_path: Path, status: object) -> ExecPlugin:
-    """Return a plugin that counts its runs, keeps what it is told, and answers `status`."""
+    """Return a plugin that counts its runs, keeps its input, and answers `status`."""
     script = tmp_path / "plugin.py"
     script.write_text(
         "import json, os, pathlib\n"
@@ -134,7 +134,7 @@ def plugin(tmp_path: Path, status: object) -> ExecPlugin:
 def test_an_exec_plugin_gives_the_token_and_is_asked_again_when_it_is_refused(
     tmp_path: Path,
 ) -> None:
-    """Once for each refusal; it is told the version and the cluster."""
+    """Once for each refusal; it receives the version and the cluster."""
     with ApiServerDouble({}) as server:
         how = replace(access(server), exec_plugin=plugin(tmp_path, {"token": "token-RUN"}))
         api = ApiServer(how, lambda: 0)

@@ -98,5 +98,5 @@ def test_the_server_may_ask_for_a_longer_wait() -> None:
 def test_retry_after_is_seconds_or_a_date_and_bounded(
     status: int, header: str | None, seconds: float
 ) -> None:
-    """Of 429 and 5xx; anything else asks for nothing."""
+    """Of 429 and 5xx; anything else requests nothing."""
     assert retry_after_s(status, header, NOW_NS) == seconds

@@ -120,7 +120,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def answer(how: str, file: BufferedIOBase, stopping: Event, line: bytes = b"") -> None:
-    """Do to an answer, or to the rest of a watch that goes on with `line`, what `how` says."""
+    """Do to an answer, or to the rest of a watch that continues with `line`, what `how` says."""
     head = b"" if line else HEAD
     match how:
         case "is reset":

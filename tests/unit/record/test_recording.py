@@ -108,7 +108,7 @@ def test_a_closed_watch_continues_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_breaks_within_a_line_loses_nothing(tmp_path: Path) -> None:
-    """Half a line is no event; the watch goes on from the last whole one."""
+    """Half a line is no event; the watch continues from the last whole one."""
     pods = Script(
         watches=[[event("ADDED", make_pod("p", 6)), BREAK], [event("ADDED", make_pod("q", 7))]]
     )
@@ -151,7 +151,7 @@ def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_name_that_was_taken_again_meanwhile_is_two_pods(tmp_path: Path) -> None:
-    """The uid tells them apart; the first one's end comes before the second one."""
+    """The uid distinguishes them; the first one's end comes before the second one."""
     again = make_pod("p", 9, metadata={"uid": "another"})
     pods = Script(
         lists=[Listing(items=[running("p", 2)], version=5), Listing(items=[again], version=10)],

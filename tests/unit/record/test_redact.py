@@ -81,7 +81,7 @@ def test_selectors_still_match() -> None:
 
 
 def test_taints_and_tolerations_nodes_and_host_names_still_match() -> None:
-    """A node's name is also a label of it, and what a matchFields term asks for."""
+    """A node's name is also a label of it, and what a matchFields term requests."""
     node = redacted(
         make_object(
             "Node",

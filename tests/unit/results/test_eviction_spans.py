@@ -37,7 +37,7 @@ def test_thresholds_met_and_the_rankings_head_are_shown_by_node() -> None:
 
 
 def test_where_nothing_is_met_nothing_is_shown() -> None:
-    """Nor where the node must collect first: the step that goes on shows it."""
+    """Nor where the node must collect first: the step that continues shows it."""
     waiting = eviction_service_pb2.OperationResult(node_name="n")
     waiting.need_reclaim.images = True
     assert synchronize_attributes([waiting]) == {}

@@ -164,7 +164,7 @@ def test_the_namespace_is_a_column_where_it_is_asked_for(run: RunDirectory) -> N
 
 
 def test_the_namespace_is_a_column_where_pods_are_of_several(run: RunDirectory) -> None:
-    """Unless one of them is asked for."""
+    """Unless one of them is requested."""
     run.write_summary({"namespaces": ["default", "other"]})
     assert _rows(_printed(run))[0][0] == "NAMESPACE"
     assert _rows(_printed(run, namespace="default"))[0][0] == "NAME"

@@ -113,7 +113,7 @@ def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> N
 
 
 def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:
-    """The pod goes on waiting."""
+    """The pod continues waiting."""
     recorder = Recorder(run)
     recorder.round_sent(messages.round_of(messages.added(messages.pod_message("a"))))
     entry = messages.scheduled("a", "n")
@@ -168,7 +168,7 @@ def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> Non
 
 
 def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
-    """What was told until then can be read."""
+    """What was recorded until then can be read."""
     sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
 
     def break_off() -> None:

@@ -45,7 +45,7 @@ def deployment(replicas: int, name: str = "web", class_name: str = "") -> worklo
 
 
 def replica_set(replicas: int, name: str = "web-1", owner: str = "web") -> workloads_pb2.ReplicaSet:
-    """Return a ReplicaSet, by default that of the Deployment; owner "" for none."""
+    """Return a ReplicaSet, by default that of the Deployment; owner "" if none."""
     made = workloads_pb2.ReplicaSet()
     made.metadata.name, made.metadata.namespace = name, "default"
     made.metadata.uid = f"uid-{name}"

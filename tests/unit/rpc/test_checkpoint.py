@@ -1,4 +1,4 @@
-"""Checkpoints: chunks of a bounded size, and refusals of what is none."""
+"""Checkpoints: chunks of a bounded size, and refusals of anything else."""
 
 from __future__ import annotations
 

@@ -355,7 +355,7 @@ def test_what_a_callers_sessions_hold_is_limited_in_bytes() -> None:
 
 
 def test_a_process_above_its_memory_accepts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither sessions nor objects; what is there goes on."""
+    """Neither sessions nor objects; what is there continues."""
     sessions = Sessions[str]("queue", Limits(process_bytes=1))
     monkeypatch.setattr("services.rpc.limits._resident_bytes", lambda: 0)
     sessions._ceiling = Ceiling(sessions.limits, lambda: 2)

@@ -416,7 +416,7 @@ def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
 
 
 def test_dynamic_resources_post_filter_runs_before_preemption_without_effect() -> None:
-    """As a pod without claims is told by v1.34; not where the plugin is off."""
+    """As v1.34 reports for a pod without claims; not where the plugin is off."""
     pod = make_pod().req(cpu="99").obj()
     said = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message
     assert said.startswith("no new claims to deallocate, preemption: 0/1 nodes are available")

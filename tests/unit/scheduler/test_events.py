@@ -1,4 +1,4 @@
-"""What the scheduler tells its queue, event by event, in both of the queue's vocabularies."""
+"""What the scheduler sends to its queue, event by event, in both of the queue's vocabularies."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_a_node_that_comes_moves_all_and_one_that_goes_does_in_v1_34_only() -> N
 
 
 def test_a_failed_binding_moves_all_but_its_pod() -> None:
-    """The room that it was to take is free again, on the node that a hint asks for."""
+    """The room that it was to take is free again, on the node that a hint requests."""
     pending = pod().obj()
     assumed = replace(pending, node_name="n")
     move = Move(event=EventLabel.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)

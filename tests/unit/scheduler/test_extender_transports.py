@@ -241,7 +241,7 @@ def test_https_checks_the_certificate_unless_configured_otherwise() -> None:
 
 
 def test_https_shows_a_certificate_of_its_own() -> None:
-    """Where the server asks for one."""
+    """Where the server requests one."""
     authority = trustme.CA()
     issued = authority.issue_cert("client.example")
     shown = {

@@ -147,7 +147,7 @@ def test_an_extender_may_name_unknown_nodes() -> None:
 
 
 def test_filters_reasons_stay_beside_an_extenders() -> None:
-    """The extender is asked about the others alone."""
+    """The extender receives only the others."""
     with served(FILTER, filter=only(FailedNodes={"a": "no", "c": "no"})) as case:
         full = make_pod("full").req(cpu="4").obj()
         case.scheduler.put_pod(replace(full, node_name="b"))
@@ -182,7 +182,7 @@ def test_scores_add_to_those_of_plugins() -> None:
 
 
 def test_a_single_node_is_not_scored() -> None:
-    """Nobody is asked then."""
+    """No extender is called then."""
     config = replace(FILTER, prioritize_verb="prioritize", weight=1)
     with served(config, filter=only("a"), prioritize=lambda _: []) as case:
         assert bound(case.decide(pod())).total is None
@@ -225,7 +225,7 @@ def hang(_args: Json) -> Json:
     ],
 )
 def test_a_failing_filter_fails_the_cycle_or_is_passed_over(verb: Verb, said: str) -> None:
-    """By whether it is ignorable; either way somebody is told."""
+    """By whether it is ignorable; either way it is reported."""
     config = replace(FILTER, timeout_ns=10**8) if verb is hang else FILTER
     with served(config, filter=verb) as case:
         began = time.monotonic()
@@ -264,7 +264,7 @@ def test_only_pods_that_want_its_resources_are_an_extenders_business() -> None:
 
 
 def test_an_extender_binds_in_the_place_of_the_plugin() -> None:
-    """It is told pod and node."""
+    """It receives pod and node."""
     with served(ExtenderConfig(bind_verb="bind"), bind=lambda _: {}) as case:
         binding = bound(case.decide(pod()))
         (args,) = case.served.asked("bind")
@@ -306,7 +306,7 @@ PREEMPT = ExtenderConfig(preempt_verb="preempt", node_cache_capable=True)
 
 
 def test_an_extender_narrows_a_preemption() -> None:
-    """It is asked about all candidates, by the victims' UIDs."""
+    """It receives all candidates, by the victims' UIDs."""
     with served(PREEMPT, preempt=lambda args: victims(args, "b")) as case:
         fill(case)
         verdict = refused(case.decide(pod(priority=5)))
@@ -359,7 +359,7 @@ def lie(**node: Any) -> Verb:
     ],
 )
 def test_a_lying_preemption_makes_no_room(verb: Verb, said: str) -> None:
-    """The pod waits, and is told why."""
+    """The pod waits, with the reason."""
     with served(PREEMPT, preempt=verb) as case:
         fill(case)
         verdict = refused(case.decide(pod(priority=5)))
@@ -432,7 +432,7 @@ def test_an_evaluation_calls_extenders_as_an_attempt_does() -> None:
 
 
 def test_an_answer_without_measure_is_cut() -> None:
-    """What it says goes on in messages, which have a limit."""
+    """Its text goes into messages, which have a limit."""
     ghosts = {f"ghost-{i:04}": f"reason {i}" for i in range(500)}
     with served(FILTER, filter=only(FailedNodes=ghosts | {"a": "x" * 10**6})) as case:
         decision = case.decide(pod())

@@ -249,7 +249,7 @@ def test_preferences_of_its_own_bring_others_terms_back() -> None:
 
 
 def test_pods_that_meet_the_same_terms_share_their_verdicts() -> None:
-    """Labels that nobody asks for make no new equivalence."""
+    """Labels that no term selects make no new equivalence."""
     snapshot = two_zones()
     placed(snapshot, pod("hermit", away=near(term())), "a1")
     framework = Framework(snapshot)

@@ -309,7 +309,7 @@ def test_a_criterion_decides_where_those_before_it_do_not(
 
 
 def test_the_last_tie_is_the_callers_in_v1_34_and_the_first_nodes_in_v1_16() -> None:
-    """All equal nodes are told."""
+    """All equal nodes are listed."""
     where = cluster(
         preemptor_pod(), held("a", "n1", cpu="2"), held("b", "n2", cpu="2"), nodes=("n1", "n2")
     )
@@ -428,7 +428,7 @@ def test_extenders_that_leave_nothing_leave_the_nomination_alone(
 
 
 def test_victims_go_after_lower_nominations_in_v1_34_and_before_them_in_v1_16() -> None:
-    """The world is told so."""
+    """The world receives it."""
     where = cluster(preemptor_pod(), held("low", cpu="2"))
     assert not nominate(V1_34, where).clears_last
     assert nominate(V1_16, where).clears_last

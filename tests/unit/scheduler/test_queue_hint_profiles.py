@@ -1,4 +1,4 @@
-"""What the scheduler tells its queue of profiles, so that hints decide by their arguments."""
+"""What the scheduler sends to its queue of profiles, so that hints decide by their arguments."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_only_a_queue_with_hints_receives_profiles() -> None:
 
 
 def refused_by_defaults() -> Decision:
-    """Return how a pod is given back that no node's zone label lets in."""
+    """Return how a pod is returned that no node's zone label lets in."""
     constraint = TopologySpreadConstraint(
         max_skew=1, topology_key=LABEL_ZONE, when_unsatisfiable=UnsatisfiableAction.DO_NOT_SCHEDULE
     )

@@ -38,7 +38,7 @@ def cpu_held(pod: Pod) -> int:
 def test_the_highest_of_requested_actual_and_allocated_counts(
     actual: int, allocated: int, reason: str, held: int
 ) -> None:
-    """What is asked for does not, once the node has found it infeasible."""
+    """What is requested does not, once the node has found it infeasible."""
     builder = make_pod("p").req(cpu="1").node("n")
     if reason:
         builder.condition("PodResizePending", "True", reason)

@@ -78,7 +78,7 @@ def claiming() -> tuple[Snapshot, PersistentVolumeClaim]:
 
 
 def test_restored_reservations_can_be_unreserved() -> None:
-    """Through JSON, as a checkpoint does; the restored catalog holds the claim as it was told."""
+    """Through JSON, as a checkpoint does; the restored catalog holds the claim as it was sent."""
     snapshot, claim = claiming()
     pod = claiming_pod()
     plugin = VolumeBinding()

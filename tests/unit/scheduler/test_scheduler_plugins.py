@@ -117,7 +117,7 @@ def scheduler_with(*names: str, queue: str = "v1.34", **options: Any) -> Schedul
 
 
 def decide(scheduler: Scheduler, pod: Pod, cycle: int = 1) -> Decision:
-    """Have the scheduler decide about a pod that it is told of."""
+    """Send the scheduler a pod and return its decision."""
     scheduler.put_pod(pod)
     head = Head(pop=PopId(pod.uid, cycle), attempts=1, first_enqueued_ns=0, queued_ns=0)
     return scheduler.decide(head, 0)

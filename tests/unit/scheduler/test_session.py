@@ -136,7 +136,7 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
 
 
 def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made() -> None:
-    """Nothing runs on behind it, and nobody goes on from half a round."""
+    """Nothing runs on behind it, and nothing continues from half a round."""
     extender = FirstOnly()
     session = session_of(extender)
 
@@ -201,7 +201,7 @@ def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
 
 
 class Halting(Fifo):
-    """A queue that takes but the first pod of several that are given back, once."""
+    """A queue that accepts only the first of several returned pods, once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Halting(Fifo):
 
 
 def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:
-    """Each pod is told once, in its order, with the cycle under which the queue took it."""
+    """Each pod is reported once, in its order, with the cycle under which the queue took it."""
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     queue = Halting()
     asked: Any = queue

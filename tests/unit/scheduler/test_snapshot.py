@@ -213,7 +213,7 @@ def test_an_image_has_the_largest_size_that_a_node_reports() -> None:
 
 
 def test_a_status_moves_a_pod_to_the_end_and_changes_no_verdict(snapshot: Snapshot) -> None:
-    """The node_pods is told; cached verdicts are not."""
+    """The node_pods is notified; cached verdicts are not."""
     pod = on("a")
     snapshot.assume(replace(pod, node_name=""), "n")
     snapshot.set_pod(on("b"))

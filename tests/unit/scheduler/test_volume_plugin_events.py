@@ -27,7 +27,7 @@ ATTACHMENT = VolumeAttachment(name="a")
 
 
 def label(events: CatalogEvents, *, old: object = None, new: object = None) -> str:
-    """Return the label of the move that a change causes, "" for none."""
+    """Return the label of the move that a change causes, "" if none."""
     moves = on_object(old, new, events)  # type: ignore[arg-type]  # any kept value
     return moves[0].label if moves else ""
 

@@ -241,7 +241,7 @@ def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_resource_names_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes of a service can be told apart; one process has one identity."""
+    """Two processes of a service can be distinguished; one process has one identity."""
     attributes = resource("0.1.0", "queue").attributes
     assert attributes["service.name"] == "reprieve-queue"
     assert attributes["service.instance.id"] == resource("0.1.0").attributes["service.instance.id"]

@@ -150,7 +150,7 @@ def test_a_new_trace_has_no_such_warning(tmp_path: Path) -> None:
 def test_compressed_lines_that_are_cut_between_two_lines_are_refused(
     tmp_path: Path, name: str
 ) -> None:
-    """A flush ends a block of the compression, and its frame goes on."""
+    """A flush ends a block of the compression, and its frame continues."""
     path = tmp_path / name
     with Writer(path) as writer:
         writer.write(make_header())

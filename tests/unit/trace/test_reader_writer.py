@@ -95,7 +95,7 @@ def test_a_header_of_123_bytes_is_not_taken_for_json(tmp_path: Path) -> None:
 
 
 def test_records_go_into_several_frames_and_can_be_appended(tmp_path: Path) -> None:
-    """A flush ends a frame; an appended file goes on where it ended."""
+    """A flush ends a frame; an appended file continues where it ended."""
     path = tmp_path / "t.ktr"
     with Writer(path) as writer:
         writer.write(make_header())

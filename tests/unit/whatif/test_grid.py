@@ -23,7 +23,7 @@ def test_a_range_and_a_list_span_their_cells() -> None:
 
 
 def test_a_grid_that_grows_keeps_the_names_of_its_cells() -> None:
-    """So that a sweep goes on with what it has."""
+    """So that a sweep continues with what it has."""
     few = {cell.name for cell in cells([parse_axis("seed=1..2")], ["t"])}
     more = {cell.name for cell in cells([parse_axis("seed=1..3")], ["t"])}
     assert few < more
@@ -86,7 +86,7 @@ def test_the_tables_have_a_line_for_each_run_and_for_each_figure() -> None:
 
 
 def test_the_plot_is_well_formed_and_has_a_bar_for_each_place() -> None:
-    """And asks for nothing over a network."""
+    """And requests nothing over a network."""
     text = plot(table(finished()), "bound", "pods")
     root = ET.fromstring(text)  # noqa: S314 - it was made here
     assert sum(each.get("class") == "bar" for each in root.iter()) == 2

@@ -12,7 +12,7 @@ from tests.unit.world.builders import World, create, create_pod, delete, make_cl
 def admitted(
     admission: PriorityAdmission, class_name: str = "", policy: str = ""
 ) -> tuple[object, ...]:
-    """Return class, priority and policy of a pod that asks for a class."""
+    """Return class, priority and policy of a pod that requests a class."""
     pod = make_pod(priority=None)
     pod.spec.priority_class_name = class_name
     if policy:

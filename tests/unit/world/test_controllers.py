@@ -106,7 +106,7 @@ def test_a_pod_is_replaced_once_it_terminates_fails_or_goes() -> None:
 
 
 def test_a_pod_that_has_ended_is_replaced_and_stays() -> None:
-    """Its object is left for people to look at."""
+    """Its object is left for users to look at."""
     world = World()
     world.feed(
         0,

@@ -185,7 +185,7 @@ def test_a_gated_pod_waits_outside_and_joins_when_its_gates_go() -> None:
 
 
 def test_pods_of_other_schedulers_and_pods_that_have_ended_are_never_pending() -> None:
-    """They are told all the same."""
+    """They are reported all the same."""
     world = World()
     other, ended, ending = make_pod("a"), make_pod("b"), make_pod("c")
     other.spec.scheduler_name = "other"
@@ -207,7 +207,7 @@ def test_a_pod_that_changes_its_owner_is_counted_there() -> None:
 
 
 def test_a_node_is_added_once_and_then_updated() -> None:
-    """And its deletion is told once."""
+    """And its deletion is reported once."""
     world = World()
     world.feed(0, create(make_node()), update(make_node(memory="8Gi")))
     world.feed(1, delete("Node", "n"), delete("Node", "n"))

@@ -105,7 +105,7 @@ def test_a_container_without_a_limit_is_not_killed() -> None:
 
 
 def test_only_the_container_that_exceeds_its_limit_restarts() -> None:
-    """The other one goes on, and the pod is Running but not ready while one waits."""
+    """The other one continues, and the pod is Running but not ready while one waits."""
     played = world(pod(limits={"web": "1Gi", "log": "128Mi"}, web="200Mi", log="+64Mi/m"))
     played.run_until(119 * S)
     assert kills(played) == []
@@ -191,7 +191,7 @@ def test_a_restarted_container_needs_its_whole_service_time_again() -> None:
 
 
 def test_a_sidecar_restarts_whatever_the_pods_policy() -> None:
-    """The pod's own container goes on, and the pod ends with it."""
+    """The pod's own container continues, and the pod ends with it."""
     made = pod(policy="Never", sidecars={"mesh": "64Mi"}, mesh="+64Mi/m", c="1Mi")
     made.metadata.annotations["reprieve/service-time"] = "200s"
     played = world(made)
@@ -220,7 +220,7 @@ def test_an_init_container_that_needs_too_much_keeps_its_pod_from_running(policy
 
 
 def test_a_job_fails_after_too_many_kills() -> None:
-    """RestartPolicy OnFailure: restarts in place count, and a run goes on for them."""
+    """RestartPolicy OnFailure: restarts in place count, and a run continues for them."""
     played = World()
     job = make_job()
     job.spec.backoff_limit = 2
@@ -276,7 +276,7 @@ def test_recorded_usage_by_container_is_checked_by_container() -> None:
 
 
 def test_one_process_may_be_killed_in_place_of_the_container() -> None:
-    """The container goes on, its usage begins anew, and nothing is restarted."""
+    """The container continues, its usage begins anew, and nothing is restarted."""
     played = world(pod(c="+512Mi/m"), models=Models(oom_kill=OomKill.PROCESS))
     assert shown(played, 150) == ("1/1", "Running", "0")
     assert [at_s for at_s, _, _ in kills(played)] == [60.0, 120.0]

@@ -256,7 +256,7 @@ def test_pods_that_were_refused_together_get_each_their_status() -> None:
 
 
 def test_a_nomination_that_a_refusal_clears_is_logged_after_its_attempt() -> None:
-    """Among the attempts that are told with it."""
+    """Among the attempts that are reported with it."""
     world = make_world()
     world.feed(0, create_pod(make_pod("q")))
     world.pod("p").message.status.nominated_node_name = "n"

@@ -1,4 +1,4 @@
-"""When nodes are stepped, and what becomes of the answers."""
+"""When nodes are stepped, and how the answers are used."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class NoRoom:
         """Observe nothing."""
 
     def nodes(self) -> list[node_pb2.Node]:
-        """Return the nodes as they were told, in order."""
+        """Return the nodes as they were sent, in order."""
         told = [event for round_ in self.rounds for event in round_.events]
         return [
             (event.add if event.HasField("add") else event.update).node
@@ -276,7 +276,7 @@ def test_what_a_node_uses_beside_its_pods_can_bring_it_under_pressure() -> None:
 
 
 def test_a_collection_is_answered_with_the_observations_after_it() -> None:
-    """The same step goes on; a replay frees nothing."""
+    """The same step continues; a replay frees nothing."""
     kubelets = FakeKubelets(reclaims=True)
     _, _, end, entries = play(kubelets, usage((0, 3500)), pod("a"))
     assert (seconds(kubelets), end) == ([0], ReplayEnd.FINISHED)
@@ -323,7 +323,7 @@ def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
 
 
 def test_a_notified_step_leaves_the_loop_as_it_is() -> None:
-    """Once down and once up the kernel tells; the loop comes round every 10 s all the same."""
+    """Once down and once up the kernel notifies; the loop comes round every 10 s all the same."""
     kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
     play(kubelets, usage((0, 100), (33, 3500), (36, 3600), (47, 100)), pod("a"))
     assert seconds(kubelets) == [0, 33, 40, 47, 50, 60, 70, 80, 90]
@@ -337,7 +337,7 @@ def test_a_crossing_while_the_loop_comes_round_is_one_step() -> None:
 
 
 def test_the_kernel_notifies_nothing_before_a_nodes_first_step() -> None:
-    """What it is asked for follows from what that step observes."""
+    """The requested amounts follow from that step's observations."""
     kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
     play(kubelets, usage((0, 3500), (1, 100)), at(4, pod("a")), until_s=9)
     assert seconds(kubelets) == []

@@ -28,7 +28,7 @@ Script = Callable[[scheduler_pb2.Round], scheduler_pb2.RoundOutcomes]
 
 
 class FakeScheduler:
-    """Answers each message by a script and keeps what it was told."""
+    """Answers each message by a script and keeps what it was sent."""
 
     takes_windows = False
 
@@ -109,7 +109,7 @@ def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
 
 
 def test_an_instant_is_sent_in_rounds_until_no_event_remains() -> None:
-    """The binding's event, and what the kubelet makes of it, belong to rounds of their own."""
+    """The binding's event, and what the kubelet does with it, belong to rounds of their own."""
     scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
     assert [(each.at_ns, each.round, len(each.events)) for each in scheduler.rounds] == [
         (0, 0, 2),
@@ -214,7 +214,7 @@ def test_rounds_that_never_end_stop_the_run_and_name_the_pods() -> None:
 
 
 def tick_script(every_s: int, *, tries: bool = True) -> Script:
-    """Return a script that finds no room, and asks for a tick each `every_s` seconds."""
+    """Return a script that finds no room, and requests a tick each `every_s` seconds."""
 
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
         due = round_.at_ns // (every_s * S) * every_s * S + every_s * S
@@ -227,7 +227,7 @@ def tick_script(every_s: int, *, tries: bool = True) -> Script:
 
 
 def ticks(scheduler: FakeScheduler) -> list[int]:
-    """Return the seconds at which a tick was told."""
+    """Return the seconds at which a tick was sent."""
     return [
         event.at_ns // S
         for round_ in scheduler.rounds

@@ -1,4 +1,4 @@
-"""Containers that exit, images that are pulled, and lives that a manifest tells of."""
+"""Containers that exit, images that are pulled, and lives that a manifest describes."""
 
 from __future__ import annotations
 

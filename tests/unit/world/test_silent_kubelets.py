@@ -1,4 +1,4 @@
-"""Pods of kubelets that do not act: they stay as they are, whatever is asked of them."""
+"""Pods of kubelets that do not act: they stay as they are, whatever is requested."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:
 
 
 def test_bounds_follow_from_what_must_stay_available_of_what_is_observed() -> None:
-    """Signals that the trace tells nothing of bound nothing, nor does an amount of 0."""
+    """Signals that the trace does not contain bound nothing, nor does an amount of 0."""
     profiles, node = UsageProfiles(), make_node(memory="8Gi")
     least = {MEMORY: 3 * GIB, "nodefs.available": GIB, "pid.available": 7}
     assert profiles.limits(node, least) == UsageLimits()

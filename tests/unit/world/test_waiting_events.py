@@ -118,6 +118,6 @@ def test_a_refused_answer_does_not_wait() -> None:
 
 
 def test_a_tick_does_not_wait() -> None:
-    """The scheduler has asked for it, and is sent it once."""
+    """The scheduler has requested it, and is sent it once."""
     records = [create_pod(make_pod()), at(45 * S, create_pod(make_pod("late")))]
     assert ticks(play_patiently(tick_script(30), STATUS, *records)).count(30) == 1

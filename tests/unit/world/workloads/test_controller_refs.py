@@ -69,7 +69,7 @@ def relabelled(world: World, name: str, **labels: str) -> pod_pb2.Pod:
 
 
 def owners(world: World) -> dict[str, str]:
-    """Return the UID of each pod's controller by the pod's name, "" for none."""
+    """Return the UID of each pod's controller by the pod's name, "" if none."""
     return {each.message.metadata.name: each.owner_uid for each in world.cluster.pods.values()}
 
 
@@ -102,7 +102,7 @@ def test_a_replica_set_of_full_size_deletes_one_pod_too_many_after_an_adoption()
 
 @pytest.mark.parametrize("label", ["none", "other"])
 def test_a_pod_that_a_user_takes_out_of_its_replica_set_is_replaced_and_stays(label: str) -> None:
-    """As with `kubectl label pod web-x app-`: the pod goes on, without a controller."""
+    """As with `kubectl label pod web-x app-`: the pod continues, without a controller."""
     world = World()
     world.feed(0, create(selecting(make_replica_set("web", 1))))
     (quarantined,) = world.names()

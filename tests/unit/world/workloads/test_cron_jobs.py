@@ -77,7 +77,7 @@ def test_a_schedule_in_a_time_zone_follows_its_clocks() -> None:
     ],
 )
 def test_an_invalid_schedule_is_refused(text: str) -> None:
-    """With a text for people."""
+    """With a text for users."""
     with pytest.raises(ScheduleError):
         parse(text)
 

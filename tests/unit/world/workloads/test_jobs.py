@@ -152,7 +152,7 @@ def test_a_job_that_runs_too_long_fails_and_its_pods_go() -> None:
 
 
 def test_a_suspended_job_has_no_pods_and_what_it_deletes_is_not_a_failure() -> None:
-    """It goes on where it was."""
+    """It continues where it was."""
     world = World()
     world.feed(0, create(make_job()))
     place(world, 0)
