@@ -99,7 +99,7 @@ class Starter:
         return kind(f"{consequence}{what}{by}{': ' if line else ''}{line}")
 
     def close(self) -> None:
-        """Stop accepting services to start; running ones go on."""
+        """Stop accepting services to start; running ones are not stopped."""
         self._socket.close()
 
     def wait(self) -> None:

@@ -105,7 +105,7 @@ def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
 
 
 def leave_pods_out(rules: Collection[UsageRule], records: Iterable[trace_pb2.Record]) -> bool:
-    """Return whether a trace or its controllers have a pod of which no rule sets a resource."""
+    """Return whether the rules leave a resource of some pod, or of a controller's pods, unset."""
     by_resource: dict[str, list[UsageRule]] = {}
     for rule in rules:
         by_resource.setdefault(rule.resource, []).append(rule)

@@ -214,12 +214,12 @@ class Connections:
                 for request in self._open:
                     if request.until_s <= now_s:
                         request.cut(request.late_why)
-                left = [
+                remaining_s = [
                     open_request.until_s - now_s
                     for open_request in self._open
                     if not open_request.why
                 ]
-                self._changed.wait(max(0.0, min(left)) if left else None)
+                self._changed.wait(max(0.0, min(remaining_s)) if remaining_s else None)
             self._cutter = None
 
     def renew(self, request: Request, seconds: float, why: str) -> None:

@@ -89,9 +89,9 @@ def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSo
         by_namespace = {
             namespace: f"{_METRICS}/namespaces/{namespace}/pods" for namespace in namespaces
         }
-        found = {namespace: _refusal(api, path) for namespace, path in by_namespace.items()}
-        refused = {namespace: problem for namespace, problem in found.items() if problem}
-        paths = [path for namespace, path in by_namespace.items() if not found[namespace]]
+        refusals = {namespace: _refusal(api, path) for namespace, path in by_namespace.items()}
+        refused = {namespace: problem for namespace, problem in refusals.items() if problem}
+        paths = [path for namespace, path in by_namespace.items() if not refusals[namespace]]
     has_nodes = _answers(api, f"{_METRICS}/nodes")
     if not paths and not has_nodes:
         return None

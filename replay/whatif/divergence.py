@@ -301,8 +301,8 @@ def _scores(a: PodExplanation, b: PodExplanation) -> Iterator[str]:
     for plugin in plugins:
         leads = []
         for nodes in (nodes_a, nodes_b):
-            taken, left = nodes[a.node].scores.get(plugin), nodes[b.node].scores.get(plugin)
-            leads.append((taken.weighted if taken else 0) - (left.weighted if left else 0))
+            taken, rejected = nodes[a.node].scores.get(plugin), nodes[b.node].scores.get(plugin)
+            leads.append((taken.weighted if taken else 0) - (rejected.weighted if rejected else 0))
         if leads[0] != leads[1]:
             text = (
                 f"Plugin {plugin} scored {a.node} {leads[0]:+,} against {b.node} in A and "

@@ -221,13 +221,13 @@ def _is_held(port: HostPort, held: Mapping[HostPort, int]) -> bool:
 
 
 def hold(held: dict[HostPort, int], ports: Iterable[HostPort]) -> None:
-    """Count one holder more of each port."""
+    """Increment the number of holders of each port."""
     for port in ports:
         held[port] = held.get(port, 0) + 1
 
 
 def release(held: dict[HostPort, int], ports: Iterable[HostPort]) -> None:
-    """Count one holder less of each port."""
+    """Decrement the number of holders of each port."""
     for port in ports:
         if held[port] == 1:
             del held[port]

@@ -83,27 +83,31 @@ def _findings() -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    found = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
-    return Finding(what="reprieve", state=OK, found=f"{package_version()} on {found}")
+    interpreter = (
+        f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
+    )
+    return Finding(what="reprieve", state=OK, found=f"{package_version()} on {interpreter}")
 
 
 def _machine() -> Finding:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = f"{os.cpu_count()} processors, {memory / _GIB:.1f} GiB of memory, {platform.platform()}"
+    hardware = (
+        f"{os.cpu_count()} processors, {memory / _GIB:.1f} GiB of memory, {platform.platform()}"
+    )
     advice = "" if memory >= _MEMORY_MIN else "a replay of a million pods takes 0.8 GiB"
-    return Finding(what="machine", state=OK, found=found, advice=advice)
+    return Finding(what="machine", state=OK, found=hardware, advice=advice)
 
 
 def _free_space() -> Finding:
     """Look at the current folder's disk, where runs are written."""
     free = shutil.disk_usage(Path.cwd()).free
-    found = f"{free / _GIB:.1f} GiB free in {Path.cwd()}"
+    free_space = f"{free / _GIB:.1f} GiB free in {Path.cwd()}"
     if not os.access(Path.cwd(), os.W_OK):
         advice = "the folder is read-only: pass --run FOLDER elsewhere"
-        return Finding(what="disk", state=MISSING, found=found, advice=advice)
+        return Finding(what="disk", state=MISSING, found=free_space, advice=advice)
     advice = "" if free >= _FREE_MIN else "runs of large traces take some GiB"
     return Finding(
-        what="disk", state=OK if free >= _FREE_MIN else MISSING, found=found, advice=advice
+        what="disk", state=OK if free >= _FREE_MIN else MISSING, found=free_space, advice=advice
     )
 
 

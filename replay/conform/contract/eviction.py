@@ -177,10 +177,10 @@ def keeps_a_condition_for_its_transition_period(client: ContractClient) -> None:
     """Check MemoryPressure from the step that meets the threshold to the period's end."""
     session = client.session(_create(pressure_transition_ns=60 * SECOND_NS))
     holds: dict[str, str] = {}
-    for second, available_gi, wanted in ((0, 4, "False"), (10, 0.5, "True"), (40, 4, "True")):
+    for second, available_gi, status in ((0, 4, "False"), (10, 0.5, "True"), (40, 4, "True")):
         result = _step(session, step(second, available_gi))
         holds |= {condition.type: condition.status for condition in result.conditions}
-        expect(f"conditions[MemoryPressure] at {second} s", holds.get("MemoryPressure"), wanted)
+        expect(f"conditions[MemoryPressure] at {second} s", holds.get("MemoryPressure"), status)
     result = _step(session, step(100, 4))
     holds |= {condition.type: condition.status for condition in result.conditions}
     expect("conditions[MemoryPressure] after the period", holds.get("MemoryPressure"), "False")
@@ -215,10 +215,14 @@ def admits_pods_as_the_kubelet_does(client: ContractClient) -> None:
     session = client.session()
     _step(session, step(0, 0.5))
     critical = pod("critical", priority=CRITICAL)
-    for asking, wanted in ((pod("best-effort"), False), (pod("asks", 1), True), (critical, True)):
+    for asking, is_admitted in (
+        (pod("best-effort"), False),
+        (pod("asks", 1), True),
+        (critical, True),
+    ):
         (result,) = _apply(session, pb.Operation(admit=pb.Admit(node_name="n", pod=asking)))
-        expect(f"admission.admit of {asking.metadata.name}", result.admission.admit, wanted)
-        expect("admission.reason", result.admission.reason, "" if wanted else "Evicted")
+        expect(f"admission.admit of {asking.metadata.name}", result.admission.admit, is_admitted)
+        expect("admission.reason", result.admission.reason, "" if is_admitted else "Evicted")
     unknown = pb.Operation(admit=pb.Admit(node_name="nowhere", pod=critical))
     stamped = session.stamped(pb.ApplyRequest(operations=[unknown]))
     expect_refusal(lambda: client.call("Apply", stamped), "NOT_FOUND", "NOT_FOUND")

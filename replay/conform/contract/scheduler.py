@@ -47,13 +47,13 @@ def places_a_pod_where_it_fits(client: ContractClient) -> None:
     cluster = SmallCluster(client)
     nodes = [node("small", 2), node("tainted", 64, taint="gpu", disk="ssd"), cordoned]
     expect("outcomes", cluster.round(0, *nodes, node("large", 8)), [])
-    for name, wanted, event in (
+    for name, node_name, event in (
         ("big", "large", pod("big", 7)),
         ("tolerant", "tainted", pod("tolerant", 9, tolerations=[gpu])),
         ("choosy", "small", pod("choosy", 1, node_selector={"kubernetes.io/hostname": "small"})),
         ("wide", None, pod("wide", 2)),
     ):
-        expect(f"bind.node_name of {name}", bound(cluster.round(1, event)).get(name), wanted)
+        expect(f"bind.node_name of {name}", bound(cluster.round(1, event)).get(name), node_name)
 
 
 @CHECKS.level(1)
@@ -291,7 +291,7 @@ def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
     coming = [(1, pod("a", 1)), (2, pod("b", 2)), (3, pod("c", 99)), (4, pod("d", 1))]
     for cluster in (windowed, plain):
         cluster.round(0, node("n", 8))
-    wanted = [plain.round(second, event) for second, event in coming[:3]]
+    expected_rounds = [plain.round(second, event) for second, event in coming[:3]]
     request = pb.RunRoundRequest(round=round_at(*coming[0]))
     for (before, first), (second, event) in pairwise(coming):
         confirmed = Event(at_ns=before * SECOND_NS, patch=scheduler_pb2.PodPatch(node_name=""))
@@ -300,7 +300,7 @@ def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
     answer = windowed.session.send(request)
     goes_on = [outcome.goes_on for outcome in answer.outcomes]
     expect("goes_on of the outcomes", goes_on, [True, True, False])
-    for outcomes, other in zip(answer.outcomes, wanted, strict=True):
+    for outcomes, other in zip(answer.outcomes, expected_rounds, strict=True):
         seen = list(one_by_one(outcomes))
         expect("outcomes of a round of a window", len(seen), len(other))
         for together, single in zip(seen, other, strict=True):

@@ -183,7 +183,7 @@ def _life(row: TableRow, issues: Issues) -> PodLife:
 
 
 def as_job(record: Record) -> Record:
-    """Return a record of a pod as one of a Job: its creation or its deletion; others as they are.
+    """Convert the creation or deletion of a pod to that of a Job; return other records unchanged.
 
     A data set of pods does not say what would have started a pod again. A bare pod does not come
     back after its preemption, and its load is lost; a Job of one pod replaces the pod.

@@ -55,7 +55,7 @@ class ObjectHistory:
         return self._last.get(object_uid)
 
     def follow(self, change: Change) -> Iterator[Transition]:
-        """Yield the transitions of a change: none of a duplicate, two after a missed deletion."""
+        """Yield a change's transitions: zero for a duplicate, two after a missed deletion."""
         object_uid, raw = uid(change.raw), change.raw
         old = self._last.get(object_uid)
         if object_uid in self._gone or (old is None and change.type is ChangeType.DELETED):

@@ -1,4 +1,4 @@
-"""Where a run can be resumed: its command, and the last checkpoint of everything.
+"""The resume point of a run: its command, and the last checkpoint of all its parts.
 
 The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
 a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format with
@@ -122,7 +122,7 @@ class ResumePoint:
 
     @classmethod
     def _read(cls, folder: Path) -> tuple[Self, bytes, bytes]:
-        """Return the point, its encoding, and the signature of that."""
+        """Return the point, its encoding, and the signature of the encoding."""
         path = folder / RESUME
         try:
             content = _expanded(read_file(path))

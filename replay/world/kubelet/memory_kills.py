@@ -1,4 +1,4 @@
-"""OOM kills in a pod: when memory exceeds the limit of a container or of the pod, and what dies.
+"""OOM kills in a pod: when memory exceeds a container's or the pod's limit, and what is killed.
 
 A kill is an action on the timeline at the exact time at which the usage curves exceed the limit, so
 that use above a limit is never observed. A container is killed as a whole (the kubelet sets
@@ -264,7 +264,7 @@ class MemoryKills(WorldPart):
             self._lifecycle.kills.kill(now_ns, pod, name)
 
     def _starts_below(self, pod: PodRecord, reached: ReachedLimit) -> bool:
-        """Return whether a container's usage is below the limit when it begins anew."""
+        """Return whether a container's usage is below the limit after its restart."""
         parts = self._parts(pod)
         first = sum(part.curve.used(0) for part in parts if part.container == reached.container)
         return first < reached.limit_bytes and reached.limit_of == "container"

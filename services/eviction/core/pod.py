@@ -197,8 +197,8 @@ def _plus(total: Quantity, more: Quantity | None) -> Quantity:
     return Quantity(total.nano + more.nano, total.format if total.nano else more.format)
 
 
-def _larger(left: Quantity, right: Quantity | None) -> Quantity:
-    return left if right is None or left.nano >= right.nano else right
+def _larger(one: Quantity, other: Quantity | None) -> Quantity:
+    return one if other is None or one.nano >= other.nano else other
 
 
 def _sum(quantities: Iterable[Quantity | None]) -> Quantity | None:
@@ -208,5 +208,5 @@ def _sum(quantities: Iterable[Quantity | None]) -> Quantity | None:
     return total
 
 
-def _maximum(left: Quantity | None, right: Quantity | None) -> Quantity | None:
-    return right if left is None else _larger(left, right)
+def _maximum(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+    return other if one is None else _larger(one, other)

@@ -1,4 +1,4 @@
-"""Kubernetes messages: to the values that the cores read, to JSON, patched, and a pod's digest.
+"""Kubernetes messages: decoding to the cores' values, JSON, patches, and digests of pods.
 
 Fields that a core reads are checked here: a FieldError has the field's path. An absent field has
 the default that an API server, or upstream's scheduler, would use. services/rpc/kube/messages.py

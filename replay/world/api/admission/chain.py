@@ -1,4 +1,4 @@
-"""The plugins of admission as one: what each new pod goes through, in upstream's order.
+"""The chain of admission plugins that each new pod passes, in upstream's order.
 
 Plugins fill in the pod, then it is validated, then plugins check it.
 

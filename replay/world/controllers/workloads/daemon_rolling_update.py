@@ -34,7 +34,7 @@ class Bounds:
         return scaled(self.surge, 1, rounds_up=True) > 0
 
     def counts(self, desired: int) -> tuple[int, int]:
-        """Return both as numbers of pods; one may be unavailable where both are 0."""
+        """Return maxUnavailable and maxSurge in pods; if both are 0, one may be unavailable."""
         unavailable = scaled(self.unavailable, desired, rounds_up=True)
         surge = scaled(self.surge, desired, rounds_up=True)
         return (unavailable if unavailable or surge else 1), surge

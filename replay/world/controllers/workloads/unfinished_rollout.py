@@ -1,4 +1,4 @@
-"""What the end of a run notes about a workload whose pods are not all of its current template."""
+"""Notes at the end of a run about rollouts that have not finished."""
 
 from __future__ import annotations
 
