@@ -74,7 +74,7 @@ class BackoffPolicy(ABC):
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:  # noqa: B027 - most keep nothing
         """Count a failed cycle of the pod."""
 
-    def forget(self, key: PodKey, /) -> None:  # noqa: B027 - most keep nothing
+    def clear_backoff(self, key: PodKey, /) -> None:  # noqa: B027 - most keep nothing
         """Drop the pod's count: it has changed, or is deleted."""
 
     def state(self) -> tuple[NameBackoff, ...]:
@@ -184,7 +184,7 @@ class PodBackoffMap(BackoffPolicy):
         self._by_name[key] = NameBackoff(key=key, attempts=attempts, updated_ns=now_ns)
         self._by_name.move_to_end(key)
 
-    def forget(self, key: PodKey, /) -> None:
+    def clear_backoff(self, key: PodKey, /) -> None:
         """Drop the count of `key`."""
         self._by_name.pop(key, None)
 

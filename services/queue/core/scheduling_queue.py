@@ -76,7 +76,7 @@ class SchedulingQueue:
     def add(self, pod: QueuedPod, *, now_ns: int) -> None:
         """Add a new pod; one that is queued already is accepted."""
         self._parts.advance(now_ns)
-        self._rules.add(pod)
+        self._rules.enqueue(pod)
 
     def update(self, old: QueuedPod | None, new: QueuedPod, *, now_ns: int) -> SubQueue | None:
         """Replace a pod by its new version; return its sub-queue, None while in flight.

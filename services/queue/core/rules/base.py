@@ -150,7 +150,7 @@ class QueueRules(ABC):
         self._present = present
 
     @abstractmethod
-    def add(self, pod: QueuedPod, /) -> None:
+    def enqueue(self, pod: QueuedPod, /) -> None:
         """Add a new pod."""
 
     @abstractmethod

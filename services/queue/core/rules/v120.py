@@ -29,7 +29,7 @@ class RulesV120(QueueRules):
     added_by: ClassVar[str] = results.POD_ADD
     nominates_without_node: ClassVar[bool] = False
 
-    def add(self, pod: QueuedPod, /) -> None:
+    def enqueue(self, pod: QueuedPod, /) -> None:
         """Make a new pod active; it replaces any pod of its name in the queue."""
         key = pod.key
         pod_info = self._parts.new_pod_info(pod, self._parts.now_ns)
@@ -70,14 +70,14 @@ class RulesV120(QueueRules):
         if old is not None and old.digest == new.digest:
             self._queues.unschedulable.replace(pod_info)
             return SubQueue.UNSCHEDULABLE
-        self._parts.policy.forget(new.key)
+        self._parts.policy.clear_backoff(new.key)
         self._queues.unschedulable.remove(new.key)
         return self._queues.add_active(pod_info, results.POD_UPDATE)
 
     def delete(self, pod: PodRef, /) -> None:
         """Remove the pod; from the other sub-queues, with its backoff by name, if not active."""
         if self._queues.active.remove(pod.key) is None:
-            self._parts.policy.forget(pod.key)
+            self._parts.policy.clear_backoff(pod.key)
             self._queues.backoff.remove(pod.key)
             self._queues.unschedulable.remove(pod.key)
 

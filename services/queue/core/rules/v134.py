@@ -71,7 +71,7 @@ class RulesV134(TransitionsV134):
 
     # Pods are added, change and are deleted.
 
-    def add(self, pod: QueuedPod, /) -> None:
+    def enqueue(self, pod: QueuedPod, /) -> None:
         """Make a new pod active, unless a PreEnqueue plugin rejects it.
 
         A gated one is dropped where the queue has a pod of its name.
