@@ -27,7 +27,7 @@ from services.framework.arguments import Arguments
 from services.framework.columns.columns import Int64s
 from services.framework.preemption.batch_dry_run import Bounds
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate, Preemptor
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nomination, Preemptor
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
@@ -216,7 +216,7 @@ class PostFilterPlugin(Plugin, ABC):
     @abstractmethod
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
-    ) -> Nominate | CannotHelp:
+    ) -> Nomination | CannotHelp:
         """Return how room is made for `pod`, or why that cannot help; nothing is changed.
 
         `tie_break` decides between nodes that the plugin's own order leaves equal.

@@ -7,7 +7,7 @@ which holds each reason once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -140,6 +140,24 @@ class Batch:
         taken_back = [entry.decision for entry in self.entries[len(kept) :]]
         self.entries = kept
         return taken_back
+
+
+class Queue(Protocol):
+    """A queue's session as rounds use it.
+
+    `foreseeable_heads` says whether it promises its next heads while no pod waits.
+    """
+
+    foreseeable_heads: bool
+
+    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+        """Apply a batch, take out of it what is not accepted, and return up to `heads_max` heads.
+
+        Raises UnavailableError.
+        """
+
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Apply operations of which none may be refused. Raises UnavailableError, also later."""
 
 
 class StepEncoder:

@@ -11,9 +11,9 @@ from services.framework.preemption.candidates import NonCandidate
 from services.framework.preemption.preemptor import (
     CannotHelp,
     JudgedCandidate,
+    Nomination,
     PreemptionEvaluation,
 )
-from services.framework.preemption.preemptor import Nominate as Nomination
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError

@@ -215,7 +215,10 @@ class Intake:
                 raise FieldError(field, problem)
 
     def take_round(self, brought: RoundInput) -> Batch:
-        """Apply a round's answers and changes to the core; return what they are for the queue."""
+        """Apply a round's answers and changes to the core; return what they are for the queue.
+
+        The batch holds operations only, no decisions.
+        """
         operations = [
             self.encoder.operation(step, answer.at_ns)
             for answer in brought.answers

@@ -87,7 +87,8 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
-        self._heads_of = ForeseenHeads(queue, self.core)
+        # The queue, which is asked only where its answer does not follow from the last one.
+        self._foreseen_queue = ForeseenHeads(queue, self.core)
         self._traits = options.queue
         self._metrics = metrics
         self.intake = Intake(self.core, queue=options.queue, limits=limits)
@@ -119,7 +120,7 @@ class SchedulerSession:
             raise FieldError("window", "is not supported with extenders")
         brought = self.intake.read_round(round_, self.at_ns)
         foreseen = read_window(self.intake, window, brought.at_ns)
-        self.extenders.take_round(round_)
+        self.extenders.keep_input(round_)
         outcomes = await self._carry_out(brought)
         for later in foreseen:
             if not (has_room() and later.follows(outcomes)):
@@ -136,7 +137,7 @@ class SchedulerSession:
             batch = self.intake.take_round(brought)
             if brought.pods_max:
                 return await self._schedule(batch, brought.pods_max)
-            await self._heads_of.post(batch.operations)
+            await self._foreseen_queue.post(batch.operations)
             self._heads = ()
             return scheduler_pb2.RoundOutcomes()
         except BaseException as error:
@@ -196,7 +197,7 @@ class SchedulerSession:
 
     async def _commit(self, batch: Batch, outcomes: scheduler_pb2.RoundOutcomes) -> int:
         """Commit a batch, write its outcomes, and return the number of pods that were tried."""
-        answer = await self._heads_of.commit(batch, self._batch_size)
+        answer = await self._foreseen_queue.commit(batch, self._batch_size)
         self._heads = answer.heads
         self._check_heads()
         self.core.undo(answer.taken_back)
@@ -230,7 +231,7 @@ class SchedulerSession:
     def state(self) -> SessionState:
         """Return the session's own state between rounds."""
         heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        queue = self._heads_of
+        queue = self._foreseen_queue
         return SessionState(self.at_ns, heads, uids, queue.wakeup_ns, queue.cycle, queue.is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
@@ -238,7 +239,7 @@ class SchedulerSession:
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
         self.intake.uids.update(state.uids)
         self.at_ns, self._heads = state.at_ns, state.heads
-        queue = self._heads_of
+        queue = self._foreseen_queue
         queue.shown = len(state.heads) if state.heads or state.is_empty else None
         queue.wakeup_ns, queue.cycle = state.wakeup_ns, state.cycle
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.framework.preemption.preemptor import CannotHelp, Nominate, Preemptor
+from services.framework.preemption.preemptor import CannotHelp, Nomination, Preemptor
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
@@ -145,7 +145,7 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
     if not expected:
         assert isinstance(found.outcome, CannotHelp)
         return
-    assert isinstance(found.outcome, Nominate)
+    assert isinstance(found.outcome, Nomination)
     best = min(goodness(cluster, each) for each in expected.values())
     equals = [node for node, each in expected.items() if goodness(cluster, each) == best]
     assert found.outcome.node == equals[0]

@@ -19,9 +19,10 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod
 from tests.cycles import dry_run_on, evaluate
 
@@ -199,7 +200,7 @@ class Changes(RuleBasedStateMachine):
 
     def _choice_is_one_of_the_best(self, shape: Pod, verdicts: NodeVerdicts) -> None:
         result = Cycle(self.framework, KeyedChoice(1)).schedule_pod(shape, 1)
-        if isinstance(result, ScheduleResult):
+        if isinstance(result, Binding):
             assert result.node_name in verdicts.best
             assert (result.feasible, result.tied) == (len(verdicts.feasible), len(verdicts.best))
             assert result.total in {None, verdicts.totals[result.node_name]}

@@ -57,7 +57,7 @@ class ExtenderError:
     message: str
 
 
-Extenders = Callable[[Pod, tuple[Candidate, ...]], tuple[Candidate, ...] | ExtenderError]
+NarrowCandidates = Callable[[Pod, tuple[Candidate, ...]], tuple[Candidate, ...] | ExtenderError]
 """Narrows the candidates of a pod as its extenders want it."""
 
 
@@ -68,7 +68,7 @@ def no_extenders(pod: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nominate:
+class Nomination:
     """Nominate the pod to `node` and make room for it there.
 
     `victims` are in the order in which they are deleted; `deletions` are those whose deletion
@@ -146,7 +146,7 @@ class PreemptionEvaluation:
     candidates: tuple[JudgedCandidate, ...]
     non_candidates: tuple[NonCandidate, ...]
     picked: Picked | None
-    outcome: Nominate | CannotHelp
+    outcome: Nomination | CannotHelp
 
 
 class FailedCycle(Protocol):
@@ -200,11 +200,11 @@ class Preemptor:
 
     rules: PreemptionRules
     sampling: CandidateSampling | None = None
-    extenders: Extenders = no_extenders
+    extenders: NarrowCandidates = no_extenders
 
     def preempt(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
-    ) -> Nominate | CannotHelp:
+    ) -> Nomination | CannotHelp:
         """Decide for `pod`, in its latest version, after its `cycle` found no node.
 
         `tie_break` decides what the criteria leave open (`candidates.hashed_tie_break`).
@@ -301,7 +301,7 @@ class Preemptor:
         *,
         tie_break: TieBreak,
         now_ns: int,
-    ) -> tuple[Picked | None, Nominate | CannotHelp]:
+    ) -> tuple[Picked | None, Nomination | CannotHelp]:
         if not candidates:
             return None, self._no_candidate(
                 cycle, [(refused.refusal, 1) for refused in non_candidates]
@@ -317,7 +317,7 @@ class Preemptor:
 
     def _outcome(
         self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int
-    ) -> Nominate | CannotHelp:
+    ) -> Nomination | CannotHelp:
         node = picked.candidate.node
         if self.rules.requires_node and not cycle.has_node(node):
             text = (
@@ -336,7 +336,9 @@ class Preemptor:
         clear = self.rules.clears_without_candidates or not refusals
         return self._cannot(Cause.NO_CANDIDATE, text, clear=clear)
 
-    def _nominate(self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int) -> Nominate:
+    def _nominate(
+        self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int
+    ) -> Nomination:
         chosen = picked.candidate
         skips = self.rules.skips_terminating
         deletions = tuple(
@@ -349,7 +351,7 @@ class Preemptor:
         )
         if skips and not deletions:
             lower = ()
-        return Nominate(
+        return Nomination(
             node=chosen.node,
             victims=chosen.victims,
             deletions=deletions,

@@ -14,7 +14,7 @@ import numpy as np
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
 from services.framework.plugin import PreFiltered
-from services.framework.preemption.preemptor import CannotHelp, Nominate
+from services.framework.preemption.preemptor import CannotHelp, Nomination
 from services.framework.status import Code, Status
 from services.kube.value import value
 
@@ -116,7 +116,7 @@ class Diagnosis:
         """Return the status of one row; it must be a node's."""
         return self.groups[int(self.group_of[row])].status
 
-    def refused(self, outcome: Nominate | CannotHelp | None) -> Refused:
+    def refused(self, outcome: Nomination | CannotHelp | None) -> Refused:
         """Return the refusal of the pod, with what PostFilter found where it ran."""
         message = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(self)
@@ -126,18 +126,19 @@ class Diagnosis:
             plugins=self.unschedulable_plugins,
             pending_plugins=self.pending_plugins,
             preemption_message=message,
-            nominated_node_name=outcome.node if isinstance(outcome, Nominate) else nominated,
-            nomination=outcome if isinstance(outcome, Nominate) else None,
+            nominated_node_name=outcome.node if isinstance(outcome, Nomination) else nominated,
+            nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
         )
 
 
 @value(kw_only=True)
 class Refused:
-    """No node fits. `message` is kube-scheduler's.
+    """The pod is unschedulable: no node fits, or Reserve, Permit, PreBind or Bind refused it.
 
-    `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
-    `reasons` are the plugins' reasons with their number of nodes, most frequent first.
+    `message` is kube-scheduler's. `nominated_node_name` is what to write to the status: "" clears
+    it, None leaves it alone. `reasons` are the plugins' reasons with their number of nodes, most
+    frequent first.
     """
 
     message: str
@@ -145,7 +146,7 @@ class Refused:
     pending_plugins: tuple[str, ...] = ()
     preemption_message: str = ""
     nominated_node_name: str | None = None
-    nomination: Nominate | None = None
+    nomination: Nomination | None = None
     reasons: Sequence[tuple[str, int]] = ()
 
 

@@ -24,7 +24,7 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nomination
 from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.guard import raisers
 from services.framework.runtime.profile_plugins import (
@@ -139,7 +139,7 @@ class Framework:
 
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
-    ) -> Nominate | CannotHelp | None:
+    ) -> Nomination | CannotHelp | None:
         """Run PostFilter until a plugin makes room or fails; None where there is no plugin.
 
         Otherwise all have refused: the last one's outcome, with the messages of all.
@@ -147,7 +147,7 @@ class Framework:
         refused: list[CannotHelp] = []
         for plugin in self.post_filters:
             outcome = plugin.post_filter(pod, cycle, tie_break=tie_break, now_ns=now_ns)
-            if isinstance(outcome, Nominate) or outcome.is_error:
+            if isinstance(outcome, Nomination) or outcome.is_error:
                 return outcome
             refused.append(outcome)
         return _together(refused) if refused else None

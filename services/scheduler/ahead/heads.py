@@ -12,32 +12,13 @@ session with an error and never leads to another decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from reprieve.queue.v1beta1 import queue_pb2
-from services.scheduler.batch import Batch, QueueAnswer
+from services.scheduler.batch import Batch, Queue, QueueAnswer
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.scheduler import Scheduler
 
 NOTHING_WAITS = QueueAnswer(heads=())
-
-
-class Queue(Protocol):
-    """A queue's session as rounds use it.
-
-    `foreseeable_heads` says whether it promises its next heads while no pod waits.
-    """
-
-    foreseeable_heads: bool
-
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
-        """Apply a batch, take out of it what is not accepted, and return up to `heads_max` heads.
-
-        Raises UnavailableError.
-        """
-
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Apply operations of which none may be refused. Raises UnavailableError, also later."""
 
 
 class ForeseenHeads:

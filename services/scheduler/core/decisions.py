@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from services.framework.preemption.preemptor import Nominate as Nomination
+from services.framework.preemption.preemptor import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.catalog import NominatedPlace
 from services.kube.pod import Pod
@@ -27,14 +27,18 @@ class Stage(Enum):
 
 
 class Binding(NamedTuple):
-    """The pod goes to a node; `total` is None where it was not scored, `tied` counts the best."""
+    """A node to take.
+
+    `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is None
+    where the pod was not scored. Upstream's ScheduleResult.
+    """
 
     node_name: str
     row: int
     evaluated: int
     feasible: int
-    tied: int
-    total: int | None
+    tied: int = 1
+    total: int | None = None
 
 
 @value(kw_only=True)
@@ -71,6 +75,9 @@ Verdict = Binding | Refused | Failed | Skipped
 @value(kw_only=True)
 class Decision:
     """A verdict with the steps that the queue receives for it.
+
+    Victims, and nominations of pods of lower priority, are for the world to clear (`outcomes.py`);
+    they come back as events. No step says so.
 
     `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
     `phases_ns` is what a stopwatch measured, by extension point. `warnings` are failures that were

@@ -56,7 +56,7 @@ class SessionExtenders:
                 RecordingExtender(extender, self.answers) for extender in connect(self.objects)
             )
 
-    def take_round(self, round_: scheduler_pb2.Round) -> None:
+    def keep_input(self, round_: scheduler_pb2.Round) -> None:
         """Keep what a round brings for extenders: nodes to send, and recorded responses."""
         if self.connected:
             self.objects.take_nodes(round_)

@@ -10,7 +10,7 @@ import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
-from services.framework.preemption.preemptor import Nominate
+from services.framework.preemption.preemptor import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.scheduler import session as session_module
 from services.scheduler.batch import BatchEntry
@@ -26,7 +26,7 @@ from tests.unit.scheduler.test_session import PODS, Fifo, bound, first_round
 
 pytestmark = pytest.mark.usefixtures("looks_ahead")
 NAMED = tuple(make_pod(f"{number}-{'x' * 200}", "y" * 60).priority(5).obj() for number in range(40))
-PREEMPTION = Nominate(
+PREEMPTION = Nomination(
     node="n",
     victims=NAMED[:20],
     deletions=NAMED[:20],

@@ -27,10 +27,10 @@ from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.batch import StepEncoder
-from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
-from services.scheduler.core.decisions import Failed
+from services.scheduler.core.decisions import Binding, Failed
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
@@ -99,9 +99,7 @@ def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() ->
     assert isinstance(found, CycleError)
     assert 'plugin "TaintToleration" failed' in found.message
     alone = framework_of(profile, roomy("a"))
-    assert isinstance(
-        Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), ScheduleResult
-    )
+    assert isinstance(Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Binding)
 
 
 def test_a_failed_cycle_is_reported_to_the_queue_as_an_error() -> None:
@@ -153,7 +151,7 @@ def test_without_its_filter_node_affinity_still_narrows() -> None:
     framework = framework_of(profile, roomy("a"), roomy("b"))
     nominated = pod.nominated("a").obj()
     taken = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
-    assert isinstance(taken, ScheduleResult)
+    assert isinstance(taken, Binding)
     assert taken.node_name == "a"
     assert evaluate(framework, nominated).feasible == ("a", "b")
 

@@ -20,9 +20,9 @@ from services.scheduler.core.cycle.attempt import (
     FitError,
     NoNodesAvailable,
     Recorder,
-    ScheduleResult,
 )
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
+from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod, requirement
 from tests.cycles import evaluate
 
@@ -47,14 +47,14 @@ def names(*nodes: str) -> NodeSelectorTerm:
 
 def node_of(result: CycleResult) -> str:
     """Return the node of a suggestion."""
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     return result.node_name
 
 
 def test_the_node_with_the_best_total_is_taken() -> None:
     """The larger one is emptier afterwards."""
     result = schedule(cluster({"small": "2", "large": "8"}), make_pod().req(cpu="1").obj())
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     assert (result.node_name, result.feasible, result.evaluated) == ("large", 2, 2)
     assert result.tied == 1
     assert result.total is not None
@@ -68,7 +68,7 @@ def test_without_any_node_nothing_can_be_done() -> None:
 def test_the_only_node_that_fits_is_not_scored() -> None:
     """As upstream returns at once."""
     result = schedule(cluster({"a": "1", "b": "4"}), make_pod().req(cpu="2").obj())
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     assert (result.node_name, result.feasible, result.total) == ("b", 1, None)
 
 
@@ -146,7 +146,7 @@ def test_ties_by_name_take_the_least_name_among_the_best() -> None:
     assert {node_of(cycle.schedule_pod(pod, 1)) for pod in pods} == {"n10"}
     snapshot.set_node(make_node("n1").capacity(cpu="4", memory="8Gi").obj())
     result = cycle.schedule_pod(pods[0], 1)
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     assert (result.node_name, result.tied, result.feasible) == ("n1", 4, 5)
 
 
@@ -154,7 +154,7 @@ def test_a_nominated_node_is_taken_without_looking_further() -> None:
     """Even where another one scores better."""
     snapshot = cluster({"small": "2", "large": "8"})
     result = schedule(snapshot, make_pod().req(cpu="1").nominated("small").obj())
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     assert (result.node_name, result.evaluated) == ("small", 1)
 
 
@@ -200,7 +200,7 @@ def test_a_nominated_node_among_many_counts_as_evaluated_once() -> None:
     for nominated, evaluated in (("b", 2), ("a", 1), ("gone", 1), ("", 1)):
         pod = make_pod().req(cpu="1").required_terms(names("a")).nominated(nominated).obj()
         result = schedule(snapshot, pod)
-        assert isinstance(result, ScheduleResult)
+        assert isinstance(result, Binding)
         assert (result.node_name, result.evaluated) == ("a", evaluated)
 
 
@@ -237,7 +237,7 @@ def test_only_named_nodes_count_as_evaluated() -> None:
     snapshot = cluster(dict.fromkeys("abc", "4"))
     pod = make_pod().required_terms(names("a"), names("b")).obj()
     result = schedule(snapshot, pod)
-    assert isinstance(result, ScheduleResult)
+    assert isinstance(result, Binding)
     assert (result.evaluated, result.feasible) == (2, 2)
 
 

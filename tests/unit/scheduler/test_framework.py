@@ -22,8 +22,9 @@ from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle, FitError, ScheduleResult
+from services.scheduler.core.cycle.attempt import Cycle, FitError
 from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod
 from tests.cycles import dry_run_on, equivalence_class
 
@@ -107,13 +108,13 @@ def test_a_plugin_that_knows_single_nodes_only_is_lifted_to_rows_and_owns_a_colu
     taken = set()
     for _ in range(2):
         result = cycle.schedule_pod(make_pod().obj(), 1)
-        assert isinstance(result, ScheduleResult)
+        assert isinstance(result, Binding)
         assert made.reserve(make_pod().obj(), result.row) is None
         taken.add(result.node_name)
     assert taken == {"a", "b"}
     assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), FitError)
     made.unreserve(make_pod().obj(), 0)
-    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), ScheduleResult)
+    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Binding)
 
 
 def test_a_refused_reservation_is_undone() -> None:

@@ -15,7 +15,7 @@ from services.framework.preemption.preemptor import (
     CannotHelp,
     Cause,
     ExtenderError,
-    Nominate,
+    Nomination,
     Preemptor,
 )
 from services.framework.preemption.rules import (
@@ -68,10 +68,10 @@ def cluster(
     )
 
 
-def nominate(rules: PreemptionRules, where: Cluster) -> Nominate:
+def nominate(rules: PreemptionRules, where: Cluster) -> Nomination:
     """Preempt, which must work."""
     outcome = Preemptor(rules=rules).preempt(where.pod, where, tie_break=first, now_ns=NOW_NS)
-    assert isinstance(outcome, Nominate)
+    assert isinstance(outcome, Nomination)
     return outcome
 
 
@@ -318,7 +318,7 @@ def test_the_last_tie_is_the_callers_in_v1_34_and_the_first_nodes_in_v1_16() -> 
         for rules in (V1_34, V1_16)
     ]
     picked = [
-        (each.node, each.ties, each.decided_by) for each in found if isinstance(each, Nominate)
+        (each.node, each.ties, each.decided_by) for each in found if isinstance(each, Nomination)
     ]
     tie = DecidedBy.TIE
     assert picked == [("n2", ("n1", "n2"), tie), ("n1", ("n1", "n2"), tie)]
@@ -403,7 +403,7 @@ def test_extenders_narrow_the_candidates() -> None:
     outcome = Preemptor(rules=V1_34, extenders=only_n1).preempt(
         where.pod, where, tie_break=first, now_ns=NOW_NS
     )
-    assert isinstance(outcome, Nominate)
+    assert isinstance(outcome, Nomination)
     assert (outcome.node, outcome.decided_by) == ("n1", DecidedBy.ONLY_CANDIDATE)
 
 

@@ -15,7 +15,7 @@ from replay.conform.vectors.vectors import RECORDED
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, policy_pb2
 from services.framework.preemption.preemptor import (
     CannotHelp,
-    Nominate,
+    Nomination,
     PreemptionEvaluation,
     Preemptor,
 )
@@ -170,7 +170,7 @@ def test_the_preemptor_decides_as_upstream_decided(vector: Json) -> None:
         assert outcome.clear_nomination == (expected["resultNominatedNode"] == "")
         assert expected["message"].endswith(outcome.message)
         return
-    assert isinstance(outcome, Nominate)
+    assert isinstance(outcome, Nomination)
     assert outcome.node == expected["picked"] == expected["resultNominatedNode"]
     assert outcome.decided_by == expected["decidedBy"]
     assert sorted(outcome.ties) == sorted(expected.get("pickedTies", [outcome.node]))

@@ -18,7 +18,7 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import SERVED
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle, Nominate
+from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle, Nomination
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.snapshot import Snapshot
@@ -86,7 +86,7 @@ class Sulk(PostFilterPlugin):
         *,
         tie_break: TieBreak,  # noqa: ARG002 - unused
         now_ns: int,  # noqa: ARG002 - unused
-    ) -> Nominate | CannotHelp:
+    ) -> Nomination | CannotHelp:
         """Say on how many nodes."""
         said = f"sulking on {cycle.node_count()}"
         return CannotHelp(

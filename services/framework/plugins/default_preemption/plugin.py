@@ -8,7 +8,7 @@ from __future__ import annotations
 from services.framework.plugin import PostFilterPlugin, PreEnqueuePlugin
 from services.framework.plugins.default_preemption.arguments import ARGUMENTS
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nominate, Preemptor
+from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nomination, Preemptor
 from services.framework.status import Status
 from services.kube.pod import Pod
 
@@ -29,6 +29,6 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
 
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
-    ) -> Nominate | CannotHelp:
+    ) -> Nomination | CannotHelp:
         """Return the node to nominate the pod to and its victims, or why none can help."""
         return self._preemptor.preempt(pod, cycle, tie_break=tie_break, now_ns=now_ns)

@@ -105,21 +105,6 @@ class Recorder:
             self._last_ns = now_ns
 
 
-class ScheduleResult(NamedTuple):
-    """A node to take.
-
-    `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is None
-    where the pod was not scored.
-    """
-
-    node_name: str
-    row: int
-    evaluated: int
-    feasible: int
-    tied: int = 1
-    total: int | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitError:
     """No node fits; preemption may be tried."""
@@ -140,7 +125,7 @@ class CycleError:
     message: str
 
 
-CycleResult = ScheduleResult | FitError | NoNodesAvailable | CycleError | Refused
+CycleResult = Binding | FitError | NoNodesAvailable | CycleError | Refused
 
 
 class Attempt(NamedTuple):
@@ -246,7 +231,7 @@ class Attempts:
             repeats=attempt.follows_from_class and self._keeps_refusals,
         )
         match result:
-            case ScheduleResult():
+            case Binding():
                 return self._assume_and_bind(attempt, framework, pod, result, recorder)
             case FitError():
                 return self._make_room(attempt, framework, pod, result, recorder, now_ns)
@@ -264,7 +249,7 @@ class Attempts:
         attempt: Attempt,
         framework: Framework,
         pod: Pod,
-        suggested: ScheduleResult,
+        suggested: Binding,
         recorder: Recorder,
     ) -> Decision:
         """Assume the pod on its node and bind it.
@@ -292,7 +277,7 @@ class Attempts:
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
-        return attempt.decided(Binding(*suggested), steps, phases_ns)
+        return attempt.decided(suggested, steps, phases_ns)
 
     def _make_room(
         self,
@@ -332,6 +317,9 @@ class Attempts:
         after: Iterable[QueueStep] = (),
     ) -> Decision:
         """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
+
+        Victims, and nominations of pods of lower priority, are for the world to clear
+        (`outcomes.py`); they come back as events. No step says so.
 
         A failed attempt waits for no plugin. The verdict's "" clears the nomination, its None
         leaves it alone.
@@ -414,7 +402,7 @@ class Cycle:
 
     def _unless_extenders_refuse(
         self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
-    ) -> ScheduleResult | None:
+    ) -> Binding | None:
         """Return the pod's nominated node, which passed the filters, if extenders let it pass.
 
         The failure of one, as that of a filter before, leaves it to the other nodes' turn.
@@ -426,11 +414,11 @@ class Cycle:
             if refused is not None:
                 cached.tried = refused
                 return None
-        return ScheduleResult(node_name=pod.nominated_node_name, row=row, evaluated=1, feasible=1)
+        return Binding(node_name=pod.nominated_node_name, row=row, evaluated=1, feasible=1)
 
     def _best_node(
         self, pod: Pod, attempt: int, cached: CachedAttempt, recorder: Recorder
-    ) -> ScheduleResult | FitError | CycleError:
+    ) -> Binding | FitError | CycleError:
         """Filter all nodes, call the extenders, score what is left, and choose.
 
         passed, sample, fits: int8[nodes], 0 in the rows that passed the filters, in those of them
@@ -468,7 +456,7 @@ class Cycle:
             evaluated -= sent.unanswered
         if feasible == 1:  # It is taken without PreScore and Score.
             row = int(np.flatnonzero(fits == 0)[0])
-            return ScheduleResult(self._snapshot.name(row), row, evaluated, feasible)
+            return Binding(self._snapshot.name(row), row, evaluated, feasible)
         totals = cached.totals()
         failed = totals.synced_failure()
         if failed:
@@ -482,7 +470,7 @@ class Cycle:
         )
         if sent is not None or scores:
             recorder.phase("Score")
-        return ScheduleResult(
+        return Binding(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
             evaluated=evaluated,

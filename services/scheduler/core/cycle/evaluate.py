@@ -27,9 +27,9 @@ from services.scheduler.core.cycle.attempt import (
     FitError,
     NoNodesAvailable,
     Recorder,
-    ScheduleResult,
 )
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN
+from services.scheduler.core.decisions import Binding
 
 _SILENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=EXTENDER_PLUGIN)
 """The status of a node that an extender drops without one."""
@@ -115,7 +115,7 @@ def evaluate_pod(
             return replace(blank, verdicts=verdicts, error=verdicts.error)
         blank = replace(blank, verdicts=verdicts)
         match result:
-            case ScheduleResult():
+            case Binding():
                 return replace(blank, host=result.node_name, fast_path=_fast_path(pod, result))
             case NoNodesAvailable():
                 return replace(blank, fit_error=NO_NODES_TEXT)
@@ -227,7 +227,7 @@ def _preempted(
     return judged if outcome is None else replace(judged, outcome=outcome)
 
 
-def _fast_path(pod: Pod, suggested: ScheduleResult) -> str:
+def _fast_path(pod: Pod, suggested: Binding) -> str:
     if suggested.total is not None:
         return ""
     nominated = pod.nominated_node_name == suggested.node_name and suggested.evaluated == 1

@@ -70,8 +70,8 @@ _V1_20 = QueueTraits(
 )
 
 QUEUE_TRAITS = {
-    each.version: each
-    for each in (
+    traits.version: traits
+    for traits in (
         _V1_20,
         replace(_V1_20, version="v1.16"),
         QueueTraits(
@@ -93,10 +93,10 @@ class QueueMirror:
     """Follows one queue; `gate_of` names the PreEnqueue plugin that holds a pod, "" for none."""
 
     def __init__(
-        self, nominations: Nominations, rules: QueueTraits, gate_of: Callable[[Pod], str]
+        self, nominations: Nominations, traits: QueueTraits, gate_of: Callable[[Pod], str]
     ) -> None:
         self._nominations = nominations
-        self._rules = rules
+        self._traits = traits
         self._gate_of = gate_of
         self._held: set[str] = set()
 
@@ -126,7 +126,7 @@ class QueueMirror:
 
     def requeued(self, pod: Pod) -> None:
         """Follow AddUnschedulable: before v1.34 only the status' nomination is kept."""
-        if self._rules.renominates_from_status:
+        if self._traits.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
 
     def after_failed_binding(self, pod: Pod, node_name: str) -> Sequence[QueueStep]:
@@ -136,7 +136,7 @@ class QueueMirror:
         itself is not moved by it. v1.34 only; older versions have no such move.
         Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, assume, handleBindingCycleError.
         """
-        if not self._rules.moves_after_failed_binding:
+        if not self._traits.moves_after_failed_binding:
             return ()
         assumed = replace(pod, node_name=node_name)
         event = EventLabel.ASSIGNED_POD_DELETE
@@ -144,7 +144,7 @@ class QueueMirror:
 
     def _add(self, pod: Pod) -> list[QueueStep]:
         gate = self._gate_of(pod)
-        if gate and not self._rules.has_gates:
+        if gate and not self._traits.has_gates:
             self._held.add(pod.uid)
             return []
         if pod.nominated_node_name:
@@ -161,7 +161,7 @@ class QueueMirror:
             return self._add(new)
         named = old.nominated_node_name or new.nominated_node_name
         self._put(new, new.nominated_node_name if named else self._nominations.node_of(new.uid))
-        gate = self._gate_of(new) if self._rules.has_gates else ""
+        gate = self._gate_of(new) if self._traits.has_gates else ""
         return [replace(operation, gates=(gate,)) if gate else operation]
 
     def _delete(self, operation: QueueDelete, pod: Pod) -> list[QueueStep]:

@@ -162,7 +162,10 @@ class Scheduler:
     # Scheduling
 
     def decide(self, head: Head, now_ns: int) -> Decision:
-        """Decide what becomes of the queue's next pod, and change the snapshot accordingly."""
+        """Decide what becomes of the queue's next pod, and change the snapshot accordingly.
+
+        A binding's Done follows its answer (`answer`).
+        """
         self._latest_cycle = head.pop.cycle
         decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
         self._mark_movable(decision)
