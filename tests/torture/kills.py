@@ -36,7 +36,6 @@ import click
 
 from replay.cli.errors import SERVICE
 from replay.errors import ReplayError
-from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY, LATENCIES, MANIFEST, REPORT, SUMMARY
 from replay.results.run.resume_point import RESUME
 from tests.ports import free_port
@@ -211,7 +210,7 @@ def disturbed(
                         found.problems.append(f"SIGTERM ended it with code {code}")
                     running.process = _resumed(running, begin, log)
         found.code = _ended(running)
-        if elsewhere is not None and found.code == SERVICE and not (run / RESUME).exists():
+        if elsewhere is not None and found.code == SERVICE and not _has_begun(run):
             # It has not begun, since its services were killed before: a new replay does not wait.
             running.process = _resumed(running, begin, log)
             found.code = _ended(running)
@@ -298,11 +297,16 @@ def _kill(running: _Running, chance: random.Random) -> str:
 
 def _resumed(running: _Running, begin: list[str], log: IO[str]) -> subprocess.Popen[bytes]:
     """Go on with a run whose replay was killed; begin it again where it was not begun yet."""
-    if (running.run / RESUME).exists() or RunDirectory(running.run).is_whole:
+    if _has_begun(running.run):
         return _start(["resume", str(running.run)], log)
     if running.elsewhere is not None:
         running.elsewhere.wait()
     return _start([*begin, "--force"], log)
+
+
+def _has_begun(run: Path) -> bool:
+    """Return whether there is something of a run: its manifest follows the first checkpoint."""
+    return (run / MANIFEST).exists()
 
 
 def _ended(running: _Running) -> int:
