@@ -21,8 +21,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from replay.errors import TraceError
+from replay.kube.documents import yaml_values
 from replay.whatif.ci import code, plain
 from services.folder import append_to
 from services.rpc.version import package_version
@@ -162,14 +162,15 @@ def _read(tree: Path, name: str) -> Iterator[Mapping[str, Any]]:
     if path.suffix not in _SUFFIXES or path.is_symlink() or not path.is_file():
         return
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError):
+        with path.open("rb") as file:
+            documents = [document for _, document in yaml_values(file, name)]
+    except TraceError:
         return
-    for each in documents:
-        items = each.get("items") if isinstance(each, dict) else None
-        for found in items if isinstance(items, list) else [each]:
-            if isinstance(found, dict):
-                yield found
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) else None
+        for value in items if isinstance(items, list) else [document]:
+            if isinstance(value, dict):
+                yield value
 
 
 def _objects(tree: Path, names: Sequence[str]) -> dict[Key, Mapping[str, Any]]:

@@ -98,6 +98,14 @@ def test_a_changed_class_is_replayed_and_fails_its_check(repository: Path) -> No
     assert "1 of 2 checks failed" in (repository.parent / "out.md").read_text(encoding="utf-8")
 
 
+def test_numbers_of_a_pull_request_are_read_as_kubectl_reads_them(repository: Path) -> None:
+    """The same number in another form is no change; 1:1 is a string, however long."""
+    commit(repository, high=HIGH.replace("1000000", "15"))
+    base_60 = "kind: ConfigMap\ndata: {a: " + "1:" * 100_000 + "1}\n"
+    commit(repository, high=HIGH.replace("1000000", "0o17"), other=base_60)
+    assert "Nothing that a replay reads differs." in what_if(repository, trace=NGINX)[1]
+
+
 def test_a_change_that_a_replay_does_not_read_starts_none(repository: Path) -> None:
     """Of another kind, or of a comment; the comment says so."""
     commit(repository, other="kind: ConfigMap\ndata: {}\n")
