@@ -66,14 +66,16 @@ FROM oom_kills GROUP BY ALL
 def preemptions(source: ReportTables) -> ReportSection:
     """Return the preemption graph: from preemptors to victims, by controller and priority."""
     flows: Counter[tuple[str, str]] = Counter()
-    for by, by_priority, whom, priority, victims in source.rows(_DISPLACED):
-        sides = (by, by_priority), (whom, priority)
+    for preemptor, by_priority, victim, priority, victims in source.rows(_DISPLACED):
+        sides = (preemptor, by_priority), (victim, priority)
         source_label, target_label = (
             f"{who} ({'?' if rank is None else rank})" for who, rank in sides
         )
         flows[source_label, target_label] += victims
     flows = _merged(flows)
-    height = 120 + 34 * max(len({by for by, _ in flows}), len({whom for _, whom in flows}))
+    height = 120 + 34 * max(
+        len({preemptor for preemptor, _ in flows}), len({victim for _, victim in flows})
+    )
     rows: list[list[Cell]] = []
     for pod, priority, victims, violations, at_ns, named in source.rows(_PREEMPTORS):
         more = f" and {victims - len(named)} more" if victims > len(named) else ""
@@ -102,22 +104,25 @@ def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
     """Keep the largest groups of each side and merge the others."""
     sources: Counter[str] = Counter()
     targets: Counter[str] = Counter()
-    for (by, whom), victims in flows.items():
-        sources[by] += victims
-        targets[whom] += victims
+    for (preemptor, victim), victims in flows.items():
+        sources[preemptor] += victims
+        targets[victim] += victims
     kept_left = {name for name, _ in sources.most_common(_GROUPS_MAX)}
     kept_right = {name for name, _ in targets.most_common(_GROUPS_MAX)}
     merged: Counter[tuple[str, str]] = Counter()
-    for (by, whom), victims in flows.items():
-        key = by if by in kept_left else _REST, whom if whom in kept_right else _REST
+    for (preemptor, victim), victims in flows.items():
+        key = (
+            preemptor if preemptor in kept_left else _REST,
+            victim if victim in kept_right else _REST,
+        )
         merged[key] += victims
     return merged
 
 
 def _sankey(flows: Counter[tuple[str, str]]) -> Option:
     """Return the graph; a prefix that is not shown keeps the names of the two sides apart."""
-    preemptors = dict.fromkeys(f"<{by}" for by, _ in flows)
-    right = dict.fromkeys(f">{whom}" for _, whom in flows)
+    preemptors = dict.fromkeys(f"<{preemptor}" for preemptor, _ in flows)
+    right = dict.fromkeys(f">{victim}" for _, victim in flows)
     return {
         "tooltip": {"trigger": "item", "formatter": "@flow"},
         "series": [
@@ -138,8 +143,8 @@ def _sankey(flows: Counter[tuple[str, str]]) -> Option:
                     *({"name": name, "label": {"position": "left"}} for name in right),
                 ],
                 "links": [
-                    {"source": f"<{by}", "target": f">{whom}", "value": victims}
-                    for (by, whom), victims in flows.items()
+                    {"source": f"<{preemptor}", "target": f">{victim}", "value": victims}
+                    for (preemptor, victim), victims in flows.items()
                 ],
             }
         ],
