@@ -56,7 +56,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
 from services.scheduler.core.decisions import NOT_MEASURED, Binding, Decision, Failed, Skipped
-from services.scheduler.core.queueing.mirror import QueueMirror, QueueTraits
+from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
     CommitPop,
     CommitUnschedulable,
@@ -173,6 +173,7 @@ class Attempts:
         self,
         snapshot: Snapshot,
         mirror: QueueMirror,
+        pending: PendingPods,
         batch_dry_run: BatchDryRun,
         *,
         cycles: Mapping[str, Cycle],
@@ -185,6 +186,7 @@ class Attempts:
     ) -> None:
         self._snapshot = snapshot
         self._mirror = mirror
+        self._pending = pending
         self._batch_dry_run = batch_dry_run
         self._cycles = cycles
         self._choice = choice
@@ -316,7 +318,7 @@ class Attempts:
         phases_ns: Mapping[str, int] = NOT_MEASURED,
         after: Iterable[QueueStep] = (),
     ) -> Decision:
-        """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
+        """Requeue the pod, which events may move, then change its nomination, in upstream's order.
 
         Victims, and nominations of pods of lower priority, are for the world to clear
         (`outcomes.py`); they come back as events. No step says so.
@@ -325,12 +327,15 @@ class Attempts:
         leaves it alone.
         """
         nominations = self._snapshot.nominations
-        why = _ERROR
-        if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
-            reads = self._queue.registers_events
-            selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
-            why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
+        why, for_pods = _ERROR, True
+        if isinstance(verdict, Refused):
+            for_pods = framework.is_refused_for_pods(verdict.plugins)
+            if verdict.plugins or verdict.pending_plugins:
+                reads = self._queue.registers_events
+                selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
+                why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
         self._mirror.requeued(pod)
+        self._pending.mark_movable(pod.uid, for_pods=for_pods)
         node_name = verdict.nominated_node_name
         cleared: Sequence[QueueStep] = ()
         if node_name:

@@ -21,7 +21,6 @@ from services.framework.preemption.rules import (
     after_deletion_refused,
     after_status_refused,
 )
-from services.framework.runtime.diagnosis import Refused
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.catalog import CatalogObject
 from services.framework.snapshot.snapshot import Snapshot
@@ -31,7 +30,7 @@ from services.kube.workloads import Controller, PodDisruptionBudget
 from services.scheduler.core.cycle.attempt import Attempts
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Stage
+from services.scheduler.core.decisions import Binding, Decision, MayWait, Stage
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
 from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
@@ -70,9 +69,11 @@ class Scheduler:
         self._choice, self._cycles = make_cycles(options, self.snapshot, registry, self._extenders)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
+        self._pending = PendingPods()
         self._attempts = Attempts(
             self.snapshot,
             self._mirror,
+            self._pending,
             BatchDryRun(self.snapshot, options.rules.preemption),
             cycles=self._cycles,
             choice=self._choice,
@@ -82,7 +83,6 @@ class Scheduler:
             stopwatch=stopwatch,
             extenders=self._extenders,
         )
-        self._pending = PendingPods()
         self._unanswered: dict[PopId, Decision] = {}
         self._latest_cycle = 0
 
@@ -168,7 +168,6 @@ class Scheduler:
         """
         self._latest_cycle = head.pop.cycle
         decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
-        self._mark_movable(decision)
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
@@ -339,15 +338,6 @@ class Scheduler:
     def _waits(self, pod: Pod) -> bool:
         """Return whether the queue has the pod, or a decision about it that may return it."""
         return not pod.node_name and not pod.is_terminal and self.serves(pod)
-
-    def _mark_movable(self, decision: Decision) -> None:
-        verdict = decision.verdict
-        if not isinstance(verdict, (Refused, Failed)):
-            return
-        for_pods = isinstance(verdict, Failed) or (
-            self._framework(decision).is_refused_for_pods(verdict.plugins)
-        )
-        self._pending.mark_movable(decision.head.pop.uid, for_pods=for_pods)
 
     def _put_all_pending(self) -> None:
         """Put all again: what a pod's plugins read may follow from objects such as a Service."""
