@@ -36,7 +36,7 @@ def test_our_services_reach_the_highest_level(
     address = services.addresses[service]
     shown = reprieve(tmp_path, "conform", "--contract", service, address, "--level", "5").stdout
     header, *rows, blank, last = shown.splitlines()
-    assert (header.split(), blank) == (["LEVEL", "CHECK", "RESULT"], "")
+    assert (header.split(), blank) == (["LEVEL", "RULE", "CHECK", "RESULT"], "")
     assert len(rows) == len(CONTRACTS[service].checks)
     assert {row.split("  ")[-1].strip() for row in rows} == {PASSED}
     assert last.startswith(f"{address} reaches level 5 of the {service} contract: it serves every")

@@ -155,8 +155,8 @@ def _contract(
 
 def _print_report(report: ContractReport) -> None:
     """Print a row for each check, then the level that is reached."""
-    table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
-    table.rows([(str(result.level), result.check, result.text) for result in report.results])
+    table = TableWriter(("LEVEL", "RULE", "CHECK", "RESULT"), write)
+    table.rows([(str(it.level), it.rule, it.check, it.text) for it in report.results])
     echo("", report.sentence)
 
 

@@ -41,10 +41,15 @@ class NotServedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A named check of a level; `run` raises CheckError, NotServedError or what a call raises."""
+    """A named check of a level; `run` raises CheckError, NotServedError or what a call raises.
+
+    `rule` is the number of the rule that it checks: of the service's page, or "S1", "S2", ... for
+    the rules of sessions.
+    """
 
     level: int
     run: Callable[[ContractClient], None]
+    rule: str = ""
 
     @property
     def name(self) -> str:
@@ -56,12 +61,12 @@ class Checks(list[Check]):
     """Checks in the order in which they are run within their levels."""
 
     def level(
-        self, level: int
+        self, level: int, *, rule: int | str = ""
     ) -> Callable[[Callable[[ContractClient], None]], Callable[[ContractClient], None]]:
-        """Return a decorator that adds a function as a check of that level."""
+        """Return a decorator that adds a function as a check of that level and rule."""
 
         def add(run: Callable[[ContractClient], None]) -> Callable[[ContractClient], None]:
-            self.append(Check(level, run))
+            self.append(Check(level, run, str(rule)))
             return run
 
         return add
@@ -256,6 +261,7 @@ class CheckResult:
     """The result of a check; `why` has the expected and the received value of a failed one."""
 
     level: int
+    rule: str
     check: str
     result: str
     why: str = ""
@@ -328,4 +334,4 @@ def _result(check: Check, client: ContractClient) -> CheckResult:
         result, why = NOT_SERVED if unserved else FAILED, f"the service returned {describe(error)}"
     finally:
         client.close()
-    return CheckResult(level=check.level, check=check.name, result=result, why=why)
+    return CheckResult(level=check.level, rule=check.rule, check=check.name, result=result, why=why)

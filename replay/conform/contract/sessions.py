@@ -1,4 +1,7 @@
-"""Checks of what the three services have in common: sessions, their order, and checkpoints."""
+"""Checks of what the three services have in common: sessions, their order, and checkpoints.
+
+The rules that they check, S1 to S12, are those of docs/sessions.md.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ _CHECKS = Checks()
 
 def session_checks(*, stream_level: int) -> Checks:
     """Return new Checks with these; `stream_level` is the level of the service's stream."""
-    return Checks([*_CHECKS, Check(stream_level, streams_the_responses_of_unary_calls)])
+    return Checks([*_CHECKS, Check(stream_level, streams_the_responses_of_unary_calls, "S12")])
 
 
-@_CHECKS.level(1)
+@_CHECKS.level(1, rule="S1")
 def creates_and_deletes_sessions(client: ContractClient) -> None:
     """Check that each has its own name and order, and that unknown ones can be deleted."""
     first, second = client.session(), client.session()
@@ -43,7 +46,7 @@ def creates_and_deletes_sessions(client: ContractClient) -> None:
     second.send(story[1])
 
 
-@_CHECKS.level(1)
+@_CHECKS.level(1, rule="S2")
 def declares_what_it_implements(client: ContractClient) -> None:
     """Check that undeclared methods are UNIMPLEMENTED, and that calling them changes nothing."""
     session, story = client.session(), client.contract.story()
@@ -56,7 +59,7 @@ def declares_what_it_implements(client: ContractClient) -> None:
     session.send(story[1])
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S3")
 def refuses_a_number_out_of_order(client: ContractClient) -> None:
     """Check that nothing is applied, and that the error has the next number."""
     session, story = client.session(), client.contract.story()
@@ -69,7 +72,7 @@ def refuses_a_number_out_of_order(client: ContractClient) -> None:
     session.send(story[1])
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S4")
 def repeats_a_response_without_applying_it_twice(client: ContractClient) -> None:
     """Check that the response is the same, also with another span, and so are later ones."""
     repeated, once = client.session(), client.session()
@@ -83,7 +86,7 @@ def repeats_a_response_without_applying_it_twice(client: ContractClient) -> None
         expect_same("a response after a repeated request", answer, once.send(request))
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S5")
 def refuses_another_request_under_the_same_number(client: ContractClient) -> None:
     """Check that a number belongs to one request."""
     session, story = client.session(), client.contract.story()
@@ -93,7 +96,7 @@ def refuses_another_request_under_the_same_number(client: ContractClient) -> Non
     session.send(story[1])
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S6")
 def refuses_a_deleted_session(client: ContractClient) -> None:
     """Check that it is like an unknown session, and that an absent one is malformed."""
     session, story = client.session(), client.contract.story()
@@ -107,7 +110,7 @@ def refuses_a_deleted_session(client: ContractClient) -> None:
     _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S7")
 def refuses_time_that_goes_backwards(client: ContractClient) -> None:
     """Check that the request changes nothing, and that its number can be used again."""
     session, story = client.session(), client.contract.story()
@@ -117,7 +120,7 @@ def refuses_time_that_goes_backwards(client: ContractClient) -> None:
     session.send(story[2])
 
 
-@_CHECKS.level(2)
+@_CHECKS.level(2, rule="S8")
 def refuses_a_malformed_request_whole(client: ContractClient) -> None:
     """Check that the error has the field, and that nothing before it is applied."""
     first = client.contract.story()[0]
@@ -129,7 +132,7 @@ def refuses_a_malformed_request_whole(client: ContractClient) -> None:
         expect_same(f"a response after a refusal of {field}", session.send(first), accepted)
 
 
-@_CHECKS.level(4)
+@_CHECKS.level(4, rule="S9")
 def continues_from_a_checkpoint(client: ContractClient) -> None:
     """Check that a session saved after any request continues as if not saved, numbered from 1."""
     session, saved = _resumable(client), list[CheckedSession]()
@@ -147,7 +150,7 @@ def continues_from_a_checkpoint(client: ContractClient) -> None:
     expect("names of the session and of those restored", len(names), len(saved) + 1)
 
 
-@_CHECKS.level(4)
+@_CHECKS.level(4, rule="S10")
 def refuses_an_invalid_checkpoint(client: ContractClient) -> None:
     """Check one of another service, one that is cut off, and an absent one."""
     session = _resumable(client)
@@ -162,7 +165,7 @@ def refuses_an_invalid_checkpoint(client: ContractClient) -> None:
     expect_refusal(lambda: session.restored([]), "INVALID_ARGUMENT", "BAD_FIELD")
 
 
-@_CHECKS.level(4)
+@_CHECKS.level(4, rule="S11")
 def shows_its_state_without_counting(client: ContractClient) -> None:
     """Check that GetState has no number and changes nothing."""
     looked, other = client.session(), client.session()
