@@ -32,7 +32,7 @@ _COMMANDS = {
     "query": "Query a run's tables in SQL.",
     "get": "Show a run's objects at one time, as kubectl does.",
     "describe": "Describe pods or nodes of a run at one time.",
-    "export": "Export a run for Perfetto or Chrome's tracing.",
+    "export": "Export a run for Perfetto, or its rounds as requests.",
     "verify": "Check a run's files against its digests.",
     "models": "List the assumptions for what a trace does not have.",
     "compare": "Compare two runs: where they diverge, and why.",
@@ -49,7 +49,7 @@ _COMMANDS = {
 }
 _SHARED = {
     "examples": ("demo", "examples", "models", "protos"),
-    "runs": ("query", "export", "report", "explain"),
+    "runs": ("query", "report", "explain"),
     "get": ("describe",),
     "traces": ("convert", "generate", "validate"),
 }

@@ -147,6 +147,14 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
     )
 
 
+def pods_named(run: RunDirectory, pod: str, namespace: str) -> Sequence[PodLife]:
+    """Return the lives of a pod, by name, "namespace/name" or UID; `namespace` "" is any.
+
+    Raises RunError without one, and where several namespaces have the name.
+    """
+    return _named(pod, namespace, _lives(run)[2])
+
+
 def _lives(run: RunDirectory) -> tuple[int, int, dict[str, PodLife]]:
     """Return the times of the history's start and end, and every pod in it by UID.
 
@@ -187,25 +195,30 @@ def _note_gates(lives: Mapping[str, PodLife], at_ns: int, pod: pod_pb2.Pod) -> N
 def _chosen(
     query: ExplainQuery, lives: dict[str, PodLife], start_ns: int, until_ns: int
 ) -> PodLife:
-    namespace, _, name = query.pod.rpartition("/")
-    namespace = namespace or query.namespace
-    named = [
-        life
-        for life in lives.values()
-        if query.pod == life.uid or (life.name == name and namespace in ("", life.namespace))
-    ]
-    if not named:
-        raise RunError(_unknown(query.pod, namespace, lives.values()))
-    keys = sorted({life.key for life in named})
-    if len(keys) > 1:
-        raise RunError(
-            f"several pods are named {name}: {_listed(keys)}; name one with its namespace"
-        )
+    named = _named(query.pod, query.namespace, lives)
     created = [life for life in named if life.created_ns <= until_ns]
     if not created:
         after = durations.simulated(named[0].created_ns - start_ns)
         raise RunError(f"pod {named[0].key} does not exist yet: it is created at {after}")
     return created[-1]
+
+
+def _named(pod: str, namespace: str, lives: Mapping[str, PodLife]) -> list[PodLife]:
+    prefix, _, name = pod.rpartition("/")
+    namespace = prefix or namespace
+    named = [
+        life
+        for life in lives.values()
+        if pod == life.uid or (life.name == name and namespace in ("", life.namespace))
+    ]
+    if not named:
+        raise RunError(_unknown(pod, namespace, lives.values()))
+    keys = sorted({life.key for life in named})
+    if len(keys) > 1:
+        raise RunError(
+            f"several pods are named {name}: {_listed(keys)}; name one with its namespace"
+        )
+    return named
 
 
 def _unknown(pod: str, namespace: str, lives: Iterable[PodLife]) -> str:

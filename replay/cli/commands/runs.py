@@ -1,18 +1,16 @@
-"""The commands that read a run: `query`, `export`, `report`, `explain`."""
+"""The commands that read a run: `query`, `report`, `explain`."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import click
-import orjson
 
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import refusing
@@ -37,17 +35,14 @@ from replay.results.kubectl.resources import resource
 from replay.results.kubectl.rows import TableWriter
 from replay.results.run.directory import RunDirectory
 from replay.results.schema import TABLES
-from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import QueryResult, RunTables
-from services.folder import replacing
 from services.kube.yaml_scalars import written
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
-from services.terminal import counted, csv_text, echo, json_text
+from services.terminal import csv_text, echo, json_text
 
 _NULL = "<none>"
 _POD = resource("pod")
-_EVENTS_PER_WRITE = 2000
 
 
 @click.command(name="query")
@@ -162,57 +157,6 @@ _OUTPUTS: dict[str, Callable[[QueryResult], None]] = {
     "yaml": _yaml,
     "csv": _csv,
 }
-
-
-@click.command(name="export")
-@run_argument
-@click.option(
-    "--format",
-    "_format",
-    type=click.Choice(["chrome-trace"]),
-    default="chrome-trace",
-    show_default=True,
-    help="chrome-trace: JSON that Perfetto and chrome://tracing open.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="The file to write; compressed where its name ends in .gz.",
-)
-@refusing(RunError, OSError)
-def export_command(*, run: Path, _format: str, output: Path) -> None:
-    """Export a run over simulated time: each node with its pods, and the pending pods.
-
-    Nodes are processes, pods are slices in them, preemptions and evictions are instants; pending
-    pods are counters of the cluster: not tried yet, refused, nominated.
-
-    \b
-    Examples:
-      reprieve export runs/today -o today.json.gz
-      reprieve export runs/today --format chrome-trace -o today.json
-    """
-    with RunTables(open_run(run)) as tables, replacing(output) as file:
-        if output.name.endswith(".gz"):
-            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=3) as compressed:
-                count = _write_events(cast("BinaryIO", compressed), trace_events(tables))
-        else:
-            count = _write_events(file, trace_events(tables))
-    echo(f"{output}: {counted(count, 'trace event')}", err=True)
-
-
-def _write_events(file: BinaryIO, events: Iterable[TraceEvent]) -> int:
-    count, lines = 0, bytearray(b'{"displayTimeUnit":"ms","traceEvents":[')
-    for event in events:
-        lines += b",\n" if count else b"\n"
-        lines += orjson.dumps(event)
-        count += 1
-        if count % _EVENTS_PER_WRITE == 0:
-            file.write(lines)
-            lines.clear()
-    file.write(lines + b"\n]}\n")
-    return count
 
 
 @click.command(name="report")

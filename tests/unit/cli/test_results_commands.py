@@ -1,9 +1,8 @@
-"""`reprieve query`, `report` and `export`: outputs, files, and what is refused."""
+"""`reprieve query` and `report`: outputs, files, and what is refused."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli.commands import get, runs
-from replay.cli.commands.runs import export_command, query_command, report_command
+from replay.cli.commands import export, get, runs
+from replay.cli.commands.runs import query_command, report_command
 from replay.cli.errors import NOT_FOUND, REFUSED, ExitError
 from replay.results.schema import TABLES
 from tests.unit.results.small_run import small_run
@@ -85,7 +84,7 @@ def test_a_query_without_a_question_says_what_to_do(run: str) -> None:
     assert "--tables" in result.output
 
 
-@pytest.mark.parametrize("command", [query_command, report_command, export_command])
+@pytest.mark.parametrize("command", [query_command, report_command, export.command])
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path: Path, command: click.Command) -> None:
     """And nothing is written into it."""
     more = {"query": ["SELECT 1"], "export": ["-o", str(tmp_path / "x" / "o.json")]}
@@ -109,20 +108,6 @@ def test_a_report_that_cannot_be_written_is_refused(run: str, tmp_path: Path) ->
     """With the path."""
     path = str(tmp_path / "missing" / "r.html")
     assert path in _refused(report_command, run, "-o", path)
-
-
-def test_an_export_is_json_and_compressed_where_its_name_says_so(run: str, tmp_path: Path) -> None:
-    """Both hold the same."""
-    plain, packed = tmp_path / "t.json", tmp_path / "t.json.gz"
-    _invoke(export_command, run, "-o", str(plain))
-    _invoke(export_command, run, "--format", "chrome-trace", "-o", str(packed))
-    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
-    assert len(json.loads(plain.read_bytes())["traceEvents"]) > 5
-
-
-def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -> None:
-    """And nothing is left of it."""
-    assert "missing" in _refused(export_command, run, "-o", str(tmp_path / "missing" / "t"))
 
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:

@@ -13,9 +13,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from replay.cli.commands import export
 from replay.cli.commands.compare import command as compare_command
 from replay.cli.commands.get import command as get_command
-from replay.cli.commands.runs import export_command, query_command, report_command
+from replay.cli.commands.runs import query_command, report_command
 from replay.cli.errors import REFUSED, ExitError
 from replay.errors import RunError
 from replay.results.run.directory import RunDirectory
@@ -33,7 +34,7 @@ _READERS: dict[str, tuple[click.Command, tuple[str, ...]]] = {
     "events": (get_command, ("events", "RUN")),
     "query": (query_command, ("RUN", _COUNT, "-o", "csv")),
     "report": (report_command, ("RUN", "-o", "OUT/report.html")),
-    "export": (export_command, ("RUN", "-o", "OUT/x.json")),
+    "export": (export.command, ("RUN", "-o", "OUT/x.json")),
     "compare": (compare_command, ("RUN", "RUN", "--no-explain", "-o", "json")),
 }
 
