@@ -60,10 +60,10 @@ class Kernel:
     def _first(self, arguments: tuple[Any, ...]) -> Any:
         """Compile the function or load it from disk, and run it."""
         code = self._compile()
-        found = code(*arguments)
+        result = code(*arguments)
         if Kernel.on_compiled is not None and code.stats.cache_misses:
             Kernel.on_compiled()
-        return found
+        return result
 
     def _compile(self) -> Any:
         """Return the compiled function, which compiles on its first call or loads from disk."""
@@ -211,13 +211,13 @@ def refuse(
     """
     changed = False
     for row in rows:
-        found = before[row]
+        winner = before[row]
         code = codes_before[row]
-        if answers[row] != 0 and (found == 0 or found > number):
-            found = number
+        if answers[row] != 0 and (winner == 0 or winner > number):
+            winner = number
             code = answers[row]
-        changed |= refuser[row] != found or codes[row] != code
-        refuser[row] = found
+        changed |= refuser[row] != winner or codes[row] != code
+        refuser[row] = winner
         codes[row] = code
     return changed
 
@@ -318,7 +318,7 @@ def normalize(
     raw: int64[plugins, nodes]; `reverse` is 1 where less is better: there the totals hold the
     full marks already, and the score is taken off.
     """
-    found = totals.copy()
+    sums = totals.copy()
     for i in range(raw.shape[0]):
         highest = 0
         for row in rows:
@@ -326,8 +326,8 @@ def normalize(
                 highest = raw[i, row]
         for row in rows:
             score = NODE_SCORE_MAX * raw[i, row] // highest if highest > 0 else 0
-            found[row] += -weights[i] * score if reverse[i] == 1 else weights[i] * score
-    return found
+            sums[row] += -weights[i] * score if reverse[i] == 1 else weights[i] * score
+    return sums
 
 
 @inlined
@@ -351,17 +351,17 @@ def choose(
     Among equals, the row of the smallest keyed hash is the best.
     """
     feasible, highest = _best(used, refuser, totals)
-    found = -1
+    best = -1
     least = np.uint64(0)
     ties = 0
     for row in range(used):
         if refuser[row] == 0 and totals[row] == highest:
             ties += 1
             rank = _rank(name_hash[row] + attempt)
-            if rank < least or found < 0:
-                found = row
+            if rank < least or best < 0:
+                best = row
                 least = rank
-    return found, feasible, highest, ties
+    return best, feasible, highest, ties
 
 
 @compiled
@@ -370,11 +370,11 @@ def choose_first(
 ) -> tuple[int, int, int, int]:
     """Return the same, where the row with the smallest place is the best among equals."""
     feasible, highest = _best(used, refuser, totals)
-    found = -1
+    best = -1
     ties = 0
     for row in range(used):
         if refuser[row] == 0 and totals[row] == highest:
             ties += 1
-            if found < 0 or places[row] < places[found]:
-                found = row
-    return found, feasible, highest, ties
+            if best < 0 or places[row] < places[best]:
+                best = row
+    return best, feasible, highest, ties

@@ -22,12 +22,12 @@ def _used(row: int, column: int, requested: Int64s, non_zero_requested: Int64s) 
 @inlined
 def _quotient(dividend: int, divisor: int) -> int:
     """Divide what is not negative, exactly; a float division and a check beat an integer one."""
-    found = int(float(dividend) / float(divisor))
-    if found * divisor > dividend:
-        return found - 1
-    if (found + 1) * divisor <= dividend:
-        return found + 1
-    return found
+    quotient = int(float(dividend) / float(divisor))
+    if quotient * divisor > dividend:
+        return quotient - 1
+    if (quotient + 1) * divisor <= dividend:
+        return quotient + 1
+    return quotient
 
 
 @compiled

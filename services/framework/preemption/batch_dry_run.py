@@ -330,10 +330,10 @@ class BatchDryRun:
         """
         if not bounded:
             return _AllBounds(np.zeros((len(rows), 0), dtype=np.int64), _NO_BOUNDS)
-        broken_by = [(column, each.code) for column, bounds in bounded for each in bounds.each]
-        counted_by = [each.weights for _, bounds in bounded for each in bounds.each]
-        requires = np.array([each.asks_for for _, bounds in bounded for each in bounds.each])
-        again = [each for each, more in zip(broken_by, requires, strict=True) if more]
+        broken_by = [(column, bound.code) for column, bounds in bounded for bound in bounds.each]
+        counted_by = [bound.weights for _, bounds in bounded for bound in bounds.each]
+        requires = np.array([bound.asks_for for _, bounds in bounded for bound in bounds.each])
+        again = [bound for bound, more in zip(broken_by, requires, strict=True) if more]
         cached.dry_runs.bounding = (*broken_by, *again)
         signs = np.where(requires, -1, 1)
         room = np.hstack([bounds.room for _, bounds in bounded])
@@ -444,17 +444,17 @@ def pick_from_batch(
     batch: BatchDryRunResult, *, rules: PreemptionRules, tie_break: TieBreak
 ) -> PickedNode:
     """Pick among the candidates of `batch`, of which there must be one; see `pick_one_node`."""
-    left = np.arange(len(batch.rows))
-    if len(left) == 1:
-        return _picked(batch, left, DecidedBy.ONLY_CANDIDATE)
+    places = np.arange(len(batch.rows))
+    if len(places) == 1:
+        return _picked(batch, places, DecidedBy.ONLY_CANDIDATE)
     without_victims = np.flatnonzero(batch.criteria[:, VICTIMS] == 0)
     if len(without_victims):
         return _picked(batch, without_victims[:1], DecidedBy.NO_VICTIMS)
-    number, field = batch_kernels.pick(batch.criteria, left)
-    left = left[:number]
+    number, field = batch_kernels.pick(batch.criteria, places)
+    places = places[:number]
     if number == 1:
-        return _picked(batch, left, CRITERIA_ORDER[field])
-    ties = batch.names(left)
+        return _picked(batch, places, CRITERIA_ORDER[field])
+    ties = batch.names(places)
     chosen = ties[0] if rules.takes_first else tie_break(ties)
     return PickedNode(node=chosen, decided_by=DecidedBy.TIE, ties=ties)
 

@@ -145,20 +145,20 @@ def mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by posi
 
     `violates` comes with nothing marked.
     """
-    least = 0 if uses_up else 1
-    left = allowed.copy()
+    needed = 0 if uses_up else 1
+    remaining = allowed.copy()
     for i in range(len(rows)):
         pods = table[rows[i]]
         number = count[rows[i]] - first[i]
         for j in range(number):
             group = pods[order[i, j], GROUP]
             for k in range(offsets[group], offsets[group + 1]):
-                left[covering[k]] -= uses_up
-                violates[i, j] |= left[covering[k]] < least
+                remaining[covering[k]] -= uses_up
+                violates[i, j] |= remaining[covering[k]] < needed
         for j in range(number):
             group = pods[order[i, j], GROUP]
             for k in range(offsets[group], offsets[group + 1]):
-                left[covering[k]] = allowed[covering[k]]
+                remaining[covering[k]] = allowed[covering[k]]
 
 
 @compiled

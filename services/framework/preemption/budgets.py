@@ -46,7 +46,7 @@ class BudgetRule:
 
         A pod that is reprieved later has used its share up all the same.
         """
-        left = [budget.disruptions_allowed for budget in budgets]
+        allowed = [budget.disruptions_allowed for budget in budgets]
         violating: list[Pod] = []
         others: list[Pod] = []
         for pod in pods:
@@ -54,8 +54,8 @@ class BudgetRule:
             for index, budget in enumerate(budgets):
                 if not self.counts(budget, pod):
                     continue
-                left[index] -= self.uses_up
-                violates = violates or left[index] < (0 if self.uses_up else 1)
+                allowed[index] -= self.uses_up
+                violates = violates or allowed[index] < (0 if self.uses_up else 1)
             (violating if violates else others).append(pod)
         return BudgetSplit(violating=tuple(violating), others=tuple(others))
 

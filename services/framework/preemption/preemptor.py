@@ -220,9 +220,9 @@ class Preemptor:
         if self.sampling is not None:
             batch = self.sampling.narrowed(batch, cycle.potential_nodes(), tie_break)
         chosen = pick_from_batch(batch, rules=self.rules, tie_break=tie_break)
-        found = self._select_victims(pod, cycle, chosen.node, now_ns)
-        assert isinstance(found, Candidate), f"{chosen.node} was a candidate in the batch"
-        picked = Picked(candidate=found, decided_by=chosen.decided_by, ties=chosen.ties)
+        judged = self._select_victims(pod, cycle, chosen.node, now_ns)
+        assert isinstance(judged, Candidate), f"{chosen.node} was a candidate in the batch"
+        picked = Picked(candidate=judged, decided_by=chosen.decided_by, ties=chosen.ties)
         return self._outcome(pod, cycle, picked, len(batch.rows))
 
     def evaluate(
@@ -283,11 +283,11 @@ class Preemptor:
             enough = self.sampling.enough(len(potential))
         for step in range(len(potential)):
             node = potential[(offset + step) % len(potential)]
-            found = self._select_victims(pod, cycle, node, now_ns)
-            if isinstance(found, NonCandidate):
-                refused.append(found)
+            judged = self._select_victims(pod, cycle, node, now_ns)
+            if isinstance(judged, NonCandidate):
+                refused.append(judged)
                 continue
-            (violating if found.violations else non_violating).append(found)
+            (violating if judged.violations else non_violating).append(judged)
             if non_violating and len(non_violating) + len(violating) >= enough:
                 break
         return (*non_violating[:enough], *violating[:enough]), tuple(refused)
@@ -306,14 +306,14 @@ class Preemptor:
             return None, self._no_candidate(
                 cycle, [(refused.refusal, 1) for refused in non_candidates]
             )
-        left = self.extenders(pod, candidates)
-        if isinstance(left, ExtenderError):
-            return None, self._cannot(Cause.EXTENDER, left.message, clear=False, is_error=True)
-        picked = pick_one_node(left, rules=self.rules, tie_break=tie_break, now_ns=now_ns)
+        accepted = self.extenders(pod, candidates)
+        if isinstance(accepted, ExtenderError):
+            return None, self._cannot(Cause.EXTENDER, accepted.message, clear=False, is_error=True)
+        picked = pick_one_node(accepted, rules=self.rules, tie_break=tie_break, now_ns=now_ns)
         if picked is None:
             text = "no candidate node for preemption"
             return None, self._cannot(Cause.EXTENDER, text, clear=False)
-        return picked, self._outcome(pod, cycle, picked, len(left))
+        return picked, self._outcome(pod, cycle, picked, len(accepted))
 
     def _outcome(
         self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int

@@ -89,8 +89,8 @@ def guarded(plugin: Plugin) -> Plugin:
 
 def raisers(plugins: Iterable[Plugin]) -> tuple[Callable[[], None], ...]:
     """Return the functions that raise the failures kept by guarded ones among `plugins`."""
-    found = (getattr(plugin, _RAISE_KEPT, None) for plugin in plugins)
-    return tuple(check for check in found if check is not None)
+    checks = (getattr(plugin, _RAISE_KEPT, None) for plugin in plugins)
+    return tuple(check for check in checks if check is not None)
 
 
 def _ending(name: str, method: _Method, _: _Failures) -> _Method:

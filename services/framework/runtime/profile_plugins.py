@@ -104,8 +104,8 @@ def _at(point: ExtensionPoint, profile: Profile, implements: Implements) -> tupl
     added = [name for name in everywhere if name not in listed]
     _refuse_repeated(point, added)
     overriding = [name for name in listed if name in everywhere]
-    own = [name for name in listed if name not in everywhere]
-    return (*overriding, *added, *own)
+    specific = [name for name in listed if name not in everywhere]
+    return (*overriding, *added, *specific)
 
 
 def _refuse_repeated(point: ExtensionPoint, names: list[str]) -> None:
@@ -177,17 +177,17 @@ def implements(plugin: Plugin, point: ExtensionPoint) -> bool:
 def check_profile(profile: Profile, registry: Registry) -> None:
     """Raise ProfileError for a profile that no framework can be made of."""
     plugins = make_plugins(profile, with_preemption(registry, Preemptor(rules=rules.V1_34)))
-    found = expand_plugins(
+    expanded = expand_plugins(
         profile, lambda name, at: name in plugins and implements(plugins[name], at)
     )
-    sorts = len(found.names[ExtensionPoint.QUEUE_SORT])
+    sorts = len(expanded.names[ExtensionPoint.QUEUE_SORT])
     if sorts != 1:
         text = (
             "only one queue sort plugin required for profile with scheduler name "
             f'"{profile.scheduler_name}", but got {sorts}'
         )
         raise ProfileError(ExtensionPoint.QUEUE_SORT, text)
-    if not found.names[ExtensionPoint.BIND]:
+    if not expanded.names[ExtensionPoint.BIND]:
         text = (
             "at least one bind plugin is needed for profile with scheduler name "
             f'"{profile.scheduler_name}"'

@@ -185,8 +185,8 @@ class Catalog:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return a namespace's labels, none for one without an object."""
-        found = self.namespaces.get(namespace)
-        return EMPTY if found is None else found.labels
+        known = self.namespaces.get(namespace)
+        return EMPTY if known is None else known.labels
 
     def services_in(self, namespace: str) -> Iterable[Service]:
         """Return the services of a namespace."""

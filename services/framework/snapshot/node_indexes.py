@@ -213,7 +213,7 @@ class Topologies:
 
     def domains(self, key: str) -> Domains:
         """Return the domains of a label key; `sync` them before use."""
-        found = self._by_key.get(key)
-        if found is None:
-            found = self._by_key[key] = Domains(key, self._nodes, self._columns, self._log)
-        return found
+        domains = self._by_key.get(key)
+        if domains is None:
+            domains = self._by_key[key] = Domains(key, self._nodes, self._columns, self._log)
+        return domains

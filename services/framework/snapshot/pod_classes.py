@@ -281,11 +281,11 @@ class ClassCountsByKey:
 
     def of(self, key: Hashable, weigh: Weigh, candidates: Candidates | None = None) -> ClassCounts:
         """Return the class counts of `key`, which holds all that `weigh` follows from."""
-        found = self._by_key.get(key)
-        if found is None:
-            found = ClassCounts(self._classes, self._columns, self.weights(weigh, candidates))
-            self._by_key[key] = found
-        return found
+        counts = self._by_key.get(key)
+        if counts is None:
+            counts = ClassCounts(self._classes, self._columns, self.weights(weigh, candidates))
+            self._by_key[key] = counts
+        return counts
 
     def weights(self, weigh: Weigh, candidates: Candidates | None = None) -> ClassWeights:
         """Return the weights alone, for dry runs."""

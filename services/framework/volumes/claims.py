@@ -26,8 +26,8 @@ _USES = "ClaimUses"
 def base_key(pod: Pod, snapshot: Snapshot) -> Hashable:
     """Return what everything about a pod's volumes follows from, but for pods and nodes."""
     named = any(isinstance(volume.source, EphemeralSource) for volume in pod.spec.volumes)
-    own = (pod.name, pod.uid) if named else ()
-    return (pod.spec, pod.namespace, snapshot.catalog.storage_epoch, *own)
+    identity = (pod.name, pod.uid) if named else ()
+    return (pod.spec, pod.namespace, snapshot.catalog.storage_epoch, *identity)
 
 
 def claim_of(pod: Pod, name: str, catalog: Catalog) -> PersistentVolumeClaim | None:

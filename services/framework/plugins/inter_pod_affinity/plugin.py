@@ -188,11 +188,11 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         key = (spec, pod.namespace, frozenset(pod.labels.items()))
         matches = self._all_matches.get(key)
         if matches is None:
-            own = _NO_TERMS
+            terms = _NO_TERMS
             if affine:
                 stated = terms_of(pod.spec, pod.namespace, pod.labels)
-                own = resolved(stated, snapshot.catalog)
-            matches = self._all_matches[key] = _TermMatches(own)
+                terms = resolved(stated, snapshot.catalog)
+            matches = self._all_matches[key] = _TermMatches(terms)
         self._latest = (pod, matches)
         return matches
 
@@ -229,12 +229,12 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         self._all_scores: dict[Preferences, AffinityScores] = {}
 
     def _required(self, pod: Pod, snapshot: Snapshot, matches: _TermMatches) -> AffinityCounts:
-        own = matches.own
+        terms = matches.own
         required = RequiredTerms(
-            near=own.near,
-            away=own.away,
-            self_match=bool(own.near)
-            and all(term.matches(pod.namespace, pod.labels) for term in own.near),
+            near=terms.near,
+            away=terms.away,
+            self_match=bool(terms.near)
+            and all(term.matches(pod.namespace, pod.labels) for term in terms.near),
             kept_away=matches.kept_away,
         )
         counts = self._all_counts.get(required)

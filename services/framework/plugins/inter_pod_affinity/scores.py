@@ -44,15 +44,15 @@ class AffinityScores:
     def __init__(self, preferences: Preferences, cluster: ClusterTerms, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         index = cluster.scored
-        wanted = dict(by_key(preferences.own, lambda preference: preference.term.topology_key))
-        theirs = dict(by_key(preferences.met, lambda number: index.terms[number].topology_key))
+        preferred = dict(by_key(preferences.own, lambda preference: preference.term.topology_key))
+        of_others = dict(by_key(preferences.met, lambda number: index.terms[number].topology_key))
         self._weights: list[KeyedCount] = []
         self._matches: list[KeyedCount] = []
-        for key in dict.fromkeys((*wanted, *theirs)):
-            own, others = wanted.get(key, ()), theirs.get(key, ())
-            read = _reader(own, frozenset(others), preferences.hard_weight, cluster)
-            name = (cluster, own, others, preferences.hard_weight)
-            candidates = self._candidates(own, others, cluster)
+        for key in dict.fromkeys((*preferred, *of_others)):
+            of_pod, others = preferred.get(key, ()), of_others.get(key, ())
+            read = _reader(of_pod, frozenset(others), preferences.hard_weight, cluster)
+            name = (cluster, of_pod, others, preferences.hard_weight)
+            candidates = self._candidates(of_pod, others, cluster)
             for kind, counts, weigh in (
                 ("weights", self._weights, _sum_of(read)),
                 ("matches", self._matches, _number_of(read)),

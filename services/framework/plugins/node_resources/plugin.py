@@ -197,8 +197,8 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         places = snapshot.columns.places(names)
         pairs = tuple((place, amounts[name]) for place, name in zip(places, names, strict=True))
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
-        wanted = np.array([amount for _, amount in pairs], dtype=np.int64)
-        return PreFiltered(data=WantedResources(tuple(names), pairs, columns, wanted))
+        requested_amounts = np.array([amount for _, amount in pairs], dtype=np.int64)
+        return PreFiltered(data=WantedResources(tuple(names), pairs, columns, requested_amounts))
 
     def filter_node(self, data: WantedResources, view: NodeView) -> int:
         """Return the shortages of one node as bits."""

@@ -274,22 +274,26 @@ class Extenders:
 
         A node that an extender adds comes last. Victims are in the extender's order.
         """
-        left = candidates
+        remaining = candidates
         for extender in self._extenders:
             terms = extender.terms
-            if not left:
+            if not remaining:
                 break
             if not terms.preempts or not terms.is_interested(pod):
                 continue
-            answer = extender.process_preemption(pod, left)
-            found = answer if isinstance(answer, ExtenderError) else self._read(answer, left, terms)
-            if isinstance(found, ExtenderError):
+            answer = extender.process_preemption(pod, remaining)
+            kept = (
+                answer
+                if isinstance(answer, ExtenderError)
+                else self._read(answer, remaining, terms)
+            )
+            if isinstance(kept, ExtenderError):
                 if not terms.ignorable:
-                    return ExtenderError(message=_cut(found.message))
-                self.warn(found)
+                    return ExtenderError(message=_cut(kept.message))
+                self.warn(kept)
                 continue
-            left = found
-        return left
+            remaining = kept
+        return remaining
 
     def _statuses(self, answer: FilterAnswer, terms: ExtenderTerms) -> dict[str, Status]:
         """Return the statuses by name, of unknown nodes up to a limit.
@@ -300,59 +304,65 @@ class Extenders:
             (answer.failed, Code.UNSCHEDULABLE),
             (answer.unresolvable, Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
         ]
-        found: dict[str, Status] = {}
+        statuses: dict[str, Status] = {}
         unknown = 0
         for reasons, code in by_code:
             for name, reason in sorted(reasons.items()):
                 unknown += self._snapshot.row(name) is None
                 if unknown <= _UNKNOWN_NODES_MAX or self._snapshot.row(name) is not None:
-                    found[name] = Status(code=code, plugin=EXTENDER_PLUGIN, reasons=(_cut(reason),))
+                    statuses[name] = Status(
+                        code=code, plugin=EXTENDER_PLUGIN, reasons=(_cut(reason),)
+                    )
         if unknown > _UNKNOWN_NODES_MAX:
             text = f'extender "{terms.name}" gives reasons for {unknown} nodes that are not known'
             self.warn(ExtenderError(message=text))
-        return found
+        return statuses
 
     def _read(
         self, answer: Sequence[NodeVictims], candidates: tuple[Candidate, ...], terms: ExtenderTerms
     ) -> tuple[Candidate, ...] | ExtenderError:
         sent = {candidate.node: candidate for candidate in candidates}
-        found: dict[str, Candidate] = {}
-        for left in sorted(answer, key=lambda entry: entry.node_name):
-            if not left.pod_uids:
-                text = f'expected at least one victim pod on node "{left.node_name}"'
+        kept: dict[str, Candidate] = {}
+        for node_victims in sorted(answer, key=lambda entry: entry.node_name):
+            if not node_victims.pod_uids:
+                text = f'expected at least one victim pod on node "{node_victims.node_name}"'
                 if not terms.ignorable:
                     return ExtenderError(message=text)
                 self.warn(ExtenderError(message=f'extender "{terms.name}": {text}'))
                 continue
-            victims = self._victims(left, terms)
+            victims = self._victims(node_victims, terms)
             if isinstance(victims, ExtenderError):
                 return victims
-            before = sent.get(left.node_name) or Candidate(node=left.node_name, victims=())
-            gone = frozenset(left.pod_uids)
-            found[left.node_name] = replace(
+            before = sent.get(node_victims.node_name) or Candidate(
+                node=node_victims.node_name, victims=()
+            )
+            gone = frozenset(node_victims.pod_uids)
+            kept[node_victims.node_name] = replace(
                 before,
                 victims=victims,
                 violating=tuple(pod for pod in before.violating if pod.uid in gone),
-                stated_violations=left.budget_violations,
+                stated_violations=node_victims.budget_violations,
             )
-        order = [*(name for name in sent if name in found), *(n for n in found if n not in sent)]
-        return tuple(found[name] for name in order)
+        order = [*(name for name in sent if name in kept), *(n for n in kept if n not in sent)]
+        return tuple(kept[name] for name in order)
 
-    def _victims(self, left: NodeVictims, terms: ExtenderTerms) -> tuple[Pod, ...] | ExtenderError:
+    def _victims(
+        self, node_victims: NodeVictims, terms: ExtenderTerms
+    ) -> tuple[Pod, ...] | ExtenderError:
         """Return the victims that an extender names: any pods of the node."""
-        row = self._snapshot.row(left.node_name)
+        row = self._snapshot.row(node_victims.node_name)
         if row is None:
-            text = f'extender "{terms.name}" claims to preempt on node "{left.node_name}", which'
-            return ExtenderError(message=f"{text} is not known")
+            claim = f'extender "{terms.name}" claims to preempt on node "{node_victims.node_name}"'
+            return ExtenderError(message=f"{claim}, which is not known")
         here = {pod.uid: pod for pod in self._snapshot.pods_on(row)}
-        for uid in left.pod_uids:
+        for uid in node_victims.pod_uids:
             if uid not in here:
                 text = (
                     f'extender "{terms.name}" claims to preempt pod (UID: {uid}) on node: '
-                    f"{left.node_name}, but the pod is not found on that node"
+                    f"{node_victims.node_name}, but the pod is not found on that node"
                 )
                 return ExtenderError(message=text)
-        return tuple(here[uid] for uid in left.pod_uids)
+        return tuple(here[uid] for uid in node_victims.pod_uids)
 
 
 @dataclass(frozen=True, slots=True)

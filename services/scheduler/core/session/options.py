@@ -74,17 +74,19 @@ def make_cycles(
     cycles: dict[str, Cycle] = {}
     for profile in options.profiles or (options.rules.profile,):
         framework = Framework(snapshot, profile, served)
-        own = _choice_of(choice, framework, extenders)
+        choice_of_profile = _choice_of(choice, framework, extenders)
         first = options.rules.nominated_first
-        cycles[profile.scheduler_name] = Cycle(framework, own, extenders, nominated_first=first)
+        cycles[profile.scheduler_name] = Cycle(
+            framework, choice_of_profile, extenders, nominated_first=first
+        )
     return choice, cycles
 
 
 def _choice_of(choice: HostChoice, framework: Framework, extenders: Extenders) -> HostChoice:
     if not isinstance(choice, SampledChoice):
         return choice
-    own = framework.profile.percentage_of_nodes_to_score
-    percentage = choice.percentage if own is None else own
+    of_profile = framework.profile.percentage_of_nodes_to_score
+    percentage = choice.percentage if of_profile is None else of_profile
     scores = bool(framework.weights) or extenders.any_filters_or_scores
     return replace(choice, percentage=percentage, scores=scores)
 

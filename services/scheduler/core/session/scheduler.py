@@ -227,7 +227,7 @@ class Scheduler:
         """Return every verdict about a pending pod in the current state, which is not changed."""
         cycle = self._cycles[pod.spec.scheduler_name]
         mark = self._choice.mark()
-        found = evaluate_pod(
+        evaluation = evaluate_pod(
             cycle,
             pod,
             attempt=attempt,
@@ -237,7 +237,7 @@ class Scheduler:
         )
         self._choice.reset(mark)
         self._extenders.take_warnings()
-        return found
+        return evaluation
 
     @property
     def scheduler_names(self) -> Sequence[str]:
