@@ -20,6 +20,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.resume_point import ResumePoint, packed
 from replay.sessions import Services
 from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
+from replay.world.ahead.windows import UnforeseenRejectionError
 from replay.world.loop.replay import Replay
 
 SHARE = 100
@@ -161,13 +162,16 @@ def patient_services(
 class Recovery:
     """Brings lost services back, for at most `wait_ns` each time.
 
-    `notice` receives lines for users.
+    `notice` receives lines for users. `opens_windows`: whether rounds may be sent ahead.
     """
+
+    opens_windows: bool
 
     def __init__(self, services: Services, wait_ns: int, notice: Callable[[str], None]) -> None:
         self._services = services
         self._wait_s = wait_ns / 1e9
         self._notice = notice
+        self.opens_windows = True
         self._instants = -1
         self._times = 0
 
@@ -192,6 +196,15 @@ class Recovery:
             lost.add_note(f"it was lost {self._times} times at the same moment of the run")
             raise lost
         _brought_back(lost, lambda: self._again(point), self._wait_s, self._notice)
+
+    def go_on_without_windows(self, refuted: UnforeseenRejectionError, point: ResumePoint) -> None:
+        """Open new sessions at `point`, and send no round ahead from there on.
+
+        `refuted` is why rounds that were sent ahead were wrong. Raises as `recover` does.
+        """
+        self._notice(f"{refuted}; the run goes back and sends no round ahead any more")
+        self.opens_windows = False
+        self.reopen(point)
 
     def _again(self, point: ResumePoint) -> None:
         self._services.restart()

@@ -37,6 +37,7 @@ from replay.results.summary.tally import Tally
 from replay.sessions import Services, open_services
 from replay.settings import ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
+from replay.world.ahead.windows import UnforeseenRejectionError
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
@@ -118,7 +119,7 @@ def run_replay(
             run.write_manifest(manifest)
         before = {name: process.cpu_s() for name, process in services.embedded.processes.items()}
         while True:
-            attempt = _Attempt(settings, services, run, point, notice)
+            attempt = _Attempt(settings, services, run, point, notice, recovery)
             try:
                 with attempt.recorder:
                     attempt.play(records, progress)
@@ -126,6 +127,10 @@ def run_replay(
             except ServiceLostError as error:
                 point = gone_back(run, attempt.point, notice)
                 recovery.recover(error, point, attempt.replay.instants)
+                records = open_records()
+            except UnforeseenRejectionError as error:
+                point = gone_back(run, attempt.point, notice)
+                recovery.go_on_without_windows(error, point)
                 records = open_records()
         usage = {
             name: ProcessUsage(
@@ -176,6 +181,7 @@ class _Attempt:
         run: RunDirectory,
         point: ResumePoint,
         notice: Callable[[str], None],
+        recovery: Recovery,
     ) -> None:
         position = position_at(point)
         self._settings = settings
@@ -209,7 +215,7 @@ class _Attempt:
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
         )
-        self._ahead = LookAhead(self.replay, scheduler)
+        self._ahead = LookAhead(self.replay, scheduler, opens_windows=recovery.opens_windows)
         restore(self.replay, point)
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)

@@ -31,6 +31,8 @@ CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
+_NAMED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_NATIVE = "kubernetes.io/"
 
 _A = TypeVar("_A")
 _RESIZE_PENDING = "PodResizePending"
@@ -145,6 +147,29 @@ def names_in_force(resources: Iterable[ContainerResources]) -> Iterator[str]:
     for container in resources:
         for name, _ in (*container.actual, *container.allocated):
             yield name
+
+
+def is_counted(name: str) -> bool:
+    """Return whether the scheduler keeps account of the resource."""
+    return name in _NAMED or is_scalar(name)
+
+
+def is_scalar(name: str) -> bool:
+    """Return whether the resource is extended, of huge pages, or an attachable volume's.
+
+    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, IsScalarResourceName.
+    """
+    if name.startswith(("hugepages-", "attachable-volumes-")) or _NATIVE in name:
+        return True
+    return "/" in name and not name.startswith("requests.")
+
+
+def is_extended(name: str) -> bool:
+    """Return whether the resource is not one of Kubernetes' own, such as a vendor's devices.
+
+    Source: kubernetes v1.34 pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName.
+    """
+    return "/" in name and _NATIVE not in name and not name.startswith("requests.")
 
 
 def is_sidecar(container: Container) -> bool:

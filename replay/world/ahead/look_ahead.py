@@ -81,7 +81,10 @@ class LookAhead:
     _ahead: deque[Foreseen]
     rounds_ahead: int
 
-    def __init__(self, replay: Replay, scheduler: WindowedScheduler) -> None:
+    def __init__(
+        self, replay: Replay, scheduler: WindowedScheduler, *, opens_windows: bool = True
+    ) -> None:
+        self._opens_windows = opens_windows and scheduler.takes_windows
         self._scheduler = scheduler
         self._replay = replay
         self._stream = replay.stream
@@ -159,7 +162,7 @@ class LookAhead:
         No pod waited after the last round, so that only pods created since can.
         """
         return (
-            self._scheduler.takes_windows
+            self._opens_windows
             and self._may_wait is Urgency.CHANGE
             and self._stream.is_answered
             and not round_.events_only

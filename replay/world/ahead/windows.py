@@ -10,6 +10,10 @@ change, a deletion, an update, usage and evictions, a controller's pod, a quota,
 No step is carried out before its time: only its event is made, with the functions of the world that
 make it at its time, on a draft of the pod. The cluster then takes the drafted event in place of
 making it again, so that what was sent ahead and what is recorded are one object.
+
+A window trusts the scheduler in one thing: that a pod fits the node that it is bound to. Where a
+kubelet then does not admit a pod, rounds that were sent ahead are wrong and cannot be taken back:
+UnforeseenRejectionError ends this attempt of the run, and the next one opens no windows.
 """
 
 from __future__ import annotations
@@ -47,6 +51,10 @@ FULL = "the window was full"
 END = "nothing more was planned"
 NOT_BOUND = "a pod was not bound at once"
 NOT_FORESEEABLE = "a pod had an owner, a budget or usage, or would be refused"
+
+
+class UnforeseenRejectionError(Exception):
+    """A kubelet does not admit a pod whose next steps were sent to the scheduler ahead."""
 
 
 class _PlannedStep(NamedTuple):
@@ -106,6 +114,7 @@ class Windows:
         self._end_reason = END
         self.ended = Counter()
         replay.cluster.write_status = self._write_status
+        replay.lifecycle.not_admitted = self._not_admitted
 
     def foresee(self, now_ns: int) -> list[Foreseen]:
         """Return the rounds that will follow the one of `now_ns`, which is about to be sent."""
@@ -163,6 +172,14 @@ class Windows:
                 self._rounds_max = max(self._rounds_max, 2 * self._size)
         self._size = 0
         self._drafts = {}
+
+    def _not_admitted(self, pod: PodRecord) -> None:
+        """Raise UnforeseenRejectionError while a window is open."""
+        if self._size:
+            raise UnforeseenRejectionError(
+                f"the kubelet of {pod.node_name} does not admit pod {pod.key}, whose start was "
+                "sent to the scheduler ahead"
+            )
 
     # Which instants can be foreseen
 

@@ -25,6 +25,8 @@ from replay.world.api.conditions import (
 )
 from replay.world.api.pod_record import PodRecord, new_pod
 from replay.world.controller import Controller, Ending
+from replay.world.kubelet import critical_pods
+from replay.world.kubelet.admission import KubeletAdmission, Rejection
 from replay.world.kubelet.annotations import annotate_life, annotated_usage
 from replay.world.kubelet.container_ends import (
     ContainerKills,
@@ -40,7 +42,6 @@ from replay.world.kubelet.silence import SilentKubelets
 from replay.world.state import WorldState
 from replay.world.timeline import BEFORE_END_KINDS, POD_KINDS, Action, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2
-from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -72,10 +73,12 @@ class AdmittedPod(NamedTuple):
 class PodLifecycle(Controller):
     """Drives every pod of a cluster through its life.
 
-    `usage_changed` is called with a pod whose containers start or end, `refusal` returns why a
-    pod's kubelet rejects it (None: it admits it). `memory_reached` is called when a pod's memory
-    may exceed a limit; `init_container_over` returns the init container that is killed at its start
-    ("": none).
+    `usage_changed` is called with a pod whose containers start or end, `under_pressure` returns why
+    a pod is rejected by a kubelet whose node is under pressure (None: it is not). Of a pod that its
+    kubelet does not admit at once, `not_admitted` is called before anything is done about it;
+    `rejected` with one that it rejects, `admitted_on_node` with one that it admits.
+    `memory_reached` is called when a pod's memory may exceed a limit; `init_container_over` returns
+    the init container that is killed at its start ("": none).
     """
 
     actions = frozenset(POD_KINDS) - {ActionKind.TAINT}
@@ -90,7 +93,11 @@ class PodLifecycle(Controller):
         )
         self.images = ImagePulls(state.cluster, state.models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
-        self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
+        self._kubelet_admission = KubeletAdmission(state.cluster, self._specs)
+        self.under_pressure: Callable[[PodRecord], Rejection | None] = lambda _pod: None
+        self.not_admitted: Callable[[PodRecord], None] = lambda _pod: None
+        self.rejected: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
+        self.admitted_on_node: Callable[[PodRecord], None] = lambda _pod: None
         self.memory_reached: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.init_container_over: Callable[[int, PodRecord], str] = lambda _now_ns, _pod: ""
 
@@ -312,9 +319,7 @@ class PodLifecycle(Controller):
         if pod.is_terminating:
             return
         is_new = not pod.message.status.HasField("start_time")
-        refusal = self.refusal(pod) if is_new else None
-        if refusal is not None:
-            self._reject(now_ns, pod, refusal)
+        if is_new and not self._admits(now_ns, pod):
             return
         delay_ns = self.start_delay_ns(now_ns, pod)
         if delay_ns <= 0:
@@ -331,10 +336,41 @@ class PodLifecycle(Controller):
         pulled_ns = self.images.ready_ns(now_ns, pod.message)
         return pulled_ns - now_ns + self._models.start_delay_ns
 
-    def _reject(self, now_ns: int, pod: PodRecord, refusal: Admission) -> None:
+    def _admits(self, now_ns: int, pod: PodRecord) -> bool:
+        """Return whether its kubelet admits a pod now; one that it rejects has failed."""
+        rejection, unfit = self.under_pressure(pod), None
+        if rejection is None:
+            unfit = self._kubelet_admission.unfit(pod)
+            if unfit is None:
+                self.admitted_on_node(pod)
+                return True
+            rejection = unfit.rejection()
+        self.not_admitted(pod)
+        if unfit and not unfit.predicates and critical_pods.is_critical(pod.priority):
+            victims = self._kubelet_admission.victims(pod, unfit)
+            if not isinstance(victims, Rejection):
+                self._make_room(now_ns, pod, victims)
+                return False
+            rejection = victims
+        self._reject(now_ns, pod, rejection)
+        return False
+
+    def _make_room(self, now_ns: int, pod: PodRecord, victims: list[PodRecord]) -> None:
+        """End pods for a critical one; its kubelet looks at it again when they have stopped."""
+        stopped_ns = now_ns
+        for victim in victims:
+            if victim.eviction is None:
+                eviction = critical_pods.eviction()
+                self._journal.evicted(now_ns, victim, eviction, ())
+                self.evict(now_ns, victim, eviction)
+            stopped_ns = max(stopped_ns, victim.stop_ns or now_ns)
+        self._timeline.plan(stopped_ns, ActionKind.KUBELET_SEES, pod.uid)
+
+    def _reject(self, now_ns: int, pod: PodRecord, rejection: Rejection) -> None:
         """Fail a pod that its kubelet does not admit."""
+        self.rejected(now_ns, pod)
         self._timeline.cancel_pod(pod.uid)
-        conditions.rejected(now_ns, pod.message, refusal.reason, refusal.message)
+        conditions.rejected(now_ns, pod.message, rejection.reason, rejection.message)
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
 

@@ -24,6 +24,7 @@ from replay.world.answers import check_results
 from replay.world.api.conditions import mark_pressure
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller, Ending
+from replay.world.kubelet.admission import Rejection
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.eviction_look_ahead import EvictionLookAhead
 from replay.world.kubelet.memory_kills import REPEATED
@@ -105,7 +106,7 @@ class NodePressure(Controller):
         self._due = {}
         self._may_have_crossed = {}
         lifecycle.usage_changed = self.usage_changed
-        lifecycle.refusal = self.refusal
+        lifecycle.under_pressure = self.rejection
 
     def read(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Add a usage profile of the trace."""
@@ -152,8 +153,8 @@ class NodePressure(Controller):
         is_judged = self._backend is not None or self.memory.is_on
         return is_judged and self._profiles.may_have_usage(pod)
 
-    def refusal(self, pod: PodRecord) -> eviction_service_pb2.Admission | None:
-        """Return why the kubelet of a pod's node rejects it, None if it admits it.
+    def rejection(self, pod: PodRecord) -> Rejection | None:
+        """Return why a kubelet whose node is under pressure rejects a pod, None if it does not.
 
         A node that is not under pressure admits every pod.
         Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Admit.
@@ -165,7 +166,8 @@ class NodePressure(Controller):
         operation.admit.node_name = pod.node_name
         operation.admit.pod.CopyFrom(pod.message)
         (result,) = _apply(self._backend, [operation])
-        return None if result.admission.admit else result.admission
+        answer = result.admission
+        return None if answer.admit else Rejection(answer.reason, answer.message)
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that was added or changed, or whose own usage was added."""

@@ -21,10 +21,10 @@ from services.framework.columns.columns import Columns, Int64s
 from services.kube.pod import ContainerResources, Pod, PodSpec
 from services.kube.requests import (
     CPU,
-    EPHEMERAL_STORAGE,
     MEMORY,
     HostPort,
     host_ports,
+    is_counted,
     is_resize_infeasible,
     pod_level_requests,
     pod_requests,
@@ -34,8 +34,6 @@ from services.kube.requests import (
 DEFAULT_CPU_MILLI = 100
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 _DEFAULTS: Mapping[str, int] = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
-_NATIVE = "kubernetes.io/"
-_NAMED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _SPECS_MAX = 65_536
 
 
@@ -69,21 +67,6 @@ class PodRequests:
             non_zero_memory_bytes=non_zero.get(MEMORY, 0),
             scored=pod_requests(spec, _DEFAULTS, pod_level=False),
         )
-
-
-def is_counted(name: str) -> bool:
-    """Return whether the scheduler keeps account of the resource."""
-    return name in _NAMED or is_scalar(name)
-
-
-def is_scalar(name: str) -> bool:
-    """Return whether the resource is extended, of huge pages, or an attachable volume's.
-
-    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, IsScalarResourceName.
-    """
-    if name.startswith(("hugepages-", "attachable-volumes-")) or _NATIVE in name:
-        return True
-    return "/" in name and not name.startswith("requests.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

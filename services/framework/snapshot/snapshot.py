@@ -21,10 +21,10 @@ from services.framework.columns.columns import ChangeLog, Columns, Int64s, RowLa
 from services.framework.snapshot.catalog import Catalog, Nominations
 from services.framework.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
 from services.framework.snapshot.pod_classes import ClassCountsByKey, PodClasses
-from services.framework.snapshot.pod_load import PodLoad, PodLoads, is_counted
+from services.framework.snapshot.pod_load import PodLoad, PodLoads
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
-from services.kube.requests import PODS, HostPort, hold, is_resize_infeasible, release
+from services.kube.requests import PODS, HostPort, hold, is_counted, is_resize_infeasible, release
 from services.kube.workloads import PodDisruptionBudget
 
 

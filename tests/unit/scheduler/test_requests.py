@@ -8,8 +8,8 @@ from services.framework.snapshot.pod_load import (
     DEFAULT_CPU_MILLI,
     DEFAULT_MEMORY_BYTES,
     PodRequests,
-    is_scalar,
 )
+from services.kube.requests import is_scalar
 from tests.builders import make_pod
 
 

@@ -20,7 +20,9 @@ from replay.hashing import name_suffix, object_uid
 from replay.world.api.admission import defaults
 from replay.world.api.admission.refusal import RefusedPod
 from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.controllers.workloads import rejections
 from replay.world.controllers.workloads.refusals import Refusals
+from replay.world.controllers.workloads.rejections import Rejections
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
@@ -38,6 +40,11 @@ _BATCH = frozenset({"Job", "CronJob"})
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _INT32_MAX = 2**31 - 1
+_LONG_WAIT_NS = 600 * SECOND_NS
+_STILL_REJECTED = (
+    "kubelets reject every pod of a controller: replacements that come only after 10 minutes and "
+    "more do not keep a replay running; use --until to replay them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,10 @@ class PodControl(WorldPart):
         self._lifecycle = lifecycle
         self._toleration_s = state.models.toleration_s
         self._refusals = Refusals()
+        self._rejections = Rejections()
         self._names_taken = {}
+        lifecycle.rejected = self._rejected
+        lifecycle.admitted_on_node = self._admitted_on_node
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Add the record of a pod (or a ReplicaSet) that a controller will create."""
@@ -114,10 +124,13 @@ class PodControl(WorldPart):
     ) -> bool:
         """Create a drafted pod; return whether it was admitted (if not, a note says why).
 
+        None is created while the owner waits because kubelets have rejected its last pods.
         A pod without a name gets one that begins with `base`, or with the owner's name. `missing`
         is how many pods the owner lacks, this one included; None: this place's is one by itself.
         """
         meta, owner_meta = pod.metadata, owner.meta
+        if owner.kind in rejections.KINDS and self._waits(now_ns, owner_meta):
+            return False
         ordinal = self._cluster.births.get(owner_meta.uid, 0)
         number, identity = ordinal, owner_meta.uid
         if place:
@@ -149,6 +162,7 @@ class PodControl(WorldPart):
                 self._timeline.plan_earlier(due_ns, ActionKind.LOOK, owner_meta.uid)
             return False
         self._refusals.admitted(owner_meta.uid, refused_at)
+        self._rejections.created(owner_meta.uid)
         if place:
             self._made_at[owner_meta.uid, place] = number + 1
         self._journal.made(
@@ -193,8 +207,33 @@ class PodControl(WorldPart):
             self._timeline.plan_earlier(due_ns, ActionKind.LOOK, uid)
 
     def forget_refused(self, uid: str) -> None:
-        """Forget the refused pods of a deleted owner."""
+        """Forget the refused and rejected pods of a deleted owner."""
         self._refusals.forget(uid)
+        self._rejections.forget(uid)
+
+    def _rejected(self, now_ns: int, pod: PodRecord) -> None:
+        if pod.owner_uid:
+            self._rejections.rejected(now_ns, pod.owner_uid)
+
+    def _admitted_on_node(self, pod: PodRecord) -> None:
+        self._rejections.admitted(pod.owner_uid)
+
+    def _waits(self, now_ns: int, owner: meta_pb2.ObjectMeta) -> bool:
+        """Return whether an owner of rejected pods creates none yet, and plan when it does.
+
+        A wait of ten minutes and more does not keep a replay running: nothing but another
+        decision of the scheduler would end the series.
+        """
+        due_ns = self._rejections.due_ns(owner.uid)
+        if due_ns <= now_ns:
+            return False
+        planned_ns = self._timeline.planned_ns(ActionKind.LOOK, owner.uid)
+        if planned_ns is None or due_ns < planned_ns:
+            is_long = due_ns - now_ns >= _LONG_WAIT_NS
+            self._timeline.plan(due_ns, ActionKind.LOOK, owner.uid, idle=is_long)
+            if is_long:
+                self._journal.note("rejected", _STILL_REJECTED)
+        return True
 
     def _refused(
         self, now_ns: int, owner: ControllerRef, pod: pod_pb2.Pod, refusal: RefusedPod, pods: int

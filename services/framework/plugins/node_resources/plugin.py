@@ -34,11 +34,10 @@ from services.framework.plugins.node_resources.arguments import (
     ShapePoint,
 )
 from services.framework.snapshot.node_view import NodeView
-from services.framework.snapshot.pod_load import is_scalar
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
-from services.kube.requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from services.kube.requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar
 
 _SCORE_SCALE = 10
 """A shape point's scores end at 10, a node's at 100."""

@@ -1,0 +1,110 @@
+"""How a kubelet makes room for a critical pod: which of its node's pods go.
+
+A kubelet does not reject a critical pod (a mirror pod, or one of a system priority class) for want
+of resources; it ends pods of its node that are not critical, or of lower priority, until the
+requests fit. As few Guaranteed pods go as possible, then as few Burstable ones, then BestEffort
+ones: each class must give only what the classes below it cannot. Within a class the next to go is
+the pod whose requests come nearest to what is still missing, then the one that requests least
+memory and CPU. Where even all of them do not suffice, nobody goes.
+
+Source: kubernetes v1.34 pkg/kubelet/preemption/preemption.go, getPodsToPreempt,
+getPodsToPreemptByDistance, distance; pkg/kubelet/types/pod_update.go, IsCriticalPod, Preemptable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from reprieve.eviction.v1beta1 import eviction_pb2
+from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
+from services.kube.requests import CPU, MEMORY
+
+PREEMPTION_SIGNAL = "kubeletPreemption"
+"""What the decision log has in place of an eviction signal."""
+
+
+class NodePod(NamedTuple):
+    """A pod that its kubelet has admitted: what it requests, "pods" (1) included."""
+
+    uid: str
+    qos_class: str
+    requests: Mapping[str, int]
+
+
+def is_critical(priority: int) -> bool:
+    """Return whether a pod from the API server is critical."""
+    return priority >= SYSTEM_CRITICAL_PRIORITY
+
+
+def is_preemptable(priority: int, by_priority: int) -> bool:
+    """Return whether a critical pod of `by_priority` may end a pod of `priority`."""
+    return not is_critical(priority) or priority < by_priority
+
+
+class NotEnough(NamedTuple):
+    """What would be missing even if every pod went that may go, by resource."""
+
+    missing: Mapping[str, int]
+
+
+def victims(missing: Mapping[str, int], pods: Iterable[NodePod]) -> list[NodePod] | NotEnough:
+    """Return the pods that go so that `missing` is free, in order. `pods` are those that may go."""
+    classes: dict[str, list[NodePod]] = {"BestEffort": [], "Burstable": [], "Guaranteed": []}
+    for pod in pods:
+        classes[pod.qos_class].append(pod)
+    best_effort, burstable, guaranteed = classes.values()
+    if unmet := _less(missing, (*best_effort, *burstable, *guaranteed)):
+        return NotEnough(unmet)
+    last = _nearest(guaranteed, _less(missing, (*best_effort, *burstable)))
+    middle = _nearest(burstable, _less(missing, (*best_effort, *last)))
+    first = _nearest(best_effort, _less(missing, (*middle, *last)))
+    return [*first, *middle, *last]
+
+
+def eviction() -> eviction_pb2.Eviction:
+    """Return how such a pod ends: after its own grace period, as Failed."""
+    made = eviction_pb2.Eviction(
+        reason="Preempting",
+        message="Preempted in order to admit critical pod",
+        phase="Failed",
+        signal=PREEMPTION_SIGNAL,
+    )
+    made.condition.type, made.condition.status = "DisruptionTarget", "True"
+    made.condition.reason = "TerminationByKubelet"
+    made.condition.message = "Pod was preempted by Kubelet to accommodate a critical pod."
+    return made
+
+
+def _less(missing: Mapping[str, int], pods: Iterable[NodePod]) -> dict[str, int]:
+    """Return what is still missing once `pods` have gone."""
+    rest = dict(missing)
+    for pod in pods:
+        rest = {name: amount - pod.requests.get(name, 0) for name, amount in rest.items()}
+    return {name: amount for name, amount in rest.items() if amount > 0}
+
+
+def _nearest(pods: Sequence[NodePod], missing: Mapping[str, int]) -> list[NodePod]:
+    """Return pods of one class that free `missing`, the nearest first; together they can."""
+    candidates, chosen = list(pods), []
+    while missing:
+        # Of equal pods the last one goes, as upstream's comparison lets it replace the others.
+        best = min(
+            reversed(range(len(candidates))), key=lambda index: _rank(candidates[index], missing)
+        )
+        pod = candidates.pop(best)
+        chosen.append(pod)
+        missing = _less(missing, (pod,))
+    return chosen
+
+
+def _rank(pod: NodePod, missing: Mapping[str, int]) -> tuple[float, int, int]:
+    """Return the distance of a pod's requests from what is missing, then its size.
+
+    Each resource counts by the share of it that would still be missing, squared.
+    """
+    distance = sum(
+        (max(0, amount - pod.requests.get(name, 0)) / amount) ** 2
+        for name, amount in missing.items()
+    )
+    return distance, pod.requests.get(MEMORY, 0), pod.requests.get(CPU, 0)
