@@ -120,7 +120,7 @@ def test_the_service_time_model_is_for_pods_that_may_end() -> None:
 def test_a_pod_waits_for_images_that_its_node_does_not_hold() -> None:
     """One is pulled after the other, and each once; a recorded delay stands before the model."""
     world = World(models=Models(image_pull_ns=10 * S, start_delay_ns=S))
-    node = make_node()
+    node = make_node(memory="8Gi")
     node.status.images.add(names=["there:latest"])
     pods = {"a": "there", "b": "new", "c": "new:latest", "d": "other"}
     records = []
