@@ -105,6 +105,8 @@ def run_replay(
         services = patient_services(stack, starting, patience_ns, notice)
         run = stack.enter_context(_directory(settings))
         manifest = _manifest(settings, services.scheduler)
+        for warning in services.warnings:
+            notice(f"Warning: {warning}")
         recovery = Recovery(services, settings.reconnect_ns, notice)
         if settings.resumes:
             point = ResumePoint.read(run.path)
@@ -241,7 +243,6 @@ class _Attempt:
 
     def summary(self, end_ns: int) -> Summary:
         """Return the figures of the run, which ended at `end_ns`."""
-        scheduler, eviction = self._services.scheduler, self._services.eviction
         return summarize(
             self.recorder.tally,
             run=str(self._settings.run_path or self._run.path),
@@ -250,7 +251,7 @@ class _Attempt:
             wall_ns=self.recorder.wall_ns,
             notes=self.replay.journal.notes,
             eviction_not_judged=self.replay.journal.eviction_not_judged,
-            warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
+            warnings=self._services.warnings,
             spans=self.delivery,
             span_choice=str(self._settings.sampling),
             services=self._settings.services,

@@ -7,6 +7,7 @@ started again, then at another address.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.backends.processes import Compiling, EmbeddedServices
@@ -33,6 +34,21 @@ class Services:
         """Return whether every session can be saved and restored."""
         sessions = (self.scheduler, self.eviction)
         return all(session is None or session.opened.resumable for session in sessions)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Return what of the configuration does not take effect, one sentence each."""
+        sessions = (self.scheduler, self.eviction)
+        warnings = [text for session in sessions if session for text in session.opened.warnings]
+        ignored = self.settings.not_bound(self.scheduler.opened.config)
+        if ignored:
+            name = self.scheduler.implementation
+            warnings.append(
+                f"the scheduler at {self.settings.scheduler_address}{f' ({name})' if name else ''} "
+                f"does not follow {', '.join(ignored)}: it reports no such setting in "
+                "Session.config, and decides without it"
+            )
+        return warnings
 
     def restart(self) -> None:
         """Start the child processes again. Raises BackendError; ServiceLostError if one ends."""

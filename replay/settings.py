@@ -8,7 +8,7 @@ a run is explained with the scheduler that decided it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,16 @@ _TIES = Stored(
     show=lambda ties: f"TIE_BREAK_{ties.upper()}",
     read=lambda name: name.removeprefix("TIE_BREAK_").lower(),
 )
+_BINDING: Mapping[str, Callable[[scheduler_pb2.SchedulerConfig], object]] = {
+    "--rules": lambda config: config.rules,
+    "--seed": lambda config: config.seed,
+    "--scheduler-config": lambda config: config.kube_scheduler_configuration,
+    "--queue-rules": lambda config: config.queue.rules,
+    "--disable-preemption": lambda config: config.disable_preemption,
+    "--sample-nodes": lambda config: config.sample_nodes,
+    "--ties": lambda config: config.ties,
+}
+"""The options that change a scheduler's decisions, with their values in its configuration."""
 _run = partial(option, section="Run")
 _rules = partial(option, section="Rules and configuration")
 _assumption = partial(option, section="Assumptions")
@@ -297,6 +307,19 @@ class ReplaySettings:
             sample_nodes=self.sample_nodes,
             ties=scheduler_pb2.TieBreak.Value(str(_TIES.show(self.ties))) if self.ties else None,
         )
+
+    def not_bound(self, reported: scheduler_pb2.SchedulerConfig) -> Sequence[str]:
+        """Return the options that a scheduler does not follow, by the configuration it reports.
+
+        A scheduler reports in Session.config what it follows. An option with its default requests
+        nothing, and --batch-size changes no decision.
+        """
+        requested, default = self.scheduler, ReplaySettings().scheduler
+        return [
+            flag
+            for flag, value in _BINDING.items()
+            if value(requested) not in (value(default), value(reported))
+        ]
 
     @property
     def eviction(self) -> eviction_pb2.EvictionConfig:

@@ -20,9 +20,18 @@ from services.rpc.server import serve
 def main(listen: Listen, limits: Limits) -> None:
     """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1beta1.EvictionService).
 
-    Example, with a free port that the first line of output shows:
+    It is the eviction manager of every node of a session: which thresholds are met and since when,
+    which pod is evicted and why, which conditions the node has. It reads no statistics and no
+    clock: each step has its node's observations and time, and each session is created with its
+    kubelets' configuration (EvictionConfig; docs/eviction.md, docs/write-an-eviction-service.md).
 
-        python -m services.eviction --listen 127.0.0.1:0
+    The first line of output has the address. SIGTERM ends it, after the running calls.
+
+    \b
+    Examples:
+      reprieve serve eviction
+      reprieve serve eviction --listen 127.0.0.1:0             # a free port
+      reprieve replay pods.ktr --eviction 127.0.0.1:50053
     """
     servicer = EvictionServicer(limits)
     add = eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server

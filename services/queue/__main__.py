@@ -20,9 +20,20 @@ from services.rpc.server import serve
 def main(listen: Listen, limits: Limits) -> None:
     """Serve the scheduling queue (reprieve.queue.v1beta1.QueueService).
 
-    Example, with a free port that the first line of output shows:
+    It keeps pending pods as kube-scheduler's queue does: which one is next, which ones back off,
+    and which ones wait for which event. It has no clock, no nodes and no settings of its own:
+    each session is created with its rules, backoff and hints (QueueConfig), and each operation
+    has its own time. Our scheduler uses it with --queue; a scheduler of your own can, too
+    (docs/queue.md, docs/write-a-queue-client.md).
 
-        python -m services.queue --listen 127.0.0.1:0
+    The first line of output has the address. SIGTERM ends it, after the running calls.
+
+    \b
+    Examples:
+      reprieve serve queue
+      reprieve serve queue --listen 127.0.0.1:0                # a free port
+      reprieve serve queue --limit sessions=10 --session-idle 1h
+      reprieve conform --contract queue 127.0.0.1:50051        # what it serves
     """
     servicer = QueueServicer(limits)
     add = queue_service_pb2_grpc.add_QueueServiceServicer_to_server

@@ -255,3 +255,55 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
     assert str(caught.value).endswith(
         f"returned an invalid response: outcomes[0].outcomes: {problem}"
     )
+
+
+ALL_IGNORED = (
+    "--rules, --seed, --scheduler-config, --queue-rules, --disable-preemption, --sample-nodes, "
+    "--ties"
+)
+OPTIONS = [
+    *("--disable-preemption", "--sample-nodes", "--rules", "v1.16", "--queue-rules", "v1.20"),
+    *("--ties", "name", "--seed", "7", "--batch-size", "9", "--scheduler-config", "scheduler.yaml"),
+]
+
+
+def _bind(outcome: scheduler_pb2.Outcome) -> None:
+    outcome.bind.node_name = "node-a"
+
+
+class Following(Small):
+    """Reports in Session.config that it follows some settings, and one that nobody requested."""
+
+    def CreateSession(  # noqa: N802 - gRPC's name
+        self, request: rpc.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> rpc.Session:
+        """Start the only session."""
+        session = super().CreateSession(request, context)
+        session.implementation, session.version = "following", "1.0"
+        session.config.seed = request.config.seed
+        session.config.disable_preemption = True
+        return session
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "ignored"),
+    [
+        (Small, ALL_IGNORED),
+        (Following, "--rules, --scheduler-config, --queue-rules, --sample-nodes, --ties"),
+    ],
+)
+def test_options_that_a_scheduler_does_not_report_as_its_configuration_do_not_bind_it(
+    tmp_path: Path, trace: str, scheduler: type[Small], ignored: str
+) -> None:
+    """A warning names them, at once and in the run; options with their defaults request nothing."""
+    (tmp_path / "scheduler.yaml").write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    )
+    warning = f"does not follow {ignored}: it reports no such setting"
+    with served(scheduler(_bind)) as options:
+        plain = reprieve(tmp_path, "replay", trace, *options)
+        assert "does not follow" not in plain.stderr
+        done = reprieve(tmp_path, "replay", trace, *options, "--force", *OPTIONS)
+    assert warning in " ".join(done.stderr.split())
+    notes = RunDirectory.open(tmp_path / "run").notes()
+    assert [note.kind for note in notes if warning in note.text] == ["configuration"]

@@ -37,20 +37,17 @@ type Session struct {
 }
 
 func (s *Service) CreateSession(
-	_ context.Context, request *pb.CreateSessionRequest,
+	_ context.Context, _ *pb.CreateSessionRequest,
 ) (*pb.Session, error) {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
 		return nil, err
 	}
+	// Config stays empty: it has the settings that are followed, and first fit has none.
 	answer := &pb.Session{
 		Session:        hex.EncodeToString(name),
-		Config:         request.Config,
 		Implementation: "first-fit-go",
 		Version:        "0.1.0",
-	}
-	if request.GetConfig().GetKubeSchedulerConfiguration() != "" {
-		answer.Warnings = []string{"kube_scheduler_configuration is not read"}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -57,15 +57,13 @@ function check({ round, window }, earliest) {
 
 /**
  * Serve schedulers: `open(config)` makes one for a session. Its `run(round)` returns RoundOutcomes,
- * or promises them, and `close()` ends it.
+ * or promises them, and `close()` ends it; its `config` has the settings that it follows, if any.
  */
 function serveSchedulers(implementation, open, listen) {
   const sessions = new Sessions();
   const createSession = async ({ config }) => {
-    const ignored = config?.kube_scheduler_configuration
-      ? ['kube_scheduler_configuration is not read'] : [];
     const core = { scheduler: await open(config), earliest: 0n };
-    return { session: sessions.create(core), config, warnings: ignored, implementation,
+    return { session: sessions.create(core), config: core.scheduler.config, implementation,
       version: '0.1.0' };
   };
   const deleteSession = async ({ session }) => {

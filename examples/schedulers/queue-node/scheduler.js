@@ -64,8 +64,10 @@ class QueueFirstFit {
   #assumed = new Map(); // by uid: the pops whose bindings were sent and are not answered
   #queue;
 
-  constructor(queue) {
+  /** `config` has the settings that are followed: those of the queue. */
+  constructor(queue, config) {
     this.#queue = queue;
+    this.config = config;
   }
 
   async run(round) {
@@ -163,7 +165,8 @@ const { listen, queue: address } = options('127.0.0.1:50063', {
 
 async function open(config) {
   try {
-    return new QueueFirstFit(await Queue.open(address, config?.queue));
+    const queue = await Queue.open(address, config?.queue);
+    return new QueueFirstFit(queue, { queue: config?.queue });
   } catch (error) {
     if (error.code === grpc.status.INVALID_ARGUMENT) {
       throw Refusal.badField('config.queue', error.details);
