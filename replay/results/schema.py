@@ -85,7 +85,11 @@ _TABLES = (
                 "when it was bound; NULL where it was created with its node",
             ),
             Column("node_name", "VARCHAR", "its node"),
-            Column("waited_ns", "BIGINT", "from its first entry into the queue to the binding"),
+            Column(
+                "waited_ns",
+                "BIGINT",
+                "from its creation, or the removal of its scheduling gates, to the binding",
+            ),
             Column("attempts", "INTEGER", "scheduling attempts that were made for it"),
             Column(
                 "last_message", "VARCHAR", "kube-scheduler's message at its last failed attempt"
@@ -127,17 +131,35 @@ _TABLES = (
         columns=(
             *_AT,
             *_POD,
-            Column("attempt", "INTEGER", "number of the pod's attempt, from 1"),
+            Column("attempt", "INTEGER", "number of the attempt, from 1, as the scheduler counts"),
             Column("result", "VARCHAR", "Scheduled, Unschedulable or SchedulerError"),
             Column("node_name", "VARCHAR", "the node that was chosen"),
-            Column("waited_ns", "BIGINT", "from the first entry into the queue to the binding"),
-            Column("feasible_nodes", "INTEGER", "nodes that fitted"),
-            Column("tied_nodes", "INTEGER", "nodes with the same best score"),
-            Column("score", "BIGINT", "total score of the node; NULL where it was not scored"),
+            Column(
+                "waited_ns",
+                "BIGINT",
+                "from the pod's creation, or the removal of its scheduling gates, to the binding",
+            ),
+            Column("feasible_nodes", "INTEGER", "nodes that fitted, as the scheduler reports"),
+            Column(
+                "tied_nodes", "INTEGER", "nodes with the same best score, as the scheduler reports"
+            ),
+            Column(
+                "score",
+                "BIGINT",
+                "total score of the node, as the scheduler reports; NULL where it was not scored",
+            ),
             Column("message", "VARCHAR", "kube-scheduler's message where no node was chosen"),
             Column("nominated_node", "VARCHAR", "the node on which preemption makes room"),
-            Column("decided_by", "VARCHAR", "the criterion that picked that node"),
-            Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
+            Column(
+                "decided_by",
+                "VARCHAR",
+                "the criterion that picked that node, as the scheduler reports",
+            ),
+            Column(
+                "candidates",
+                "INTEGER",
+                "nodes on which preemption could have made room, as the scheduler reports",
+            ),
             Column("victims", "INTEGER", "pods that preemption displaces"),
             Column("refused", "VARCHAR", "why the binding could not be carried out; NULL: it was"),
         ),
@@ -157,9 +179,21 @@ _TABLES = (
             Column("by_uid", "VARCHAR", "the preemptor's UID"),
             Column("by_priority", "INTEGER", "the preemptor's priority"),
             Column("by_owner", "VARCHAR", "the preemptor's controller, as Kind namespace/name"),
-            Column("violates_budget", "BOOLEAN", "its deletion violates a disruption budget"),
-            Column("decided_by", "VARCHAR", "the criterion that picked the node"),
-            Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
+            Column(
+                "violates_budget",
+                "BOOLEAN",
+                "the status of a disruption budget did not allow its deletion when it was deleted",
+            ),
+            Column(
+                "decided_by",
+                "VARCHAR",
+                "the criterion that picked the node, as the scheduler reports",
+            ),
+            Column(
+                "candidates",
+                "INTEGER",
+                "nodes on which preemption could have made room, as the scheduler reports",
+            ),
         ),
     ),
     Table(

@@ -64,10 +64,7 @@ class SentObjects(Protocol):
 
 
 def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects) -> None:
-    """Check a scheduler's response to the round at `at_ns`, and fill in absent times.
-
-    Raises AnswerError.
-    """
+    """Check a scheduler's response to the round at `at_ns`. Raises AnswerError."""
     place: int | None = None
     try:
         for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - for the error's path
@@ -140,11 +137,7 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> N
         _within("refusals", _refusals, outcome.refusals, at_ns, sent)
         return
     _pop(outcome.pop, sent)
-    if not outcome.HasField("first_enqueued_ns"):
-        outcome.first_enqueued_ns = at_ns
-    if not outcome.HasField("queued_ns"):
-        outcome.queued_ns = at_ns
-    _attempt(outcome.attempts, outcome.first_enqueued_ns, outcome.queued_ns, at_ns)
+    _attempt(outcome, at_ns)
     match kind:
         case "bind":
             _bind(outcome.bind, sent)
@@ -188,15 +181,17 @@ def _pop(pop: session_pb2.PopId, sent: SentObjects) -> None:
         )
 
 
-def _attempt(attempts: int, first_ns: int, queued_ns: int, at_ns: int) -> None:
-    if attempts < 1:
-        raise _InvalidFieldError("attempts", f"{attempts} is not an attempt: they count from 1")
-    if not 0 <= first_ns <= at_ns:
-        raise _InvalidFieldError(
-            "first_enqueued_ns", f"{first_ns} is not from 0 to the round's {at_ns}"
-        )
-    if not 0 <= queued_ns <= at_ns:
-        raise _InvalidFieldError("queued_ns", f"{queued_ns} is not from 0 to the round's {at_ns}")
+def _attempt(outcome: scheduler_pb2.Outcome, at_ns: int) -> None:
+    if outcome.attempts < 1:
+        problem = f"{outcome.attempts} is not an attempt: they count from 1"
+        raise _InvalidFieldError("attempts", problem)
+    # An absent time reads as 0, which is allowed.
+    for name, time_ns in (
+        ("first_enqueued_ns", outcome.first_enqueued_ns),
+        ("queued_ns", outcome.queued_ns),
+    ):
+        if not 0 <= time_ns <= at_ns:
+            raise _InvalidFieldError(name, f"{time_ns} is not from 0 to the round's {at_ns}")
 
 
 def _bind(bind: scheduler_pb2.Bind, sent: SentObjects) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.api.pod_record import PodRecord
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -97,7 +97,7 @@ class Journal:
         scheduled = entry.observed.scheduled
         scheduled.node_name = bind.node_name
         scheduled.attempts = outcome.attempts
-        scheduled.waited_ns = now_ns - outcome.first_enqueued_ns
+        scheduled.waited_ns = pod.waited_ns(now_ns)
         scheduled.feasible_nodes = bind.feasible_nodes
         scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
@@ -126,9 +126,13 @@ class Journal:
         now_ns: int,
         pod: PodRecord,
         preemption: scheduler_pb2.Preemption | None,
+        victims: Iterable[meta_pb2.ObjectReference] = (),
         refused: str = "",
     ) -> None:
-        """Record a nomination with its victims; `preemption` None: it was cleared."""
+        """Record a nomination with its victims; `preemption` None: it was cleared.
+
+        The criterion, the candidates and the number of violated budgets are the scheduler's word.
+        """
         entry = self._entry(now_ns, pod.object_ref(), refused)
         nominated = entry.observed.nominated
         nominated.SetInParent()
@@ -137,7 +141,7 @@ class Journal:
             nominated.decided_by = preemption.decided_by
             nominated.candidates = preemption.candidates
             nominated.budget_violations = preemption.budget_violations
-            nominated.victims.extend(object_ref("Pod", victim.pod) for victim in preemption.victims)
+            nominated.victims.extend(victims)
         self._sink(entry)
 
     def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:

@@ -1,7 +1,7 @@
 """A trace for each pod, in simulated time by default: its waits, its scheduling cycles, its end.
 
     Pod                        from its creation to its end
-    ├── queue.wait             from its entry into the queue to a scheduling cycle
+    ├── queue.wait             from its creation or its last attempt to a scheduling cycle
     ├── schedulingCycle        what the cycle decided; takes no simulated time
     ├── preemption             victims, linked to their traces
     │   └── Terminating        a victim, from its preemption to its end
@@ -12,7 +12,8 @@
 
 A pod that replaces a preempted or evicted one of the same controller is linked to the span of that
 preemption or eviction; where pods are sampled, that may be of another pod of the controller. The
-wall times of a cycle's steps are attributes of its span.
+wall times of a cycle's steps are attributes of its span. Times are the world's own; what a cycle's
+span says beyond its time is the scheduler's word.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class _PodTrace:
     attributes: dict[str, Attribute]
     owner_uid: str
     links: list[SpanContext]
+    waits_since_ns: int
     running_ns: int | None = None
     node_name: str = ""
     preemption: SpanContext | None = None
@@ -129,6 +131,7 @@ class PodSpans:
             },
             owner_uid=owner_uid,
             links=[replaced] if replaced else [],
+            waits_since_ns=now_ns,
             node_name=pod.spec.node_name,
         )
         if pod.status.phase == "Running":
@@ -149,7 +152,7 @@ class PodSpans:
             return
         trace = self._traces.get(outcome.pop.uid)
         if trace is not None:
-            self._wait(trace, outcome.queued_ns, at_ns, outcome.attempts)
+            self._wait(trace, at_ns, outcome.attempts)
             attributes, error = _cycle(outcome)
             self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links, error=error)
 
@@ -161,18 +164,17 @@ class PodSpans:
         for step in refusals.steps:
             for place, wall_ns in zip(step.places, step.wall_ns, strict=True):
                 steps[place][f"{_WALL_NS}.{step.name}"] = wall_ns
-        for uid, place, attempts, queued_ns, wall_ns, walls_ns in zip(
+        for uid, place, attempts, wall_ns, walls_ns in zip(
             refusals.uids,
             refusals.refused_by,
             refusals.attempts,
-            refusals.queued_ns,
             refusals.wall_ns,
             steps,
             strict=True,
         ):
             trace = self._traces.get(uid)
             if trace is not None:
-                self._wait(trace, queued_ns, at_ns, attempts)
+                self._wait(trace, at_ns, attempts)
                 attributes = {
                     "reprieve.attempt": attempts,
                     **verdicts[place],
@@ -181,9 +183,11 @@ class PodSpans:
                 }
                 self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links)
 
-    def _wait(self, trace: _PodTrace, queued_ns: int, at_ns: int, attempts: int) -> None:
+    def _wait(self, trace: _PodTrace, at_ns: int, attempts: int) -> None:
+        """End a pod's wait; it waits again from now on, unless this attempt binds it."""
         waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
-        self._child(trace, "queue.wait", min(queued_ns, at_ns), at_ns, waited)
+        self._child(trace, "queue.wait", min(trace.waits_since_ns, at_ns), at_ns, waited)
+        trace.waits_since_ns = at_ns
 
     def reached(self, at_ns: int) -> None:
         """Note that the replay reached a simulated time."""
@@ -233,7 +237,9 @@ class PodSpans:
     ) -> None:
         node: dict[str, Attribute] = {"k8s.node.name": scheduled.node_name}
         self._child(trace, "bindingCycle", at_ns, at_ns, node, error=refused)
-        if not refused:
+        if refused:
+            trace.waits_since_ns = at_ns
+        else:
             trace.node_name = scheduled.node_name
 
     def _nominated(

@@ -96,7 +96,7 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityWait:
-    """Simulated time from a pod's first entry into the queue to its binding, for one priority."""
+    """Simulated time in which pods of one priority could be scheduled, until their binding."""
 
     priority: int
     waited: Quantiles

@@ -50,7 +50,7 @@ class Tally(DecisionCounts):
     failed_reasons: attempts by each of the plugins' messages that refused at least one node.
     warnings: what the scheduler passed over, by text.
     refused: decisions that could not be carried out, by kind.
-    waited_ns: by priority, from a pod's first entry into the queue to its binding, simulated time.
+    waited_ns: by priority, how long each pod could be scheduled until its binding, simulated time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
     waiting: the pods that have no node now, by UID. refused_alone: pods without a controller that

@@ -25,6 +25,7 @@ from replay.world.api.pod_record import (
     stamp,
     status_event,
 )
+from replay.world.api.spent_budgets import SpentBudgets
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
@@ -127,6 +128,7 @@ class Cluster:
         self.pod_uids = {}
         self.budgets = {}
         self.covering_budgets = CoveringBudgets()
+        self.spent_budgets = SpentBudgets()
         self.replica_sets = {}
         self.deployments = {}
         self.scales = {}
@@ -144,6 +146,7 @@ class Cluster:
 
     def create_pod(self, pod: PodRecord, event: scheduler_pb2.Event) -> None:
         """Add a pod that `new_pod` made, with its event; its UID and its key must be free."""
+        pod.gates_changed(event.at_ns)
         self.pods[pod.uid] = pod
         self.pod_uids[pod.key] = pod.uid
         if pod.is_terminal:
@@ -224,6 +227,7 @@ class Cluster:
     def _updated(self, now_ns: int, pod: PodRecord) -> None:
         """Follow a change of a pod's metadata or spec, and add its event."""
         self._update_owner(pod)
+        pod.gates_changed(now_ns)
         if pod.queued:
             self.tried -= pod.tried_at == self.snapshot_version
             pod.tried_at = -1
@@ -277,6 +281,14 @@ class Cluster:
         """Note that a pod is disrupted because its budgets' statuses allow it."""
         covering = self.covering_budgets.of(pod.message.metadata)
         self.changed.disrupted.update(dict.fromkeys(covering))
+
+    def preempted(self, victim: PodRecord) -> bool:
+        """Note that a victim is deleted; return whether that violates one of its budgets."""
+        meta = victim.message.metadata
+        covering = {key: self.budgets[key] for key in self.covering_budgets.of(meta)}
+        allowing = (key for key, budget in covering.items() if budget.status.disruptions_allowed)
+        self.changed.disrupted.update(dict.fromkeys(allowing))
+        return self.spent_budgets.delete(meta.name, covering)
 
     def is_schedulable(self, pod: PodRecord) -> bool:
         """Return whether a scheduler of this replay takes the pod once it has no node."""
@@ -345,6 +357,7 @@ class Cluster:
     def remove_budget(self, now_ns: int, key: str) -> None:
         """Remove a disruption budget; an unknown one is accepted."""
         budget = self.budgets.pop(key, None)
+        self.spent_budgets.forget(key)
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
             self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))

@@ -42,9 +42,11 @@ class PodRecord:
     has decided to evict it. `stopping_ns` is the first request to stop its containers, `stop_ns`
     when they will have stopped; `killed`: they will not exit by themselves. `awaits_ready`: its
     containers run and are not ready yet. `removal` is the cause
-    of its removal, "" if none yet. `tried_at` is the snapshot's version at its last scheduling
-    attempt. `crashes` counts restarts since the last reset of the backoff. `containers` are those
-    that were killed alone, by name; all others run since `running_ns`.
+    of its removal, "" if none yet. `waits_since_ns` is when it could first be scheduled: its
+    creation, or the removal of its scheduling gates; None before. `tried_at` is the snapshot's
+    version at its last scheduling attempt. `crashes` counts restarts since the last reset of the
+    backoff. `containers` are those that were killed alone, by name; all others run since
+    `running_ns`.
     """
 
     uid: str
@@ -60,6 +62,7 @@ class PodRecord:
     killed: bool = False
     awaits_ready: bool = False
     removal: str = ""
+    waits_since_ns: int | None = None
     tried_at: int = -1
     crashes: int = 0
     containers: dict[str, ContainerRun] = field(default_factory=dict)
@@ -113,6 +116,19 @@ class PodRecord:
     def ready_ns(self) -> int | None:
         """Return when the condition Ready became True, ns; None while it is not."""
         return ready_since_ns(self.message.status)
+
+    def gates_changed(self, now_ns: int) -> None:
+        """Note whether a pod that was created or updated can be scheduled from now on.
+
+        Source: kubernetes v1.34 backend/queue/scheduling_queue.go, moveToActiveQ
+        (InitialAttemptTimestamp), by which kube-scheduler's own measure of the wait counts.
+        """
+        if self.waits_since_ns is None and not self.message.spec.scheduling_gates:
+            self.waits_since_ns = now_ns
+
+    def waited_ns(self, now_ns: int) -> int:
+        """Return how long it could have been scheduled, 0 while it has scheduling gates."""
+        return 0 if self.waits_since_ns is None else now_ns - self.waits_since_ns
 
     @property
     def priority(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
-from replay.world.api.pod_record import PodRecord
+from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -167,13 +167,19 @@ class OutcomeExecutor:
         preemption: scheduler_pb2.Preemption,
         answer: scheduler_pb2.Answer,
     ) -> None:
-        self._journal.nominated(now_ns, pod, preemption)
+        victims = (self._named(victim.pod) for victim in preemption.victims)
+        self._journal.nominated(now_ns, pod, preemption, victims)
         if preemption.clears_last:
             self._delete_victims(now_ns, pod, preemption, answer)
         for ref in preemption.cleared_nominations:
             self._clear_nomination(now_ns, ref)
         if not preemption.clears_last:
             self._delete_victims(now_ns, pod, preemption, answer)
+
+    def _named(self, ref: meta_pb2.ObjectReference) -> meta_pb2.ObjectReference:
+        """Return a pod's reference for the log; of an answer's, only the UID counts."""
+        pod = self._cluster.pods.get(ref.uid)
+        return object_ref("Pod", ref) if pod is None else pod.object_ref()
 
     def _clear_nomination(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         other = self._cluster.pods.get(ref.uid)
@@ -203,20 +209,17 @@ class OutcomeExecutor:
                 )
                 answer.victim.CopyFrom(victim.pod)
                 return
-            self._delete_victim(now_ns, victim_pod, pod, violates=victim.violates_budget)
+            self._delete_victim(now_ns, victim_pod, pod)
 
-    def _delete_victim(
-        self, now_ns: int, victim: PodRecord, preemptor: PodRecord, *, violates: bool
-    ) -> None:
+    def _delete_victim(self, now_ns: int, victim: PodRecord, preemptor: PodRecord) -> None:
         """Mark and delete a victim, unless it is terminating already."""
         if victim.is_terminating:
             return
         scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
         why = f"{scheduler_name}: {_PREEMPTING}"
         mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
+        violates = self._cluster.preempted(victim)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
-        if not violates:
-            self._cluster.disrupted(victim)
         self._lifecycle.delete(now_ns, victim, None, "preempted")
 
 

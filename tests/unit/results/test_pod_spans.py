@@ -41,7 +41,7 @@ def test_a_pod_has_a_span_for_each_part_of_its_life() -> None:
     spans = _played(_life).of("a")
     assert {name: _seconds(span) for name, span in spans.items()} == {
         "Pod": (0, 9),
-        "queue.wait": (1, 3),
+        "queue.wait": (0, 3),
         "schedulingCycle": (3, 3),
         "bindingCycle": (3, 3),
         "Running": (4, 9),

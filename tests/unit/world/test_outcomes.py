@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
     S,
     World,
@@ -13,9 +14,11 @@ from tests.unit.world.builders import (
     create_pod,
     delete,
     failure,
+    make_budget,
     make_node,
     make_pod,
     unschedulable,
+    update,
 )
 
 
@@ -223,6 +226,76 @@ def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -
     assert answers[0].message == 'no pod has the uid "uid-p"'
     assert not world.pod("low").is_terminating
     assert world.events() == []
+
+
+def waits(world: World) -> list[int]:
+    """Return how long each pod that was bound had waited, in seconds."""
+    bound = [each.observed.scheduled for each in world.entries if not each.refused]
+    return [scheduled.waited_ns // S for scheduled in bound]
+
+
+def test_a_pod_waits_from_its_creation_whatever_the_scheduler_reports() -> None:
+    """Also where the scheduler leaves the time of the first enqueueing out."""
+    world = make_world()
+    world.feed(2 * S, create_pod(make_pod("q")))
+    outcomes = bind("uid-p", "n"), bind("uid-q", "n")
+    outcomes[1].first_enqueued_ns = 7 * S
+    world.outcomes.apply(7 * S, outcomes)
+    assert waits(world) == [7, 5]
+
+
+def test_a_gated_pod_waits_from_when_its_last_scheduling_gate_is_removed() -> None:
+    """Which is when kube-scheduler v1.34 first enqueues it; further updates change nothing."""
+    world = World()
+    world.feed(0, create(make_node()))
+    for seconds, gates in ((1, "ab"), (2, "b"), (3, ""), (4, "")):
+        pod = make_pod("g")
+        for gate in gates:
+            pod.spec.scheduling_gates.add(name=gate)
+        world.feed(seconds * S, create_pod(pod) if seconds == 1 else update(pod))
+    world.outcomes.apply(8 * S, [bind("uid-g", "n")])
+    assert waits(world) == [5]
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_deletion_violates_a_budget_whose_status_allows_no_further_one(*, reported: bool) -> None:
+    """Three pods may be two: the first victim is allowed, the second is not, until a new status."""
+    world = make_world()
+    labels = {"app": "web"}
+    world.feed(0, create(make_budget(min_available=2)))
+    for name in ("a", "b", "c"):
+        world.feed(0, create_pod(make_pod(name, node="n", priority=-1, labels=labels, ready=True)))
+    assert world.status().disruptions_allowed == 1
+    preempting = unschedulable("uid-p", node="n", victims=["uid-a", "uid-b", "uid-low"])
+    for victim in preempting.unschedulable.preemption.victims:
+        victim.violates_budget = reported
+    apply(world, preempting)
+    seen = {
+        entry.observed.object.name: entry.observed.preempted.violates_budget
+        for entry in world.entries
+        if entry.observed.HasField("preempted")
+    }
+    assert seen == {"a": False, "b": True, "low": False}
+    world.settle(S)
+    world.feed(2 * S, create_pod(make_pod("d", node="n", priority=-1, labels=labels, ready=True)))
+    world.feed(2 * S, create_pod(make_pod("e", node="n", priority=-1, labels=labels, ready=True)))
+    assert world.status().disruptions_allowed == 1
+    apply(world, unschedulable("uid-p", node="n", victims=["uid-c"]))
+    assert not world.entries[-1].observed.preempted.violates_budget
+
+
+def test_victims_have_the_names_that_they_have_in_the_cluster() -> None:
+    """An answer's names are not read: the UID alone identifies a victim."""
+    world = make_world()
+    preempting = unschedulable("uid-p", node="n", victims=["uid-low", "uid-other"])
+    preempting.unschedulable.preemption.victims[0].pod.name = "nobody"
+    apply(world, preempting)
+    (nominated,) = (each.observed.nominated for each in world.entries if _nominates(each))
+    assert [victim.name for victim in nominated.victims] == ["low", "other"]
+
+
+def _nominates(entry: trace_pb2.Decision) -> bool:
+    return entry.observed.HasField("nominated")
 
 
 def refusals(*uids: str, messages: tuple[str, ...] = ("no",)) -> scheduler_pb2.Outcome:
